@@ -1,0 +1,62 @@
+"""antembed: small embedding tables. Every vector is a sparse, non-negative mix of a few anchor vectors (E = T·A)."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `antembed.open_table` works where torch is not installed.
+_HOMES = {
+    "AnchorEmbedding": "embedding",
+    "AnchorEmbeddingBag": "embedding",
+    "FullEmbedding": "embedding",
+    "MixtureEmbedding": "embedding",
+    "param_groups": "embedding",
+    "FreeEntries": "optim",
+    "GroupL2": "optim",
+    "L1": "optim",
+    "NonNegativeL1": "optim",
+    "Proximal": "optim",
+    "ProximalAdam": "optim",
+    "ProximalSGD": "optim",
+    "ProximalYogi": "optim",
+    "clip_grad_norm_": "optim",
+    "Table": "serving",
+    "TableError": "serving",
+    "export": "serving",
+    "open_table": "serving",
+}
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 (names of a dict)
+
+if TYPE_CHECKING:
+    from antembed.embedding import (  # noqa: F401
+        AnchorEmbedding,
+        AnchorEmbeddingBag,
+        FullEmbedding,
+        MixtureEmbedding,
+        param_groups,
+    )
+    from antembed.optim import (  # noqa: F401
+        L1,
+        FreeEntries,
+        GroupL2,
+        NonNegativeL1,
+        Proximal,
+        ProximalAdam,
+        ProximalSGD,
+        ProximalYogi,
+        clip_grad_norm_,
+    )
+    from antembed.serving import Table, TableError, export, open_table  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'antembed' has no attribute {name!r}")
+    value = getattr(import_module(f"antembed.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,209 @@
+"""AnchorEmbedding: E = T·A, every row of E a sparse, non-negative mix of K anchor vectors."""
+
+import math
+from abc import ABC
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antembed.embedding.factorise import nonnegative_factorise
+from antembed.embedding.table import RowTable
+from antembed.embedding.usage import Usage, usage_of
+from antembed.optim.prox import FreeEntries, NonNegativeL1
+
+DEFAULT_ANCHORS = 16
+
+
+def half_normal(*shape: int, device: Any = None, dtype: torch.dtype | None = None) -> Tensor:
+    """|N(0, 1)|·√(2/rows): never zero, since T = 0 has no gradient for A (and A = 0 none for T)."""
+    return torch.randn(*shape, device=device, dtype=dtype).abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
+
+
+def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype: torch.dtype | None) -> None:
+    """Raise where a table could not be made, with the number that is wrong."""
+    if num_embeddings < 0:
+        raise ValueError(f"num_embeddings must be ≥ 0, got {num_embeddings}")
+    if embedding_dim < 1:
+        raise ValueError(f"embedding_dim must be ≥ 1, got {embedding_dim}")
+    if num_anchors < 1:
+        raise ValueError(f"num_anchors must be ≥ 1, got {num_anchors}; start with 10 to 100")
+    if dtype in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"dtype {dtype} is too coarse for T: the prox takes steps far below its resolution; keep float32 and run "
+            "the model under torch.autocast"
+        )
+
+
+class AnchoredTable(nn.Module, ABC):
+    """T (V, K) in an inner nn.Embedding, A (K, d) as one parameter, and all that can be done with the two."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int = DEFAULT_ANCHORS,
+        sparse: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        check_sizes(num_embeddings, embedding_dim, num_anchors, dtype)
+        self.rows = RowTable(
+            half_normal(num_embeddings, num_anchors, device=device, dtype=dtype), padding_idx, sparse
+        )
+        self.anchors = nn.Parameter(half_normal(num_anchors, embedding_dim, device=device, dtype=dtype))
+
+    @property
+    def num_embeddings(self) -> int:
+        return self.rows.num_embeddings
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.anchors.shape[1]
+
+    @property
+    def num_anchors(self) -> int:
+        return self.anchors.shape[0]
+
+    @property
+    def padding_idx(self) -> int | None:
+        return self.rows.padding_idx
+
+    @property
+    def transform(self) -> nn.Parameter:
+        """T (V, K), up to date."""
+        return self.rows.current
+
+    def param_groups(self, l1: float, *, free: FreeEntries | None = None) -> list[dict[str, Any]]:
+        """Groups for an optimiser: T with its penalty l1·‖T‖₁ over T ≥ 0 (but for `free` entries), and A without one."""
+        return [
+            {"params": [self.rows.weight], "prox": NonNegativeL1(l1, free), "table": self.rows},
+            {"params": [self.anchors]},
+        ]
+
+    def flush(self) -> None:
+        """Bring T up to date after lazy steps. Only needed before touching `layer.rows.weight` by hand."""
+        self.rows.flush()
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """T (V, K) and A (K, d) with E = T·A: what is exported."""
+        return self.transform, self.anchors
+
+    def to_dense(self) -> Tensor:
+        """The whole E: (V, d)."""
+        return self.transform @ self.anchors
+
+    def to_embedding(self) -> nn.Embedding:
+        """A plain nn.Embedding with the same vectors, its own memory, and no anchors."""
+        return nn.Embedding.from_pretrained(
+            self.to_dense().detach().clone(), freeze=False, padding_idx=self.padding_idx
+        )
+
+    def logits(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The tied output side, hidden: (*batch, d) → E·h + bias: (*batch, V), in the cheaper order of multiplication."""
+        if hidden.shape[-1] != self.embedding_dim:
+            raise ValueError(
+                f"hidden has {hidden.shape[-1]} dimensions, this layer {self.embedding_dim}; project it first"
+            )
+        (V, K), d, n = self.rows.weight.shape, self.embedding_dim, hidden.numel() // self.embedding_dim
+        if n * (K * d + V * K) <= V * K * d + n * V * d:
+            scores = (hidden @ self.anchors.T) @ self.transform.T
+        else:
+            scores = hidden @ self.to_dense().T
+        return scores if bias is None else scores + bias
+
+    def usage(self) -> Usage:
+        """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
+        return usage_of(self.transform, self.anchors, self.embedding_dim, self.padding_idx)
+
+    @torch.no_grad()
+    def add_objects(self, n: int) -> None:
+        """Append n new objects with random mixes. An optimiser that holds this layer goes on with it."""
+        if n < 0:
+            raise ValueError(f"add_objects takes a number ≥ 0, got {n}")
+        V, K = self.rows.weight.shape
+        scale = math.sqrt(max(n, 1) / (V + n)) if V + n else 1.0  # as if drawn with the whole table
+        self.rows.add_rows(half_normal(n, K, device=self.anchors.device, dtype=self.anchors.dtype) * scale)
+
+    def extra_repr(self) -> str:
+        V, K = self.rows.weight.shape
+        text = f"{V}, {self.embedding_dim}, num_anchors={K}"
+        if self.padding_idx is not None:
+            text += f", padding_idx={self.padding_idx}"
+        return text + (", sparse=True" if self.rows.sparse else "")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """A checkpoint with another number of anchors resizes the layer; one of another width or height is an error."""
+        anchors, weight = state_dict.get(prefix + "anchors"), state_dict.get(prefix + "rows.weight")
+        if anchors is not None and weight is not None:
+            errors: list[str] = args[4]
+            if anchors.shape[1] != self.embedding_dim:
+                errors.append(
+                    f"{prefix}anchors: the checkpoint has {anchors.shape[1]} dimensions, this layer "
+                    f"{self.embedding_dim}; build the layer with embedding_dim={anchors.shape[1]}"
+                )
+                return
+            if weight.shape[0] != self.num_embeddings:
+                more = weight.shape[0] - self.num_embeddings
+                remedy = f"grow it first with add_objects({more})" if more > 0 else "build a layer of that size"
+                errors.append(
+                    f"{prefix}rows.weight: the checkpoint has {weight.shape[0]} objects, this layer "
+                    f"{self.num_embeddings}; {remedy}"
+                )
+                return
+            if weight.shape[1] != anchors.shape[0]:
+                errors.append(
+                    f"{prefix}: the checkpoint's T has {weight.shape[1]} columns but its A {anchors.shape[0]} rows; "
+                    "it is damaged"
+                )
+                return
+            if anchors.shape[0] != self.num_anchors:
+                self.rows.replace(self.rows.weight.data.new_empty(weight.shape))
+                self.anchors.data, self.anchors.grad = self.anchors.data.new_empty(anchors.shape), None
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class AnchorEmbedding(AnchoredTable):
+    """A drop-in for nn.Embedding: ids (*batch) → vectors (*batch, d), where vector i is T[i]·A.
+
+    With sparse=True, T gets row gradients, which ProximalYogi and ProximalSGD handle exactly and at the cost of the rows
+    touched. Take the optimiser's groups from `param_groups`: they carry T's penalty.
+
+        layer = AnchorEmbedding(1_000_000, 64, num_anchors=20, sparse=True)
+        optimiser = ProximalYogi(layer.param_groups(l1=2e-6), lr=0.01)
+    """
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.rows(ids) @ self.anchors
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        weight: Tensor,
+        *,
+        num_anchors: int = DEFAULT_ANCHORS,
+        l1: float = 0.0,
+        iterations: int = 50,
+        seed: int = 0,
+        padding_idx: int | None = None,
+        sparse: bool = False,
+    ) -> "AnchorEmbedding":
+        """Factorise a trained table, weight (V, d) ≈ T·A with T ≥ 0; the relative error is in `reconstruction_error`."""
+        if weight.dim() != 2:
+            raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
+        layer = cls(
+            *weight.shape, padding_idx, num_anchors=num_anchors, sparse=sparse, device=weight.device, dtype=weight.dtype
+        )
+        T, A, error = nonnegative_factorise(weight.detach(), num_anchors, l1=l1, iterations=iterations, seed=seed)
+        with torch.no_grad():
+            layer.rows.weight.copy_(T)
+            layer.anchors.copy_(A)
+            if layer.padding_idx is not None:
+                layer.rows.weight[layer.padding_idx].zero_()
+        layer.reconstruction_error = error
+        return layer
+
+    reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained

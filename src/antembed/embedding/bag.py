@@ -1,0 +1,95 @@
+"""AnchorEmbeddingBag: sums or means of bags of objects, taken over K mixing weights before the anchors are applied."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
+from antembed.embedding.table import check_integers
+
+
+class AnchorEmbeddingBag(AnchoredTable):
+    """A drop-in for nn.EmbeddingBag with mode "sum" or "mean": ids → one vector a bag, (B, d).
+
+    ids is (B, n), a bag a row, or 1-D with `offsets` (B) where each bag starts; with include_last_offset, offsets end with
+    len(ids). Padding ids are left out of sums and counts. `per_sample_weights` (as ids) go with mode "sum" only.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int = DEFAULT_ANCHORS,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        sparse: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ):
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"mode is 'sum' or 'mean', not {mode!r}: a maximum does not commute with the anchors")
+        super().__init__(
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+            num_anchors=num_anchors,
+            sparse=sparse,
+            device=device,
+            dtype=dtype,
+        )
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+
+    def forward(
+        self, ids: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        check_integers(ids)
+        if per_sample_weights is not None and self.mode != "sum":
+            raise ValueError(f"per_sample_weights go with mode='sum', this bag has mode={self.mode!r}")
+        if self.rows.pending is not None:
+            return self._from_rows(ids, offsets, per_sample_weights) @ self.anchors
+        if not torch.compiler.is_compiling() and ids.device.type == "cpu":
+            self.rows.check_range(ids)
+        mixed = F.embedding_bag(
+            ids,
+            self.rows.weight,
+            offsets,
+            mode=self.mode,
+            sparse=self.rows.sparse,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+        return mixed @ self.anchors
+
+    def _from_rows(self, ids: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
+        """The same from rows that are read through the optimiser's lazy state: (B, K)."""
+        if ids.dim() == 2:
+            if offsets is not None:
+                raise ValueError("offsets go with 1-D ids; these are 2-D, where each row is a bag")
+            B = len(ids)
+            bag = torch.arange(B, device=ids.device).repeat_interleave(ids.shape[1])
+            ids, weights = ids.reshape(-1), None if weights is None else weights.reshape(-1)
+        else:
+            if offsets is None:
+                raise ValueError("1-D ids need offsets, the position at which each bag starts")
+            B = len(offsets) - self.include_last_offset
+            bag = torch.searchsorted(offsets[:B].contiguous(), torch.arange(len(ids), device=ids.device), right=True) - 1
+        rows = self.rows(ids)
+        if weights is not None:
+            rows = rows * weights.unsqueeze(1)
+        counted = torch.ones_like(ids, dtype=rows.dtype)
+        if self.padding_idx is not None:
+            counted = (ids != self.padding_idx).to(rows.dtype)
+            rows = rows * counted.unsqueeze(1)
+        mixed = rows.new_zeros(B, rows.shape[1]).index_add(0, bag, rows)
+        if self.mode == "mean":
+            mixed = mixed / rows.new_zeros(B).index_add(0, bag, counted).clamp(min=1).unsqueeze(1)
+        return mixed
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + f", mode={self.mode!r}"

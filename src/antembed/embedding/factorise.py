@@ -1,0 +1,75 @@
+"""A given table as E ≈ T·A with T ≥ 0: alternating least squares for A and coordinate descent for T."""
+
+import torch
+from torch import Tensor
+
+
+def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
+    """k-means++ seeding: K row numbers, each drawn in proportion to its squared distance from those before it."""
+    chosen = [int(torch.randint(len(E), (1,), generator=generator))]
+    distance = (E - E[chosen[0]]).square().sum(1)
+    for _ in range(1, K):
+        total = float(distance.sum())
+        if total > 0:
+            spot = torch.rand(1, generator=generator, dtype=torch.float64).to(E.device) * total
+            index = int(torch.searchsorted(distance.double().cumsum(0), spot).clamp(max=len(E) - 1))
+        else:  # fewer distinct rows than anchors
+            index = int(torch.randint(len(E), (1,), generator=generator))
+        chosen.append(index)
+        distance = torch.minimum(distance, (E - E[index]).square().sum(1))
+    return torch.tensor(chosen, device=E.device)
+
+
+@torch.no_grad()
+def nonnegative_factorise(
+    E: Tensor, K: int, *, l1: float = 0.0, iterations: int = 50, seed: int = 0, tolerance: float = 1e-5
+) -> tuple[Tensor, Tensor, float]:
+    """min over T ≥ 0, A:  ½‖E − T·A‖² + l1·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
+
+    Each half-step lowers the objective. Anchors are kept at unit norm, or l1 could be dodged by scaling A up.
+    """
+    if K < 1:
+        raise ValueError(f"num_anchors must be ≥ 1, got {K}")
+    size = float(E.norm())
+    generator = torch.Generator().manual_seed(seed)
+    if size == 0 or len(E) == 0:
+        return E.new_zeros(len(E), K), torch.randn(K, E.shape[1], generator=generator).to(E), 0.0
+    A = torch.nn.functional.normalize(E[_far_rows(E, K, generator)])
+    dead = A.norm(dim=1) == 0
+    A[dead] = torch.nn.functional.normalize(torch.randn(int(dead.sum()), E.shape[1], generator=generator).to(E))
+    T = (E @ A.T).clamp(min=0) / K
+    error = previous = float("inf")
+    for _ in range(iterations):
+        _descend_transform(E, A, T, l1)
+        A, T = _best_anchors(E, A, T)
+        error = float((E - T @ A).norm()) / size
+        if l1 == 0 and previous - error < tolerance * error:
+            break
+        previous = error
+    _descend_transform(E, A, T, l1)
+    return T, A, float((E - T @ A).norm()) / size
+
+
+def _descend_transform(E: Tensor, A: Tensor, T: Tensor, l1: float, sweeps: int = 2) -> None:
+    """Every column of T to its minimum given the others, in place."""
+    gram, target = A @ A.T, E @ A.T - l1
+    for _ in range(sweeps):
+        for k in range(len(A)):
+            if gram[k, k] > 0:
+                T[:, k] = (T[:, k] + (target[:, k] - T @ gram[:, k]) / gram[k, k]).clamp(min=0)
+
+
+def _best_anchors(E: Tensor, A: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
+    """Least squares for A given T; an anchor without a user is pointed at the row that is fitted worst."""
+    gram = T.T @ T
+    gram.diagonal().add_(1e-6 * float(gram.diagonal().mean()) + torch.finfo(E.dtype).tiny)
+    A = torch.linalg.solve(gram, T.T @ E)
+    norm = A.norm(dim=1)
+    idle = (norm == 0) | (T.amax(dim=0) == 0)
+    if idle.any():
+        residual = E - T @ A
+        worst = residual.norm(dim=1).topk(min(int(idle.sum()), len(E))).indices
+        A[idle.nonzero()[: len(worst), 0]] = residual[worst]
+        norm = A.norm(dim=1)
+    norm = torch.where(norm > 0, norm, torch.ones_like(norm))
+    return A / norm[:, None], T * norm

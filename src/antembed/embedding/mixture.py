@@ -1,0 +1,140 @@
+"""MixtureEmbedding: M sets of anchors. Linear, Σ T_m·A_m, or softmax, Σ softmax(T_m)·A_m with the softmax of a sparse row
+never written out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antembed.embedding.anchor import check_sizes, half_normal
+from antembed.embedding.table import RowTable
+from antembed.embedding.usage import Usage, usage_of
+from antembed.optim.prox import NonNegativeL1
+
+
+def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(t) over K, for t ≥ 0 mostly zero, as w + c: w (*batch, K) is zero where t is, c (*batch, 1) is all rows' share.
+
+    softmax_k = e^{t_k}/Z = (e^{t_k} − 1)/Z + 1/Z with Z = K + Σ(e^{t_k} − 1); the row's maximum is taken out of all
+    exponents, so nothing overflows.
+    """
+    top = t.amax(dim=-1, keepdim=True).detach()
+    base = torch.exp(-top)
+    risen = torch.exp(t - top) - base
+    total = risen.sum(-1, keepdim=True) + t.shape[-1] * base
+    return risen / total, base / total
+
+
+class MixtureEmbedding(nn.Module):
+    """ids (*batch) → vectors (*batch, d), mixed from several sets of anchors, `num_anchors` of each.
+
+    kind="softmax" is the paper's nonlinear mixture: each set's vector is softmax(T_m[i])·A_m.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: Sequence[int] = (8, 8),
+        kind: str = "linear",
+        sparse: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        if kind not in ("linear", "softmax"):
+            raise ValueError(f"kind is 'linear' or 'softmax', not {kind!r}")
+        if not num_anchors:
+            raise ValueError("num_anchors names the size of each set, e.g. (5, 5); got none")
+        self.kind, self.embedding_dim = kind, embedding_dim
+        self.rows, self.anchors = nn.ModuleList(), nn.ParameterList()
+        for K in num_anchors:
+            check_sizes(num_embeddings, embedding_dim, K, dtype)
+            weight = half_normal(num_embeddings, K, device=device, dtype=dtype)
+            self.rows.append(RowTable(weight, padding_idx, sparse))
+            self.anchors.append(nn.Parameter(half_normal(K, embedding_dim, device=device, dtype=dtype)))
+
+    @property
+    def num_embeddings(self) -> int:
+        return self._tables[0].num_embeddings
+
+    @property
+    def padding_idx(self) -> int | None:
+        return self._tables[0].padding_idx
+
+    @property
+    def num_anchors(self) -> tuple[int, ...]:
+        return tuple(A.shape[0] for A in self.anchors)
+
+    @property
+    def _tables(self) -> list[RowTable]:
+        return [table for table in self.rows if isinstance(table, RowTable)]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self._mix([table(ids) for table in self._tables], ids)
+
+    def _mix(self, rows: Sequence[Tensor], ids: Tensor) -> Tensor:
+        if self.kind == "linear":
+            return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
+        total: Tensor | None = None
+        for t, A in zip(rows, self.anchors, strict=True):
+            weights, share = sparse_softmax_weights(t)
+            part = weights @ A + share * A.sum(0)
+            total = part if total is None else total + part
+        assert total is not None
+        if self.padding_idx is not None:  # the softmax of a zero row is uniform, but padding is the zero vector
+            total = total * (ids != self.padding_idx).unsqueeze(-1)
+        return total
+
+    def param_groups(self, l1: float) -> list[dict[str, Any]]:
+        """Groups for an optimiser: each T_m with its penalty, then all A_m."""
+        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1), "table": t} for t in self._tables]
+        return [*tables, {"params": list(self.anchors)}]
+
+    def flush(self) -> None:
+        """Bring every T_m up to date."""
+        for table in self._tables:
+            table.flush()
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """T and A with E = T·A. A softmax's common share is one more anchor, Σ_k a_k, that every object uses."""
+        if self.kind == "linear":
+            return torch.cat([table.current for table in self._tables], 1), torch.cat(list(self.anchors))
+        columns, vectors = [], []
+        for table, A in zip(self._tables, self.anchors, strict=True):
+            columns += sparse_softmax_weights(table.current)
+            vectors += [A, A.sum(0, keepdim=True)]
+        T = torch.cat(columns, 1)
+        if self.padding_idx is not None:
+            T = T * (torch.arange(len(T), device=T.device) != self.padding_idx).unsqueeze(1)
+        return T, torch.cat(vectors)
+
+    def to_dense(self) -> Tensor:
+        """The whole E: (V, d)."""
+        T, A = self.factors()
+        return T @ A
+
+    def to_embedding(self) -> nn.Embedding:
+        """A plain nn.Embedding with the same vectors."""
+        return nn.Embedding.from_pretrained(
+            self.to_dense().detach().clone(), freeze=False, padding_idx=self.padding_idx
+        )
+
+    def usage(self) -> Usage:
+        """Counted over all sets: nnz of every T_m, anchors in use, and the file in which both kinds are one T·A."""
+        T = torch.cat([table.current for table in self._tables], 1)
+        counted = usage_of(T, torch.cat(list(self.anchors)), self.embedding_dim, self.padding_idx)
+        if self.kind == "linear":
+            return counted
+        exported = usage_of(*self.factors(), self.embedding_dim, self.padding_idx)
+        K = sum(self.num_anchors)  # a softmax uses every anchor, also one that no row singles out
+        parameters = counted.nnz + K * self.embedding_dim
+        return Usage(
+            counted.objects, counted.dimensions, K, K, counted.nnz, parameters, exported.bytes
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}, kind={self.kind!r}"

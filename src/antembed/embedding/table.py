@@ -1,0 +1,143 @@
+"""The inner table: an nn.Embedding whose rows an optimiser may keep exactly lazy (optim/lazy.py) without anyone noticing.
+
+It stays an nn.Embedding because DDP takes row-sparse gradients from those only.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from antembed.kernels.rows import first_outside
+
+
+class PendingRows(Protocol):
+    """What an optimiser hangs on a table: rows read up to date, and all rows brought up to date."""
+
+    def read(self, ids: Tensor) -> Tensor: ...
+
+    def flush(self) -> None: ...
+
+
+class RowTable(nn.Embedding):
+    """ids: (*batch) → rows: (*batch, K), always up to date, whatever the optimiser has put off."""
+
+    pending: PendingRows | None = None
+
+    def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
+        V, K = weight.shape
+        super().__init__(V, K, padding_idx, sparse=sparse, _weight=weight)
+        if self.padding_idx is not None:
+            with torch.no_grad():
+                self.weight[self.padding_idx].zero_()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        check_integers(ids)
+        if self.pending is not None:
+            return _ReadPending.apply(ids, self.weight, self)
+        if torch.compiler.is_compiling():
+            return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
+        try:
+            return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
+        except IndexError:
+            self.check_range(ids)
+            raise
+
+    @property
+    def current(self) -> nn.Parameter:
+        """The whole table, up to date."""
+        self.flush()
+        return self.weight
+
+    def flush(self) -> None:
+        """Pay every row what the optimiser owes it."""
+        if self.pending is not None:
+            self.pending.flush()
+
+    def release(self) -> None:
+        """Flush, and let go of the optimiser."""
+        self.flush()
+        self.pending = None
+
+    def check_range(self, ids: Tensor) -> None:
+        """Raise if an id has no row."""
+        V = self.num_embeddings
+        if ids.numel() == 0:
+            return
+        low, high = int(ids.min()), int(ids.max())
+        if high >= V:
+            raise IndexError(
+                f"id {high} is outside a table of {V} rows; grow it with layer.add_objects({high - V + 1})"
+            )
+        if low < 0:
+            raise IndexError(f"id {low} is negative; a table of {V} rows has the ids 0 to {V - 1}")
+
+    def add_rows(self, rows: Tensor) -> None:
+        """Append rows; the parameter object stays the same, so an optimiser keeps its hold and its state for the old rows."""
+        self.release()
+        self.weight.data = torch.cat([self.weight.data, rows.to(self.weight)])
+        self.weight.grad = None
+        self.num_embeddings = self.weight.shape[0]
+
+    def replace(self, weight: Tensor) -> None:
+        """Put another table in the same parameter, e.g. one of another width."""
+        self.release()
+        self.weight.data = weight
+        self.weight.grad = None
+        self.num_embeddings, self.embedding_dim = weight.shape
+
+    # Whatever reads or moves the table as a whole finds it flushed.
+
+    def train(self, mode: bool = True) -> "RowTable":
+        if not mode:
+            self.flush()
+        return super().train(mode)
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.flush()
+        super()._save_to_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.flush()  # afterwards nothing is owed that could be charged to the loaded rows
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RowTable":
+        self.flush()
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.flush()  # copies are whole, and free of the original's optimiser
+        return {**self.__dict__, "pending": None}
+
+
+class _ReadPending(torch.autograd.Function):
+    """F.embedding(sparse=True) for rows that are read through `table.pending`."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, table: RowTable) -> Tensor:
+        flat = ids.reshape(-1).long()
+        if flat.device.type != "cpu":
+            pass  # a device-side assert reports a bad id there; reading min and max would wait for the device
+        elif first_outside(flat.numpy(), table.num_embeddings) >= 0:
+            table.check_range(flat)
+        assert table.pending is not None
+        ctx.save_for_backward(flat)
+        ctx.shape, ctx.padding_idx = weight.shape, table.padding_idx
+        return table.pending.read(flat).view(*ids.shape, weight.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
+        (flat,) = ctx.saved_tensors
+        values = gradients[0].reshape(-1, ctx.shape[1])
+        if ctx.padding_idx is not None:
+            kept = flat != ctx.padding_idx
+            flat, values = flat[kept], values[kept]
+        return None, torch.sparse_coo_tensor(flat.unsqueeze(0), values, ctx.shape, check_invariants=False), None
+
+
+def check_integers(ids: Tensor) -> None:
+    """Raise if `ids` could not be row numbers."""
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"ids must be int32 or int64, got {ids.dtype}; convert them with ids.long()")

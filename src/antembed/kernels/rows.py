@@ -1,0 +1,215 @@
+"""Row-sparse steps of a momentum or Yogi rule with a non-negative ℓ1 prox, rows kept exactly lazy (optim/lazy.py).
+
+A row last current at step `last` moves, when it is needed again, in closed form: its momentum has drifted it by
+m·drift[last]/D and the prox owes it (clock[now] − clock[last])/D, where D = √v + eps has not changed in between.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+compiled = njit(nogil=True, cache=True, error_model="numpy")
+
+
+class Rows(NamedTuple):
+    """The table and what is known of its rows. `momentum` and `second` have no rows where the rule does without."""
+
+    weight: np.ndarray  # (V, K)
+    momentum: np.ndarray  # (V, K) or (0, K)
+    second: np.ndarray  # (V, K) or (0, K): Yogi's v
+    last: np.ndarray  # (V,) int32: the step a row is current at
+    drift: np.ndarray  # (steps,) float64: Σ_j a_{L+j}·decay^j from step L to now
+    clock: np.ndarray  # (steps,) float64: what the prox has taken in all up to step L
+    free_starts: np.ndarray  # (V + 1,) int64, or empty: the entries that the prox leaves alone, in CSR form
+    free_columns: np.ndarray
+
+
+class Rule(NamedTuple):
+    """How momentum and v take a gradient: m ← decay·m + gain·g; Yogi's v with beta2; D = √v + eps."""
+
+    decay: float
+    gain: float
+    beta2: float
+    eps: float
+    plain: bool  # the prox uses the plain metric: what it takes is not divided by D
+    floor: float  # 0 with a non-negative prox, −inf without
+
+
+@compiled
+def first_outside(ids: Any, rows: int) -> int:
+    """Position of the first id outside [0, rows), or −1."""
+    for position in range(ids.shape[0]):
+        if ids[position] < 0 or ids[position] >= rows:
+            return position
+    return -1
+
+
+@compiled
+def group_ids(ids: Any, slot: Any, unique: Any, starts: Any, order: Any) -> int:
+    """Group equal ids: order[starts[u]:starts[u+1]] are the positions of unique[u]; → how many are unique.
+
+    `slot` (V,) is scratch, −1 everywhere before and after. First come, first listed: the result is deterministic.
+    """
+    found = 0
+    n = ids.shape[0]
+    group = np.empty(n, np.int32)
+    for position in range(n):
+        s = slot[ids[position]]
+        if s < 0:
+            s = found
+            slot[ids[position]] = s
+            unique[s] = ids[position]
+            starts[s + 1] = 0
+            found += 1
+        starts[s + 1] += 1
+        group[position] = s
+    starts[0] = 0
+    for u in range(found):
+        slot[unique[u]] = -1
+        starts[u + 1] += starts[u]
+    cursor = starts[:found].copy()
+    for position in range(n):
+        s = group[position]
+        order[cursor[s]] = position
+        cursor[s] += 1
+    return found
+
+
+@compiled
+def _mark_free(rows: Rows, i: int, penalised: Any, mark: float) -> None:
+    if rows.free_starts.shape[0] > 0:
+        for j in range(rows.free_starts[i], rows.free_starts[i + 1]):
+            penalised[rows.free_columns[j]] = mark
+
+
+@compiled
+def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule, now: int) -> None:
+    """out[p] = row ids[p] as it is at step `now`; the table itself is not touched."""
+    K = rows.weight.shape[1]
+    number = rows.weight.dtype.type
+    penalised = np.ones(K, rows.weight.dtype)
+    eps, floor, one = number(rule.eps), number(rule.floor), number(1)
+    for p in range(start, stop):
+        i = ids[p]
+        x, y = rows.weight[i], out[p]
+        back = rows.last[i]
+        if back == now:
+            for k in range(K):
+                y[k] = x[k]
+            continue
+        drift, owed = number(rows.drift[back]), number(rows.clock[now] - rows.clock[back])
+        _mark_free(rows, i, penalised, number(0))
+        if rows.second.shape[0] > 0:
+            m, v = rows.momentum[i], rows.second[i]
+            for k in range(K):
+                inverse = one / (np.sqrt(v[k]) + eps)
+                metric = one if rule.plain else inverse
+                z = x[k] - (m[k] * drift * inverse + owed * penalised[k] * metric)
+                y[k] = floor if z < floor else z
+        elif rows.momentum.shape[0] > 0:
+            m = rows.momentum[i]
+            for k in range(K):
+                z = x[k] - (m[k] * drift + owed * penalised[k])
+                y[k] = floor if z < floor else z
+        else:
+            for k in range(K):
+                z = x[k] - owed * penalised[k]
+                y[k] = floor if z < floor else z
+        _mark_free(rows, i, penalised, number(1))
+
+
+@compiled
+def flush_rows(start: int, stop: int, rows: Rows, rule: Rule, now: int) -> None:
+    """Bring rows [start, stop) of the table, and their momentum, up to step `now`."""
+    K = rows.weight.shape[1]
+    number = rows.weight.dtype.type
+    one_id = np.empty(1, np.int64)
+    current = np.empty((1, K), rows.weight.dtype)
+    for i in range(start, stop):
+        back = rows.last[i]
+        if back == now:
+            continue
+        one_id[0] = i
+        read_rows(0, 1, one_id, current, rows, rule, now)
+        x = rows.weight[i]
+        for k in range(K):
+            x[k] = current[0, k]
+        if rows.momentum.shape[0] > 0:
+            faded = number(rule.decay ** (now - back))
+            m = rows.momentum[i]
+            for k in range(K):
+                m[k] *= faded
+        rows.last[i] = now
+
+
+@compiled
+def step_rows(
+    start: int,
+    stop: int,
+    unique: Any,
+    starts: Any,
+    order: Any,
+    gradient: Any,
+    rows: Rows,
+    rule: Rule,
+    now: int,
+    step: float,
+    take: float,
+) -> None:
+    """Step now + 1 for the rows unique[start:stop]: catch up, sum their gradients, update, prox.
+
+    `step` is a_t, `take` is what the prox takes (λ·a_t, or λ·lr in the plain metric).
+    """
+    K = rows.weight.shape[1]
+    number = rows.weight.dtype.type
+    penalised = np.ones(K, rows.weight.dtype)
+    g = np.empty(K, rows.weight.dtype)
+    eps, floor, one = number(rule.eps), number(rule.floor), number(1)
+    gain, slow, a, taken = number(rule.gain), number(1 - rule.beta2), number(step), number(take)
+    for u in range(start, stop):
+        i = unique[u]
+        first = gradient[order[starts[u]]]
+        for k in range(K):
+            g[k] = first[k]
+        for j in range(starts[u] + 1, starts[u + 1]):
+            more = gradient[order[j]]
+            for k in range(K):
+                g[k] += more[k]
+        back = rows.last[i]
+        drift, owed = number(rows.drift[back]), number(rows.clock[now] - rows.clock[back])
+        keep = number(rule.decay ** (now + 1 - back))
+        x = rows.weight[i]
+        _mark_free(rows, i, penalised, number(0))
+        if rows.second.shape[0] > 0:
+            m, v = rows.momentum[i], rows.second[i]
+            for k in range(K):
+                inverse = one / (np.sqrt(v[k]) + eps)
+                metric = one if rule.plain else inverse
+                z = x[k] - (m[k] * drift * inverse + owed * penalised[k] * metric)
+                z = floor if z < floor else z
+                square = g[k] * g[k]
+                gap = v[k] - square
+                # Yogi: v − (1−β2)·sign(v − g²)·g²
+                v[k] += slow * (square if gap < 0 else (-square if gap > 0 else number(0)))
+                m[k] = keep * m[k] + gain * g[k]
+                inverse = one / (np.sqrt(v[k]) + eps)
+                metric = one if rule.plain else inverse
+                z -= a * m[k] * inverse + taken * penalised[k] * metric
+                x[k] = floor if z < floor else z
+        elif rows.momentum.shape[0] > 0:
+            m = rows.momentum[i]
+            for k in range(K):
+                z = x[k] - (m[k] * drift + owed * penalised[k])
+                z = floor if z < floor else z
+                m[k] = keep * m[k] + gain * g[k]
+                z -= a * m[k] + taken * penalised[k]
+                x[k] = floor if z < floor else z
+        else:
+            for k in range(K):
+                z = x[k] - owed * penalised[k]
+                z = floor if z < floor else z
+                z -= a * gain * g[k] + taken * penalised[k]
+                x[k] = floor if z < floor else z
+        _mark_free(rows, i, penalised, number(1))
+        rows.last[i] = now + 1

@@ -1,0 +1,29 @@
+"""Share a range of rows among threads: the kernels release the GIL, so a plain thread pool is enough."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+# Below this many numbers a second thread costs more (some 30 µs) than it brings.
+WORTH_SHARING = 1 << 16
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="antembed")
+
+
+def share(work: Callable[[int, int], object], rows: int, width: int, threads: int) -> None:
+    """Call work(start, stop) over [0, rows) in `threads` equal parts; the parts depend on nothing but the arguments."""
+    if threads < 2 or rows < threads or rows * width < WORTH_SHARING:
+        work(0, rows)
+        return
+    cuts = [rows * part // threads for part in range(threads + 1)]
+    # Keyed by process: a forked child must not wait on its parent's threads.
+    futures = [_pool(os.getpid()).submit(work, *cut) for cut in zip(cuts[1:-1], cuts[2:], strict=True)]
+    try:
+        work(cuts[0], cuts[1])
+    finally:
+        for future in futures:
+            future.result()

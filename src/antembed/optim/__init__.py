@@ -1,0 +1,22 @@
+"""Gradient → update → prox. Imports nothing of ours but kernels/."""
+
+from antembed.optim.clip import clip_grad_norm_
+from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox
+from antembed.optim.rules import ProximalAdam, ProximalSGD, ProximalYogi
+from antembed.optim.wrapper import Proximal
+
+OPTIMISERS = {"yogi": ProximalYogi, "adam": ProximalAdam, "sgd": ProximalSGD}
+
+__all__ = [
+    "L1",
+    "OPTIMISERS",
+    "FreeEntries",
+    "GroupL2",
+    "NonNegativeL1",
+    "Prox",
+    "Proximal",
+    "ProximalAdam",
+    "ProximalSGD",
+    "ProximalYogi",
+    "clip_grad_norm_",
+]

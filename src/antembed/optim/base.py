@@ -1,0 +1,161 @@
+"""The proximal step: a rule gives a direction m and a metric D, the base class moves by a_t·m/D and then applies the prox.
+
+Groups are those of torch, with three more keys, all optional: `prox` (optim/prox.py), `table` (the module that reads the
+parameter by rows, so that it can be kept lazy) and `metric` ("diagonal": the prox uses the very step a_t/D of the update,
+so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain": the prox takes lr·λ everywhere, as in the paper's eq. 3).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from antembed.kernels.rows import Rule
+from antembed.optim.groups import Group, own_groups, plain_groups
+from antembed.optim.lazy import LazyRows
+from antembed.optim.prox import NonNegativeL1, Prox
+
+Params = Iterable[Tensor] | Iterable[Group]
+
+
+class ProximalOptimizer(Optimizer):
+    """Update, then prox. A subclass is a rule: its buffers, its scalar step a_t, and its direction and metric."""
+
+    lazy = True  # the rule leaves an idle row's metric alone, so that idle steps have a closed form
+
+    def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
+        if not defaults["lr"] >= 0:
+            raise ValueError(f"lr must be ≥ 0, got {defaults['lr']}")
+        if metric not in ("diagonal", "plain"):
+            raise ValueError(f"metric is 'diagonal' or 'plain', not {metric!r}")
+        self._pending: dict[Tensor, LazyRows] = {}
+        super().__init__(params, defaults | {"prox": None, "table": None, "metric": metric, "compiled": compiled})
+
+    @abstractmethod
+    def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
+        """The rule's state for `weight` (or for some of its rows) before the first step: `momentum`, `second`."""
+
+    @abstractmethod
+    def _scale(self, step: int, group: Group) -> float:
+        """a_t."""
+
+    @abstractmethod
+    def _direction(
+        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
+    ) -> tuple[Tensor, Tensor | None]:
+        """Take the gradient into the buffers, in place; → m and D (None for 1)."""
+
+    @abstractmethod
+    def _idle_rule(self, group: Group) -> Rule:
+        """How a row moves without a gradient."""
+
+    def add_param_group(self, param_group: Group) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if group["table"] is not None:
+            group["table"].release()  # an earlier optimiser's debts are paid by that optimiser's rule
+        for weight in group["params"]:
+            if group["prox"] is not None and weight.dtype not in (torch.float32, torch.float64):
+                raise ValueError(
+                    f"a prox on {weight.dtype} loses its steps to rounding (0.5 − 1e-8 == 0.5 already in float32); "
+                    "keep this parameter in float32 and use torch.autocast for the rest of the model"
+                )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._step(weight, weight.grad, group)
+        return loss
+
+    def _step(self, weight: Tensor, gradient: Tensor, group: Group) -> None:
+        state = self._fitted_state(weight, group)
+        state["step"] += 1
+        scale, prox = self._scale(state["step"], group), group["prox"]
+        if gradient.is_sparse and self._can_be_lazy(prox, group):
+            strength = prox.strength if prox is not None else 0.0
+            self._rows(weight, group).step(
+                gradient,
+                self._idle_rule(group),
+                lambda values, buffers: self._direction(values, buffers, group),
+                scale,
+                strength,
+                strength * (group["lr"] if group["metric"] == "plain" else scale),
+                prox.free if prox is not None else None,
+            )
+            return
+        if weight in self._pending:
+            self._pending[weight].flush()
+        move, metric = self._direction(gradient.to_dense() if gradient.is_sparse else gradient, state, group)
+        if metric is None:
+            weight.add_(move, alpha=-scale)
+        else:
+            weight.addcdiv_(move, metric, value=-scale)
+        if prox is not None:
+            diagonal = group["metric"] == "diagonal" and metric is not None
+            weight.copy_(prox(weight, scale / metric if diagonal else group["lr"]))
+
+    def _fitted_state(self, weight: Tensor, group: Group) -> dict[str, Any]:
+        state = self.state[weight]
+        if not state:
+            state.update(self._buffers(weight, group), step=0)
+        for name, old in state.items():
+            if name == "step" or old.shape == weight.shape:
+                continue
+            if old.shape[1:] != weight.shape[1:] or old.shape[0] > weight.shape[0]:
+                raise ValueError(
+                    f"the optimiser's {name} is for a parameter of {tuple(old.shape)}, which is now "
+                    f"{tuple(weight.shape)}; build a new optimiser"
+                )
+            # Objects were added: new rows start as all rows did.
+            fresh = self._buffers(weight[old.shape[0] :], group)[name]
+            state[name] = torch.cat([old, fresh])
+            self._pending.pop(weight, None)
+        return state
+
+    def _can_be_lazy(self, prox: Prox | None, group: Group) -> bool:
+        if not self.lazy or not (prox is None or type(prox) is NonNegativeL1):
+            return False
+        if group["table"] is None:
+            raise ValueError(
+                "this parameter has a row-sparse gradient, but its group names no `table` that would read its rows "
+                "up to date; take the groups from layer.param_groups(…) or antembed.param_groups(model, …)"
+            )
+        return True
+
+    def _rows(self, weight: Tensor, group: Group) -> LazyRows:
+        if weight not in self._pending:
+            state = self.state[weight]
+            self._pending[weight] = LazyRows(
+                weight, state.get("momentum"), state.get("second"), self._idle_rule(group), group["compiled"]
+            )
+        group["table"].pending = self._pending[weight]
+        return self._pending[weight]
+
+    def _floor(self, group: Group) -> float:
+        return 0.0 if isinstance(group["prox"], NonNegativeL1) else -float("inf")
+
+    def flush(self) -> None:
+        """Bring every row of every table up to date. Layers do it by themselves wherever they are read as a whole."""
+        for rows in self._pending.values():
+            rows.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data: tensors, numbers, strings; of a prox, its strength."""
+        self.flush()
+        packed = super().state_dict()
+        return {**packed, "param_groups": plain_groups(packed["param_groups"])}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes numbers from the checkpoint, and keeps this optimiser's own tables and penalties."""
+        groups = own_groups(self.param_groups, state_dict["param_groups"])
+        self._pending.clear()
+        super().load_state_dict({**state_dict, "param_groups": groups})

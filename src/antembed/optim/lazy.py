@@ -1,0 +1,227 @@
+"""Exact lazy rows: a step touches the rows of its batch, and every other row is brought up to date when it is next read.
+
+A row that saw no gradient since step L still moves at every step: its momentum fades, and the prox shrinks it. With
+increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle) that is one sum, clamped once at the end:
+
+    x ← max( x − ( m·Σ_j a_{L+j}·β^j  +  Σ_j λ·a_{L+j} ) / D , 0 ),      m ← β^{t−L}·m
+
+Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
+β^j·|m| fades and λ stays. It holds for a λ that changes as long as it never falls faster than β, so a steeper fall
+flushes first. Reading never writes: a forward pass computes the rows it needs and leaves the table alone, so what
+training arrives at depends on the gradients only (and DDP's processes stay the same to the last bit).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from antembed.kernels import rows as kernel
+from antembed.kernels.rows import Rule
+from antembed.kernels.threads import share
+from antembed.optim.prox import FreeEntries
+
+# A drift term below this share of the first one is beyond double precision.
+NEGLIGIBLE = 2.0**-60
+FLUSH_EVERY = 1 << 20  # steps: bounds the history at 16 MB
+CHUNK = 1 << 16  # rows at a time in the plain flush
+
+NO_INTS = np.empty(0, np.int64)
+
+
+class LazyRows:
+    """What one table's rows are owed. `rule` says how they move while idle; see kernels/rows.py for its fields."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        momentum: Tensor | None,
+        second: Tensor | None,
+        rule: Rule,
+        compiled: bool | None = None,
+    ):
+        fits = weight.device.type == "cpu" and weight.is_contiguous()
+        if compiled and not fits:
+            raise ValueError(
+                f"compiled=True needs a contiguous tensor on the CPU, this one is on {weight.device}; leave it at None"
+            )
+        self.weight, self.momentum, self.second = weight, momentum, second
+        self.compiled = fits if compiled is None else compiled
+        self.free: FreeEntries | None = None
+        self.strength = 0.0
+        V = weight.shape[0]
+        self.last = torch.zeros(V, dtype=torch.int32, device=weight.device)
+        self._slot = np.full(V, -1, np.int32) if self.compiled else None
+        self._set_rule(rule)
+        self._forget()
+
+    def _set_rule(self, rule: Rule) -> None:
+        self.rule = rule
+        reach = 1
+        while rule.decay > 0 and rule.decay ** (reach + 1) > NEGLIGIBLE:
+            reach += 1
+        self._fading = self._array(rule.decay ** np.arange(reach, 0, -1))
+
+    def _forget(self) -> None:
+        """All rows are current: start the history anew."""
+        self.now = 0
+        self._drift, self._clock = self._array(np.zeros(1024)), self._array(np.zeros(1024))
+
+    def _array(self, values: np.ndarray) -> np.ndarray | Tensor:
+        # NumPy where it can be (a twentieth of a torch call's overhead), a tensor on other devices.
+        on_cpu = self.weight.device.type == "cpu"
+        return values if on_cpu else torch.as_tensor(values, device=self.weight.device)
+
+    def step(
+        self,
+        gradient: Tensor,
+        rule: Rule,
+        direction: Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]],
+        step: float,
+        strength: float,
+        take: float,
+        free: FreeEntries | None,
+    ) -> None:
+        """One step of size `step` with a row-sparse gradient (duplicates welcome), then the prox, which takes `take`."""
+        if free is not None and free.shape != tuple(self.weight.shape):
+            raise ValueError(
+                f"free entries are for a table of {free.shape}, this one is {tuple(self.weight.shape)}; rebuild them"
+            )
+        if rule != self.rule or free is not self.free or strength < self.strength * rule.decay:
+            self.flush()
+            self.free = free
+            self._set_rule(rule)
+        ids, values = gradient._indices()[0], gradient._values()
+        if self.compiled:
+            self._step_compiled(ids, values, step, take)
+        else:
+            self._step_plain(gradient, direction, step, take)
+        self.strength = strength
+        self._remember(step, take)
+        if self.now >= FLUSH_EVERY:
+            self.flush()
+
+    def _remember(self, step: float, take: float) -> None:
+        now = self.now = self.now + 1
+        if now == len(self._drift):
+            self._drift, self._clock = (
+                self._array(np.concatenate([np.asarray(torch.as_tensor(old).cpu()), np.zeros(now)]))
+                for old in (self._drift, self._clock)
+            )
+        reach = min(len(self._fading), now)
+        self._drift[now - reach : now] += step * self._fading[-reach:]
+        self._clock[now] = self._clock[now - 1] + take
+
+    def read(self, ids: Tensor) -> Tensor:
+        """The rows `ids` (1-D) as they are now: (n, K)."""
+        if not self.compiled:
+            return self._read_plain(ids)
+        numbers = ids.numpy()
+        out = torch.empty(len(ids), self.weight.shape[1], dtype=self.weight.dtype)
+        out_rows, rows, rule, now = out.numpy(), self._rows(), self.rule, self.now
+        share(
+            lambda start, stop: kernel.read_rows(start, stop, numbers, out_rows, rows, rule, now),
+            *out.shape,
+            torch.get_num_threads(),
+        )
+        return out
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """Bring every row up to date, in place."""
+        if self.now == 0:
+            return
+        V, K = self.weight.shape
+        if self.compiled:
+            rows, rule, now = self._rows(), self.rule, self.now
+            share(
+                lambda start, stop: kernel.flush_rows(start, stop, rows, rule, now), V, K, torch.get_num_threads()
+            )
+        else:
+            for start in range(0, V, CHUNK):
+                ids = torch.arange(start, min(start + CHUNK, V), device=self.weight.device)
+                self.weight.data[ids] = self._read_plain(ids)
+                if self.momentum is not None:
+                    self.momentum[ids] *= self._faded(ids)
+        self.last.zero_()
+        self._forget()
+
+    def _rows(self) -> kernel.Rows:
+        weight = self.weight.detach().numpy()
+        none = weight[:0]
+        return kernel.Rows(
+            weight,
+            none if self.momentum is None else self.momentum.numpy(),
+            none if self.second is None else self.second.numpy(),
+            self.last.numpy(),
+            self._drift,
+            self._clock,
+            NO_INTS if self.free is None else self.free.starts.numpy(),
+            NO_INTS if self.free is None else self.free.columns.numpy(),
+        )
+
+    def _step_compiled(self, ids: Tensor, values: Tensor, step: float, take: float) -> None:
+        n = len(ids)
+        numbers, gradient = ids.numpy(), values.contiguous().numpy()
+        unique, order, starts = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n + 1, np.int32)
+        found = kernel.group_ids(numbers, self._slot, unique, starts, order)
+        rows, rule, now = self._rows(), self.rule, self.now
+        share(
+            lambda start, stop: kernel.step_rows(
+                start, stop, unique, starts, order, gradient, rows, rule, now, step, take
+            ),
+            found,
+            self.weight.shape[1],
+            torch.get_num_threads(),
+        )
+
+    # The plain twin: the same in torch, for any device.
+
+    def _since(self, history: np.ndarray | Tensor, ids: Tensor) -> Tensor:
+        return torch.as_tensor(history)[self.last[ids].long()].unsqueeze(1)
+
+    def _faded(self, ids: Tensor) -> Tensor:
+        return (self.rule.decay ** (self.now - self.last[ids].double())).unsqueeze(1).to(self.weight.dtype)
+
+    def _penalised(self, ids: Tensor) -> Tensor | float:
+        return 1.0 if self.free is None else ~self.free.mask(ids).to(ids.device)
+
+    def _read_plain(self, ids: Tensor) -> Tensor:
+        dtype = self.weight.dtype
+        owed = (self._clock[self.now] - self._since(self._clock, ids)).to(dtype) * self._penalised(ids)
+        x = self.weight.detach()[ids]
+        if self.momentum is None:
+            return (x - owed).clamp(min=self.rule.floor)
+        moved = self.momentum[ids] * self._since(self._drift, ids).to(dtype)
+        if self.second is None:
+            return (x - (moved + owed)).clamp(min=self.rule.floor)
+        metric = self.second[ids].sqrt() + self.rule.eps
+        caught_up = x - (moved / metric + (owed if self.rule.plain else owed / metric))
+        # A row that is current comes back bit by bit, also where a prox-free weight is below the floor.
+        return torch.where(
+            (self.last[ids] == self.now).unsqueeze(1), x, caught_up.clamp(min=self.rule.floor)
+        )
+
+    def _step_plain(
+        self,
+        gradient: Tensor,
+        direction: Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]],
+        step: float,
+        take: float,
+    ) -> None:
+        gradient = gradient.coalesce()
+        ids = gradient.indices()[0]
+        x = self._read_plain(ids)
+        buffers = {}
+        if self.momentum is not None:
+            buffers["momentum"] = self.momentum[ids] * self._faded(ids)
+        if self.second is not None:
+            buffers["second"] = self.second[ids]
+        move, metric = direction(gradient.values(), buffers)
+        x = x - step * (move if metric is None else move / metric)
+        taken = take if metric is None or self.rule.plain else take / metric
+        self.weight.data[ids] = (x - taken * self._penalised(ids)).clamp(min=self.rule.floor)
+        for name, rows in buffers.items():
+            getattr(self, name)[ids] = rows
+        self.last[ids] = self.now + 1

@@ -1,0 +1,135 @@
+"""The gradient rules: SGD with momentum, Adam, Yogi. Each is a handful of pure lines; base.py does the rest."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from antembed.kernels.rows import Rule
+from antembed.optim.base import Params, ProximalOptimizer
+from antembed.optim.groups import Group
+
+
+class ProximalSGD(ProximalOptimizer):
+    """m ← momentum·m + g;  T ← prox(T − lr·m). Exactly lazy for row-sparse gradients."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        *,
+        metric: str = "diagonal",
+        compiled: bool | None = None,
+    ):
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {momentum}")
+        super().__init__(params, {"lr": lr, "momentum": momentum}, metric, compiled)
+
+    def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
+        return {"momentum": torch.zeros_like(weight)} if group["momentum"] else {}
+
+    def _scale(self, step: int, group: Group) -> float:
+        return group["lr"]
+
+    def _direction(
+        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
+    ) -> tuple[Tensor, Tensor | None]:
+        if not group["momentum"]:
+            return gradient, None
+        return buffers["momentum"].mul_(group["momentum"]).add_(gradient), None
+
+    def _idle_rule(self, group: Group) -> Rule:
+        return Rule(group["momentum"], 1.0, 0.0, 0.0, group["metric"] == "plain", self._floor(group))
+
+
+class _Adaptive(ProximalOptimizer):
+    """What Adam and Yogi share: two moments, and a_t = lr·√(1−β2ᵗ)/(1−β1ᵗ)."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        initial_second: float,
+        metric: str,
+        compiled: bool | None,
+    ):
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas must be in [0, 1), got {betas}")
+        if not eps > 0:
+            raise ValueError(f"eps must be > 0, got {eps}: a row that saw no gradient would be divided by zero")
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "initial_second": initial_second}
+        super().__init__(params, defaults, metric, compiled)
+
+    def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
+        return {
+            "momentum": torch.zeros_like(weight),
+            "second": torch.full_like(weight, group["initial_second"]),
+        }
+
+    def _scale(self, step: int, group: Group) -> float:
+        beta1, beta2 = group["betas"]
+        return group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
+
+    def _idle_rule(self, group: Group) -> Rule:
+        beta1, beta2 = group["betas"]
+        return Rule(beta1, 1 - beta1, beta2, group["eps"], group["metric"] == "plain", self._floor(group))
+
+
+class ProximalYogi(_Adaptive):
+    """Yogi (Zaheer et al. 2018): v ← v − (1−β2)·sign(v − g²)·g², D = √v + eps. Exactly lazy for row-sparse gradients.
+
+    The defaults are those of the paper's results: v starts at 1e-6, eps is 1e-3.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-3,
+        *,
+        initial_second: float = 1e-6,
+        metric: str = "diagonal",
+        compiled: bool | None = None,
+    ):
+        super().__init__(params, lr, betas, eps, initial_second, metric, compiled)
+
+    def _direction(
+        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
+    ) -> tuple[Tensor, Tensor | None]:
+        beta1, beta2 = group["betas"]
+        second, square = buffers["second"], gradient.square()
+        second.addcmul_((second - square).sign_(), square, value=beta2 - 1)
+        return buffers["momentum"].lerp_(gradient, 1 - beta1), second.sqrt().add_(group["eps"])
+
+
+class ProximalAdam(_Adaptive):
+    """Adam: v ← β2·v + (1−β2)·g², D = √v + eps, bias-corrected through a_t (eps is outside the correction).
+
+    Exact but not lazy: v fades while a row is idle, so a row-sparse gradient is made dense and costs the whole table.
+    Use ProximalYogi for large tables.
+    """
+
+    lazy = False
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        *,
+        metric: str = "diagonal",
+        compiled: bool | None = None,
+    ):
+        super().__init__(params, lr, betas, eps, 0.0, metric, compiled)
+
+    def _direction(
+        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
+    ) -> tuple[Tensor, Tensor | None]:
+        beta1, beta2 = group["betas"]
+        second = buffers["second"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        return buffers["momentum"].lerp_(gradient, 1 - beta1), second.sqrt().add_(group["eps"])

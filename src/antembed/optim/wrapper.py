@@ -1,0 +1,50 @@
+"""Any torch optimiser, followed by the prox in the plain metric."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from antembed.optim.groups import own_groups, plain_groups
+
+
+class Proximal(Optimizer):
+    """Wrap an optimiser: after its own step, every parameter of a group with a `prox` is shrunk by lr·strength.
+
+    The prox goes over the whole table at every step, whatever rows the gradient had; ProximalYogi and ProximalSGD do that
+    lazily. Schedulers, clipping and closures work on the wrapper as on the optimiser inside.
+
+        optimiser = Proximal(torch.optim.AdamW(layer.param_groups(l1=1e-5), lr=1e-3))
+    """
+
+    def __init__(self, optimiser: Optimizer):
+        # Not super().__init__: the groups, defaults and state are the inner optimiser's own objects.
+        self.inner = optimiser
+        super().__init__(optimiser.param_groups, optimiser.defaults)
+        self._share()
+        for group in self.param_groups:
+            if group.get("table") is not None:
+                group["table"].release()
+
+    def _share(self) -> None:
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = self.inner.step(closure)
+        for group in self.param_groups:
+            if group.get("prox") is not None:
+                for weight in group["params"]:
+                    if weight.grad is not None:
+                        weight.copy_(group["prox"](weight, group["lr"]))
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        packed = self.inner.state_dict()
+        return {**packed, "param_groups": plain_groups(packed["param_groups"])}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        groups = own_groups(self.param_groups, state_dict["param_groups"])
+        self.inner.load_state_dict({**state_dict, "param_groups": groups})
+        self._share()
