@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.embedding.factorise import nonnegative_factorise
+from antembed.embedding.lookup import expand
 from antembed.embedding.table import RowTable
 from antembed.embedding.usage import Usage, usage_of
 from antembed.optim.prox import FreeEntries, NonNegativeL1
@@ -177,7 +178,12 @@ class AnchorEmbedding(AnchoredTable):
     """
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.rows(ids) @ self.anchors
+        groups = self.rows.groups(ids)
+        if groups is None:
+            return self.rows(ids) @ self.anchors
+        # Words and users repeat: multiply each distinct row once.
+        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
+        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
 
     @classmethod
     def from_pretrained(

@@ -10,13 +10,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from antembed.kernels.rows import first_outside
+from antembed.embedding.lookup import ReadPending
+from antembed.kernels.groups import Groups, first_outside
+
+
+WORTH_GROUPING = 2048
+MOSTLY_DISTINCT = 0.75
 
 
 class PendingRows(Protocol):
     """What an optimiser hangs on a table: rows read up to date, and all rows brought up to date."""
 
     def read(self, ids: Tensor) -> Tensor: ...
+
+    def group(self, ids: Tensor) -> Groups | None: ...
 
     def flush(self) -> None: ...
 
@@ -36,7 +43,8 @@ class RowTable(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         check_integers(ids)
         if self.pending is not None:
-            return _ReadPending.apply(ids, self.weight, self)
+            self._check_on_cpu(ids)
+            return ReadPending.apply(ids, self.weight, self.padding_idx, self.pending)
         if torch.compiler.is_compiling():
             return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
         try:
@@ -60,6 +68,20 @@ class RowTable(nn.Embedding):
         """Flush, and let go of the optimiser."""
         self.flush()
         self.pending = None
+
+    def groups(self, ids: Tensor) -> Groups | None:
+        """Equal ids put together, if rows are lazy and enough ids repeat to make reading them once worth the while."""
+        if self.pending is None or ids.numel() < WORTH_GROUPING:
+            return None
+        check_integers(ids)
+        self._check_on_cpu(ids)
+        groups = self.pending.group(ids.reshape(-1))
+        return groups if groups is not None and len(groups.unique) < MOSTLY_DISTINCT * ids.numel() else None
+
+    def _check_on_cpu(self, ids: Tensor) -> None:
+        # On other devices a device-side assert reports a bad id; looking at the ids would wait for the device.
+        if ids.device.type == "cpu" and first_outside(ids.reshape(-1).numpy(), self.num_embeddings) >= 0:
+            self.check_range(ids)
 
     def check_range(self, ids: Tensor) -> None:
         """Raise if an id has no row."""
@@ -110,31 +132,6 @@ class RowTable(nn.Embedding):
     def __getstate__(self) -> dict[str, Any]:
         self.flush()  # copies are whole, and free of the original's optimiser
         return {**self.__dict__, "pending": None}
-
-
-class _ReadPending(torch.autograd.Function):
-    """F.embedding(sparse=True) for rows that are read through `table.pending`."""
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, table: RowTable) -> Tensor:
-        flat = ids.reshape(-1).long()
-        if flat.device.type != "cpu":
-            pass  # a device-side assert reports a bad id there; reading min and max would wait for the device
-        elif first_outside(flat.numpy(), table.num_embeddings) >= 0:
-            table.check_range(flat)
-        assert table.pending is not None
-        ctx.save_for_backward(flat)
-        ctx.shape, ctx.padding_idx = weight.shape, table.padding_idx
-        return table.pending.read(flat).view(*ids.shape, weight.shape[1])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
-        (flat,) = ctx.saved_tensors
-        values = gradients[0].reshape(-1, ctx.shape[1])
-        if ctx.padding_idx is not None:
-            kept = flat != ctx.padding_idx
-            flat, values = flat[kept], values[kept]
-        return None, torch.sparse_coo_tensor(flat.unsqueeze(0), values, ctx.shape, check_invariants=False), None
 
 
 def check_integers(ids: Tensor) -> None:

@@ -37,46 +37,6 @@ class Rule(NamedTuple):
 
 
 @compiled
-def first_outside(ids: Any, rows: int) -> int:
-    """Position of the first id outside [0, rows), or −1."""
-    for position in range(ids.shape[0]):
-        if ids[position] < 0 or ids[position] >= rows:
-            return position
-    return -1
-
-
-@compiled
-def group_ids(ids: Any, slot: Any, unique: Any, starts: Any, order: Any) -> int:
-    """Group equal ids: order[starts[u]:starts[u+1]] are the positions of unique[u]; → how many are unique.
-
-    `slot` (V,) is scratch, −1 everywhere before and after. First come, first listed: the result is deterministic.
-    """
-    found = 0
-    n = ids.shape[0]
-    group = np.empty(n, np.int32)
-    for position in range(n):
-        s = slot[ids[position]]
-        if s < 0:
-            s = found
-            slot[ids[position]] = s
-            unique[s] = ids[position]
-            starts[s + 1] = 0
-            found += 1
-        starts[s + 1] += 1
-        group[position] = s
-    starts[0] = 0
-    for u in range(found):
-        slot[unique[u]] = -1
-        starts[u + 1] += starts[u]
-    cursor = starts[:found].copy()
-    for position in range(n):
-        s = group[position]
-        order[cursor[s]] = position
-        cursor[s] += 1
-    return found
-
-
-@compiled
 def _mark_free(rows: Rows, i: int, penalised: Any, mark: float) -> None:
     if rows.free_starts.shape[0] > 0:
         for j in range(rows.free_starts[i], rows.free_starts[i + 1]):

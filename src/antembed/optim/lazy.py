@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from antembed.kernels import rows as kernel
+from antembed.kernels.groups import Groups, group
 from antembed.kernels.rows import Rule
 from antembed.kernels.threads import share
 from antembed.optim.prox import FreeEntries
@@ -28,6 +29,7 @@ FLUSH_EVERY = 1 << 20  # steps: bounds the history at 16 MB
 CHUNK = 1 << 16  # rows at a time in the plain flush
 
 NO_INTS = np.empty(0, np.int64)
+
 
 
 class LazyRows:
@@ -113,6 +115,12 @@ class LazyRows:
         self._drift[now - reach : now] += step * self._fading[-reach:]
         self._clock[now] = self._clock[now - 1] + take
 
+    def group(self, ids: Tensor) -> Groups | None:
+        """Equal ids put together, where that is compiled."""
+        if self._slot is None:
+            return None
+        return group(ids.numpy(), self._slot)
+
     def read(self, ids: Tensor) -> Tensor:
         """The rows `ids` (1-D) as they are now: (n, K)."""
         if not self.compiled:
@@ -162,16 +170,15 @@ class LazyRows:
         )
 
     def _step_compiled(self, ids: Tensor, values: Tensor, step: float, take: float) -> None:
-        n = len(ids)
-        numbers, gradient = ids.numpy(), values.contiguous().numpy()
-        unique, order, starts = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n + 1, np.int32)
-        found = kernel.group_ids(numbers, self._slot, unique, starts, order)
+        assert self._slot is not None
+        unique, _, starts, order = group(ids.numpy(), self._slot)
+        gradient = values.contiguous().numpy()
         rows, rule, now = self._rows(), self.rule, self.now
         share(
             lambda start, stop: kernel.step_rows(
                 start, stop, unique, starts, order, gradient, rows, rule, now, step, take
             ),
-            found,
+            len(unique),
             self.weight.shape[1],
             torch.get_num_threads(),
         )

@@ -1,0 +1,54 @@
+"""Differentiable reads of rows that an optimiser keeps lazy."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from antembed.kernels.groups import Groups, sum_groups
+from antembed.kernels.threads import share
+
+
+class ReadPending(torch.autograd.Function):
+    """F.embedding(sparse=True), but the rows come from `pending.read`, up to date: ids (*batch) → (*batch, K)."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: Any) -> Tensor:
+        flat = ids.reshape(-1).long()
+        ctx.save_for_backward(flat)
+        ctx.shape, ctx.padding_idx = weight.shape, padding_idx
+        return pending.read(flat).view(*ids.shape, weight.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
+        (flat,) = ctx.saved_tensors
+        values = gradients[0].reshape(-1, ctx.shape[1])
+        if ctx.padding_idx is not None:
+            kept = flat != ctx.padding_idx
+            flat, values = flat[kept], values[kept]
+        gradient = torch.sparse_coo_tensor(flat.unsqueeze(0), values, ctx.shape, check_invariants=False)
+        return None, gradient, None, None
+
+
+class _Expand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, groups: Groups) -> Tensor:
+        ctx.groups = groups
+        return vectors.index_select(0, torch.from_numpy(groups.group))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        values, groups = gradients[0].contiguous(), ctx.groups
+        summed = values.new_empty(len(groups.unique), values.shape[1])
+        into, source = summed.numpy(), values.numpy()
+        share(
+            lambda start, stop: sum_groups(start, stop, groups.starts, groups.order, source, into),
+            *summed.shape,
+            torch.get_num_threads(),
+        )
+        return summed, None
+
+
+def expand(vectors: Tensor, groups: Groups) -> Tensor:
+    """vectors (U, d) of the distinct ids → (n, d), one for each id; gradients of equal ids are summed."""
+    return _Expand.apply(vectors, groups)
