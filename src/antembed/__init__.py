@@ -26,7 +26,7 @@ _HOMES = {
     "export": "serving",
     "open_table": "serving",
 }
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 (names of a dict)
+__all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from antembed.embedding import (  # noqa: F401

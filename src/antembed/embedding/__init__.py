@@ -3,30 +3,28 @@
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
 from antembed.embedding.anchor import AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
+from antembed.embedding.base import Embedding, param_groups
 from antembed.embedding.full import FullEmbedding
-from antembed.embedding.groups import param_groups
 from antembed.embedding.mixture import MixtureEmbedding
 from antembed.embedding.usage import Usage
 
 
-def _mixture(kind: str) -> Callable[..., nn.Module]:
-    def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> nn.Module:
+def _mixture(kind: str) -> Callable[..., Embedding]:
+    def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
         half = max(num_anchors // 2, 1)
         return MixtureEmbedding(V, d, padding_idx, num_anchors=(half, half), kind=kind, **settings)
 
     return build
 
 
-def _full(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> nn.Module:
+def _full(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
     return FullEmbedding(V, d, padding_idx, **settings)
 
 
 # name → builder(V, d, padding_idx, num_anchors=…, sparse=…, device=…, dtype=…); the contract tests run over all of them.
-EMBEDDINGS: dict[str, Callable[..., nn.Module]] = {
+EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "anchor": AnchorEmbedding,
     "full": _full,
     "mixture": _mixture("linear"),
@@ -37,6 +35,7 @@ __all__ = [
     "EMBEDDINGS",
     "AnchorEmbedding",
     "AnchorEmbeddingBag",
+    "Embedding",
     "FullEmbedding",
     "MixtureEmbedding",
     "Usage",

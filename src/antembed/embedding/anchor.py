@@ -1,16 +1,15 @@
 """AnchorEmbedding: E = T·A, every row of E a sparse, non-negative mix of K anchor vectors."""
 
 import math
-from abc import ABC
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from antembed.embedding.base import Embedding
 from antembed.embedding.factorise import nonnegative_factorise
 from antembed.embedding.lookup import expand
-from antembed.embedding.table import RowTable
-from antembed.embedding.usage import Usage, usage_of
+from antembed.embedding.table import RowTable, check_sizes
 from antembed.optim.prox import FreeEntries, NonNegativeL1
 
 DEFAULT_ANCHORS = 16
@@ -21,22 +20,7 @@ def half_normal(*shape: int, device: Any = None, dtype: torch.dtype | None = Non
     return torch.randn(*shape, device=device, dtype=dtype).abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
 
 
-def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype: torch.dtype | None) -> None:
-    """Raise where a table could not be made, with the number that is wrong."""
-    if num_embeddings < 0:
-        raise ValueError(f"num_embeddings must be ≥ 0, got {num_embeddings}")
-    if embedding_dim < 1:
-        raise ValueError(f"embedding_dim must be ≥ 1, got {embedding_dim}")
-    if num_anchors < 1:
-        raise ValueError(f"num_anchors must be ≥ 1, got {num_anchors}; start with 10 to 100")
-    if dtype in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"dtype {dtype} is too coarse for T: the prox takes steps far below its resolution; keep float32 and run "
-            "the model under torch.autocast"
-        )
-
-
-class AnchoredTable(nn.Module, ABC):
+class AnchoredTable(Embedding):
     """T (V, K) in an inner nn.Embedding, A (K, d) as one parameter, and all that can be done with the two."""
 
     def __init__(
@@ -52,14 +36,12 @@ class AnchoredTable(nn.Module, ABC):
     ):
         super().__init__()
         check_sizes(num_embeddings, embedding_dim, num_anchors, dtype)
-        self.rows = RowTable(
-            half_normal(num_embeddings, num_anchors, device=device, dtype=dtype), padding_idx, sparse
-        )
+        self.rows = RowTable(half_normal(num_embeddings, num_anchors, device=device, dtype=dtype), padding_idx, sparse)
         self.anchors = nn.Parameter(half_normal(num_anchors, embedding_dim, device=device, dtype=dtype))
 
     @property
-    def num_embeddings(self) -> int:
-        return self.rows.num_embeddings
+    def tables(self) -> list[RowTable]:
+        return [self.rows]
 
     @property
     def embedding_dim(self) -> int:
@@ -68,10 +50,6 @@ class AnchoredTable(nn.Module, ABC):
     @property
     def num_anchors(self) -> int:
         return self.anchors.shape[0]
-
-    @property
-    def padding_idx(self) -> int | None:
-        return self.rows.padding_idx
 
     @property
     def transform(self) -> nn.Parameter:
@@ -85,23 +63,9 @@ class AnchoredTable(nn.Module, ABC):
             {"params": [self.anchors]},
         ]
 
-    def flush(self) -> None:
-        """Bring T up to date after lazy steps. Only needed before touching `layer.rows.weight` by hand."""
-        self.rows.flush()
-
     def factors(self) -> tuple[Tensor, Tensor]:
         """T (V, K) and A (K, d) with E = T·A: what is exported."""
         return self.transform, self.anchors
-
-    def to_dense(self) -> Tensor:
-        """The whole E: (V, d)."""
-        return self.transform @ self.anchors
-
-    def to_embedding(self) -> nn.Embedding:
-        """A plain nn.Embedding with the same vectors, its own memory, and no anchors."""
-        return nn.Embedding.from_pretrained(
-            self.to_dense().detach().clone(), freeze=False, padding_idx=self.padding_idx
-        )
 
     def logits(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
         """The tied output side, hidden: (*batch, d) → E·h + bias: (*batch, V), in the cheaper order of multiplication."""
@@ -115,10 +79,6 @@ class AnchoredTable(nn.Module, ABC):
         else:
             scores = hidden @ self.to_dense().T
         return scores if bias is None else scores + bias
-
-    def usage(self) -> Usage:
-        """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
-        return usage_of(self.transform, self.anchors, self.embedding_dim, self.padding_idx)
 
     @torch.no_grad()
     def add_objects(self, n: int) -> None:
@@ -201,7 +161,12 @@ class AnchorEmbedding(AnchoredTable):
         if weight.dim() != 2:
             raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
         layer = cls(
-            *weight.shape, padding_idx, num_anchors=num_anchors, sparse=sparse, device=weight.device, dtype=weight.dtype
+            *weight.shape,
+            padding_idx,
+            num_anchors=num_anchors,
+            sparse=sparse,
+            device=weight.device,
+            dtype=weight.dtype,
         )
         T, A, error = nonnegative_factorise(weight.detach(), num_anchors, l1=l1, iterations=iterations, seed=seed)
         with torch.no_grad():

@@ -44,9 +44,7 @@ class AnchorEmbeddingBag(AnchoredTable):
         self.mode = mode
         self.include_last_offset = include_last_offset
 
-    def forward(
-        self, ids: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, ids: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         check_integers(ids)
         if per_sample_weights is not None and self.mode != "sum":
             raise ValueError(f"per_sample_weights go with mode='sum', this bag has mode={self.mode!r}")
@@ -78,7 +76,9 @@ class AnchorEmbeddingBag(AnchoredTable):
             if offsets is None:
                 raise ValueError("1-D ids need offsets, the position at which each bag starts")
             B = len(offsets) - self.include_last_offset
-            bag = torch.searchsorted(offsets[:B].contiguous(), torch.arange(len(ids), device=ids.device), right=True) - 1
+            bag = (
+                torch.searchsorted(offsets[:B].contiguous(), torch.arange(len(ids), device=ids.device), right=True) - 1
+            )
         rows = self.rows(ids)
         if weights is not None:
             rows = rows * weights.unsqueeze(1)

@@ -2,14 +2,16 @@
 never written out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from antembed.embedding.anchor import check_sizes, half_normal
-from antembed.embedding.table import RowTable
-from antembed.embedding.usage import Usage, usage_of
+from antembed.embedding.anchor import half_normal
+from antembed.embedding.base import Embedding
+from antembed.embedding.table import RowTable, check_sizes
+from antembed.embedding.usage import Usage, count_nonzeros
 from antembed.optim.prox import NonNegativeL1
 
 
@@ -26,7 +28,7 @@ def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:
     return risen / total, base / total
 
 
-class MixtureEmbedding(nn.Module):
+class MixtureEmbedding(Embedding):
     """ids (*batch) → vectors (*batch, d), mixed from several sets of anchors, `num_anchors` of each.
 
     kind="softmax" is the paper's nonlinear mixture: each set's vector is softmax(T_m[i])·A_m.
@@ -49,7 +51,7 @@ class MixtureEmbedding(nn.Module):
             raise ValueError(f"kind is 'linear' or 'softmax', not {kind!r}")
         if not num_anchors:
             raise ValueError("num_anchors names the size of each set, e.g. (5, 5); got none")
-        self.kind, self.embedding_dim = kind, embedding_dim
+        self.kind = kind
         self.rows, self.anchors = nn.ModuleList(), nn.ParameterList()
         for K in num_anchors:
             check_sizes(num_embeddings, embedding_dim, K, dtype)
@@ -58,23 +60,19 @@ class MixtureEmbedding(nn.Module):
             self.anchors.append(nn.Parameter(half_normal(K, embedding_dim, device=device, dtype=dtype)))
 
     @property
-    def num_embeddings(self) -> int:
-        return self._tables[0].num_embeddings
+    def tables(self) -> list[RowTable]:
+        return [table for table in self.rows if isinstance(table, RowTable)]
 
     @property
-    def padding_idx(self) -> int | None:
-        return self._tables[0].padding_idx
+    def embedding_dim(self) -> int:
+        return self.anchors[0].shape[1]
 
     @property
     def num_anchors(self) -> tuple[int, ...]:
         return tuple(A.shape[0] for A in self.anchors)
 
-    @property
-    def _tables(self) -> list[RowTable]:
-        return [table for table in self.rows if isinstance(table, RowTable)]
-
     def forward(self, ids: Tensor) -> Tensor:
-        return self._mix([table(ids) for table in self._tables], ids)
+        return self._mix([table(ids) for table in self.tables], ids)
 
     def _mix(self, rows: Sequence[Tensor], ids: Tensor) -> Tensor:
         if self.kind == "linear":
@@ -91,20 +89,15 @@ class MixtureEmbedding(nn.Module):
 
     def param_groups(self, l1: float) -> list[dict[str, Any]]:
         """Groups for an optimiser: each T_m with its penalty, then all A_m."""
-        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1), "table": t} for t in self._tables]
+        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1), "table": t} for t in self.tables]
         return [*tables, {"params": list(self.anchors)}]
-
-    def flush(self) -> None:
-        """Bring every T_m up to date."""
-        for table in self._tables:
-            table.flush()
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """T and A with E = T·A. A softmax's common share is one more anchor, Σ_k a_k, that every object uses."""
         if self.kind == "linear":
-            return torch.cat([table.current for table in self._tables], 1), torch.cat(list(self.anchors))
+            return torch.cat([table.current for table in self.tables], 1), torch.cat(list(self.anchors))
         columns, vectors = [], []
-        for table, A in zip(self._tables, self.anchors, strict=True):
+        for table, A in zip(self.tables, self.anchors, strict=True):
             columns += sparse_softmax_weights(table.current)
             vectors += [A, A.sum(0, keepdim=True)]
         T = torch.cat(columns, 1)
@@ -112,29 +105,15 @@ class MixtureEmbedding(nn.Module):
             T = T * (torch.arange(len(T), device=T.device) != self.padding_idx).unsqueeze(1)
         return T, torch.cat(vectors)
 
-    def to_dense(self) -> Tensor:
-        """The whole E: (V, d)."""
-        T, A = self.factors()
-        return T @ A
-
-    def to_embedding(self) -> nn.Embedding:
-        """A plain nn.Embedding with the same vectors."""
-        return nn.Embedding.from_pretrained(
-            self.to_dense().detach().clone(), freeze=False, padding_idx=self.padding_idx
-        )
-
     def usage(self) -> Usage:
-        """Counted over all sets: nnz of every T_m, anchors in use, and the file in which both kinds are one T·A."""
-        T = torch.cat([table.current for table in self._tables], 1)
-        counted = usage_of(T, torch.cat(list(self.anchors)), self.embedding_dim, self.padding_idx)
+        """Counted over all sets: nnz of every T_m and all anchors in use; bytes of the file, which holds one T·A."""
+        exported = super().usage()
         if self.kind == "linear":
-            return counted
-        exported = usage_of(*self.factors(), self.embedding_dim, self.padding_idx)
-        K = sum(self.num_anchors)  # a softmax uses every anchor, also one that no row singles out
-        parameters = counted.nnz + K * self.embedding_dim
-        return Usage(
-            counted.objects, counted.dimensions, K, K, counted.nnz, parameters, exported.bytes
-        )
+            return exported
+        T, K = torch.cat([table.current for table in self.tables], 1), sum(self.num_anchors)
+        # A softmax uses every anchor, also one that no row singles out; the common share is no parameter.
+        nnz = count_nonzeros(T, self.padding_idx)
+        return replace(exported, anchors=K, anchors_in_use=K, nnz=nnz, parameters=nnz + K * self.embedding_dim)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}, kind={self.kind!r}"

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from antembed.embedding.lookup import ReadPending
 from antembed.kernels.groups import Groups, first_outside
 
-
 WORTH_GROUPING = 2048
 MOSTLY_DISTINCT = 0.75
 
@@ -138,3 +137,18 @@ def check_integers(ids: Tensor) -> None:
     """Raise if `ids` could not be row numbers."""
     if ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"ids must be int32 or int64, got {ids.dtype}; convert them with ids.long()")
+
+
+def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype: torch.dtype | None) -> None:
+    """Raise where a table could not be made, with the number that is wrong."""
+    if num_embeddings < 0:
+        raise ValueError(f"num_embeddings must be ≥ 0, got {num_embeddings}")
+    if embedding_dim < 1:
+        raise ValueError(f"embedding_dim must be ≥ 1, got {embedding_dim}")
+    if num_anchors < 1:
+        raise ValueError(f"num_anchors must be ≥ 1, got {num_anchors}; start with 10 to 100")
+    if dtype in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"dtype {dtype} is too coarse for T: the prox takes steps far below its resolution; keep float32 and run "
+            "the model under torch.autocast"
+        )

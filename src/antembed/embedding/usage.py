@@ -20,17 +20,17 @@ class Usage:
     bytes: int
 
 
-def usage_of(transform: Tensor, anchors: Tensor | None, dimensions: int, padding_idx: int | None) -> Usage:
-    """Count E = T·A. A column of zeros is no anchor in use; the padding row is not counted. No anchors: a plain table."""
-    nonzero = transform != 0
-    if padding_idx is not None:
-        nonzero[padding_idx] = False
-    bytes_ = file_size(
-        transform.detach().cpu().numpy(), None if anchors is None else anchors.detach().cpu().numpy()
-    )
-    V, K = transform.shape
-    if anchors is None:
+def count_nonzeros(T: Tensor, padding_idx: int | None) -> int:
+    """nnz(T); a padding row has nothing that counts."""
+    return int(T.count_nonzero()) - (0 if padding_idx is None else int(T[padding_idx].count_nonzero()))
+
+
+def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None) -> Usage:
+    """Count E = T·A. A column of zeros is no anchor in use; the padding row is not counted. No A: a plain table."""
+    V, K = T.shape
+    size = file_size(T.detach().cpu().numpy(), None if A is None else A.detach().cpu().numpy())
+    if A is None:
         counted = (V - (padding_idx is not None)) * K
-        return Usage(V, dimensions, V, V, counted, counted, bytes_)
-    in_use, nnz = int(nonzero.any(dim=0).sum()), int(nonzero.sum())
-    return Usage(V, dimensions, K, in_use, nnz, nnz + in_use * dimensions, bytes_)
+        return Usage(V, K, V, V, counted, counted, size)
+    in_use, nnz = int((T != 0).any(dim=0).sum()), count_nonzeros(T, padding_idx)
+    return Usage(V, A.shape[1], K, in_use, nnz, nnz + in_use * A.shape[1], size)

@@ -43,9 +43,7 @@ class ProximalOptimizer(Optimizer):
         """a_t."""
 
     @abstractmethod
-    def _direction(
-        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
-    ) -> tuple[Tensor, Tensor | None]:
+    def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         """Take the gradient into the buffers, in place; → m and D (None for 1)."""
 
     @abstractmethod

@@ -31,7 +31,6 @@ CHUNK = 1 << 16  # rows at a time in the plain flush
 NO_INTS = np.empty(0, np.int64)
 
 
-
 class LazyRows:
     """What one table's rows are owed. `rule` says how they move while idle; see kernels/rows.py for its fields."""
 
@@ -68,6 +67,7 @@ class LazyRows:
     def _forget(self) -> None:
         """All rows are current: start the history anew."""
         self.now = 0
+        self._views: tuple[int, kernel.Rows] | None = None
         self._drift, self._clock = self._array(np.zeros(1024)), self._array(np.zeros(1024))
 
     def _array(self, values: np.ndarray) -> np.ndarray | Tensor:
@@ -92,7 +92,7 @@ class LazyRows:
             )
         if rule != self.rule or free is not self.free or strength < self.strength * rule.decay:
             self.flush()
-            self.free = free
+            self.free, self._views = free, None
             self._set_rule(rule)
         ids, values = gradient._indices()[0], gradient._values()
         if self.compiled:
@@ -107,6 +107,7 @@ class LazyRows:
     def _remember(self, step: float, take: float) -> None:
         now = self.now = self.now + 1
         if now == len(self._drift):
+            self._views = None
             self._drift, self._clock = (
                 self._array(np.concatenate([np.asarray(torch.as_tensor(old).cpu()), np.zeros(now)]))
                 for old in (self._drift, self._clock)
@@ -144,7 +145,10 @@ class LazyRows:
         if self.compiled:
             rows, rule, now = self._rows(), self.rule, self.now
             share(
-                lambda start, stop: kernel.flush_rows(start, stop, rows, rule, now), V, K, torch.get_num_threads()
+                lambda start, stop: kernel.flush_rows(start, stop, rows, rule, now),
+                V,
+                K,
+                torch.get_num_threads(),
             )
         else:
             for start in range(0, V, CHUNK):
@@ -156,6 +160,13 @@ class LazyRows:
         self._forget()
 
     def _rows(self) -> kernel.Rows:
+        """The tensors as NumPy sees them; kept, since thirteen conversions a step cost more than a small batch's arithmetic."""
+        if self._views is not None and self._views[0] == self.weight.data_ptr():
+            return self._views[1]
+        self._views = self.weight.data_ptr(), self._make_rows()
+        return self._views[1]
+
+    def _make_rows(self) -> kernel.Rows:
         weight = self.weight.detach().numpy()
         none = weight[:0]
         return kernel.Rows(
@@ -206,9 +217,7 @@ class LazyRows:
         metric = self.second[ids].sqrt() + self.rule.eps
         caught_up = x - (moved / metric + (owed if self.rule.plain else owed / metric))
         # A row that is current comes back bit by bit, also where a prox-free weight is below the floor.
-        return torch.where(
-            (self.last[ids] == self.now).unsqueeze(1), x, caught_up.clamp(min=self.rule.floor)
-        )
+        return torch.where((self.last[ids] == self.now).unsqueeze(1), x, caught_up.clamp(min=self.rule.floor))
 
     def _step_plain(
         self,

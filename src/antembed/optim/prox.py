@@ -57,7 +57,7 @@ class FreeEntries:
                 "pass two 1-D tensors of one length"
             )
         for name, ids, bound in (("object", objects, V), ("anchor", anchors, K)):
-            if ids.numel() and not (0 <= int(ids.min()) and int(ids.max()) < bound):
+            if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < bound):
                 raise ValueError(f"a free entry names {name} {int(ids.max())}, but there are {bound} of them")
         flat = torch.unique(objects * K + anchors)  # sorted by row, then column; duplicates dropped
         self.shape = (V, K)

@@ -32,9 +32,7 @@ class ProximalSGD(ProximalOptimizer):
     def _scale(self, step: int, group: Group) -> float:
         return group["lr"]
 
-    def _direction(
-        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
-    ) -> tuple[Tensor, Tensor | None]:
+    def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         if not group["momentum"]:
             return gradient, None
         return buffers["momentum"].mul_(group["momentum"]).add_(gradient), None
@@ -97,9 +95,7 @@ class ProximalYogi(_Adaptive):
     ):
         super().__init__(params, lr, betas, eps, initial_second, metric, compiled)
 
-    def _direction(
-        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
-    ) -> tuple[Tensor, Tensor | None]:
+    def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         beta1, beta2 = group["betas"]
         second, square = buffers["second"], gradient.square()
         second.addcmul_((second - square).sign_(), square, value=beta2 - 1)
@@ -127,9 +123,7 @@ class ProximalAdam(_Adaptive):
     ):
         super().__init__(params, lr, betas, eps, 0.0, metric, compiled)
 
-    def _direction(
-        self, gradient: Tensor, buffers: dict[str, Tensor], group: Group
-    ) -> tuple[Tensor, Tensor | None]:
+    def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         beta1, beta2 = group["betas"]
         second = buffers["second"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         return buffers["momentum"].lerp_(gradient, 1 - beta1), second.sqrt().add_(group["eps"])

@@ -26,7 +26,12 @@ class Layer(Protocol):
 
 
 def serialise(
-    T: np.ndarray, A: np.ndarray | None, *, bias: np.ndarray | None = None, values: str = "fp32", encoding: str = "auto"
+    T: np.ndarray,
+    A: np.ndarray | None,
+    *,
+    bias: np.ndarray | None = None,
+    values: str = "fp32",
+    encoding: str = "auto",
 ) -> bytes:
     """E = T·A (A is None for a plain table) as the bytes of the file. Anchors that no object uses are dropped."""
     if values not in VALUES:

@@ -1,0 +1,255 @@
+"""The commands."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from antembed import __version__
+
+app = typer.Typer(
+    help="Small embedding tables: every vector a sparse mix of a few anchors.\n\nStart with: antembed demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+train_app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
+app.add_typer(train_app, name="train")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same machine, same threads: same bytes.")]
+
+
+def version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"antembed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    pass
+
+
+def numbers(text: str) -> tuple[int, int]:
+    """'15' → (15, 15); '40,16' → (40, 16)."""
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts) or len(parts) > 2:
+        raise typer.BadParameter(f"{text!r} is not a number of anchors; say 15, or 40,16 for users and items")
+    return int(parts[0]), int(parts[-1])
+
+
+@train_app.command("recommend")
+def train_recommend(
+    data: Annotated[Path, typer.Argument(help="Ratings: MovieLens .dat/.csv, any delimited file, or Parquet.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/recommend-EMBEDDING-SEED.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after a stop.")] = False,
+    columns: Annotated[str | None, typer.Option(help="USER,ITEM,RATING columns, by name or place (from 1).")] = None,
+    protocol: Annotated[
+        str, typer.Option(help="honest: 80/10/10, the best epoch by validation; paper: 90/10, the last epoch.")
+    ] = "honest",
+    embedding: Annotated[str, typer.Option(help="anchor, full, mixture or softmax-mixture.")] = "anchor",
+    anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items.")] = "15",
+    dimensions: Annotated[int, typer.Option(help="Width of the vectors.")] = 16,
+    l1: Annotated[
+        float | None, typer.Option(help="λ2, the price of a non-zero; default 1e-4, or 2e-6 from 5M ratings on.")
+    ] = None,
+    l1_ramp: Annotated[float, typer.Option(help="Share of the training over which λ2 rises from 0.")] = 0.25,
+    biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
+    optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
+    lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
+    schedule: Annotated[str, typer.Option(help="halving (the paper's), cosine or constant.")] = "halving",
+    halve_every: Annotated[
+        int | None, typer.Option(help="Steps; default 100000, or 200000 from 5M ratings on.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Default 32, or 1024 from 5M ratings on.")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 25,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
+    threads: Annotated[int | None, typer.Option(help="Threads for torch and the kernels; default: all cores.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn users' and items' tables from ratings, and write them as small files.
+
+    Example:  antembed train recommend ratings.dat --anchors 15 --l1 1e-4 --out runs/ml-1m
+    """
+    import torch
+
+    from antembed.cli import show
+    from antembed.data import PROTOCOLS, read_ratings
+    from antembed.embedding import EMBEDDINGS
+    from antembed.optim import OPTIMISERS
+    from antembed.pipelines.recommend import SCHEDULES, Settings, train
+    from antembed.reporting import append_record
+
+    for option, value, known in (
+        ("--protocol", protocol, PROTOCOLS),
+        ("--embedding", embedding, EMBEDDINGS),
+        ("--optimiser", optimiser, OPTIMISERS),
+        ("--schedule", schedule, SCHEDULES),
+    ):
+        if value not in known:
+            raise typer.BadParameter(f"{value!r} is none of: {', '.join(known)}", param_hint=option)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    settings = Settings(
+        data=str(data),
+        columns=tuple(columns.split(",")) if columns else None,
+        protocol=protocol,
+        embedding=embedding,
+        anchors=numbers(anchors),
+        dimensions=dimensions,
+        l1=l1,
+        l1_ramp=l1_ramp,
+        biases=biases,
+        optimiser=optimiser,
+        lr=lr,
+        schedule=schedule,
+        halve_every=halve_every,
+        batch_size=batch_size,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        values=values,
+    )
+    folder = out or Path("runs") / f"recommend-{embedding}-{seed}"
+    ratings = read_ratings(data, settings.columns)
+    examples = round(len(ratings) * PROTOCOLS[protocol][0])
+    with show.progress_bar(f"{embedding}", epochs, examples) as tell:
+        result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
+    result["command"] = command()
+    if record is not None:
+        append_record(record, result)
+    if as_json:
+        show.print_json(result)
+    else:
+        show.out.print(show.result_table({embedding: result}))
+        show.err.print(f"tables: {folder}/users.ant, {folder}/items.ant")
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    data: Annotated[Path | None, typer.Option(help="The ratings, if they have moved.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a finished run again, on the very split it was trained with.
+
+    Example:  antembed evaluate runs/ml-1m
+    """
+    from antembed.cli import show
+    from antembed.pipelines.recommend import measure, reopen
+
+    job, folder = reopen(run, str(data) if data else None)
+    result = measure(job, folder) | {"command": command()}
+    if as_json:
+        show.print_json(result)
+    else:
+        show.out.print(show.result_table({job.settings.embedding: result}))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant with --table.")],
+    table: Annotated[str | None, typer.Option(help="Which table: users or items.")] = None,
+    values: Annotated[str, typer.Option(help="fp32 or fp16.")] = "fp32",
+    encoding: Annotated[str, typer.Option(help="auto (the smallest), plain, bitmap or csr.")] = "auto",
+    data: Annotated[Path | None, typer.Option(help="The ratings, if they have moved.")] = None,
+) -> None:
+    """Write a run's tables as small files.
+
+    Example:  antembed export runs/ml-1m items.ant --table items --values fp16
+    """
+    from antembed import serving
+    from antembed.cli import show
+    from antembed.pipelines.recommend import reopen
+
+    job, _ = reopen(run, str(data) if data else None)
+    tables, biases = job.model.eval().tables, job.model.exported_biases()
+    if table is not None and table not in tables:
+        raise typer.BadParameter(f"{table!r} is none of: {', '.join(tables)}", param_hint="--table")
+    if table is None and out.suffix == ".ant":
+        raise typer.BadParameter(
+            f"this run has {len(tables)} tables; say which with --table ({', '.join(tables)}), or give a folder",
+            param_hint="OUT",
+        )
+    if table is None:
+        out.mkdir(parents=True, exist_ok=True)
+    for name in [table] if table else list(tables):
+        path = out if table else out / f"{name}.ant"
+        written = serving.export(tables[name], path, values=values, encoding=encoding, bias=biases[name])
+        show.err.print(f"{path}: {written}", highlight=False)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in a small file.
+
+    Example:  antembed inspect items.ant
+    """
+    from antembed.cli import show
+    from antembed.serving import open_table
+
+    table = open_table(file)
+    dense = 4 * table.objects * table.dimensions
+    about: dict[str, Any] = {
+        "objects": table.objects,
+        "dimensions": table.dimensions,
+        "anchors": 0 if table.anchors is None else len(table.anchors),
+        "nnz": table.nnz,
+        "parameters": table.parameters,
+        "encoding": table.encoding,
+        "values": table.values,
+        "bytes": table.size,
+        "bytes_of_full_table": dense,
+        "times_smaller": round(dense / table.size, 2),
+    }
+    if as_json:
+        show.print_json(about)
+        return
+    for name, value in about.items():
+        show.out.print(f"{name.replace('_', ' '):20} {value}", highlight=False)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; default: a temporary one.")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """A minute, no download: full and anchored tables side by side on synthetic ratings with a known answer.
+
+    Example:  antembed demo
+    """
+    from antembed.cli import show
+    from antembed.pipelines.demo import compare
+
+    results = compare(out, seed, lambda label, epochs, n: show.progress_bar(label, epochs, n))
+    if as_json:
+        show.print_json([result | {"command": command()} for result in results.values()])
+        return
+    show.out.print(show.result_table(results))
+    full, anchored = results["full"], results["anchor"]
+    show.out.print(
+        f"\nThe anchored tables are {full['bytes'] / anchored['bytes']:.1f} times smaller on disk "
+        f"({full['parameters'] / anchored['parameters']:.1f} times fewer parameters), "
+        f"at {anchored['test']['mse'] / full['test']['mse']:.2f} × the error; the data's own noise is "
+        f"{results['anchor']['noise']:.4f}."
+    )
+
+
+def command() -> str:
+    """What was typed, for the record."""
+    return shlex.join(["antembed", *sys.argv[1:]])

@@ -1,0 +1,71 @@
+"""How results look in a terminal."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from antembed.training import Tick
+
+out, err = Console(), Console(stderr=True)
+
+
+def print_json(result: Any) -> None:
+    """One object on stdout, for machines."""
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def size(n: float) -> str:
+    """1234567 → 1.23M."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= scale:
+            return f"{n / scale:.3g}{unit}"
+    return f"{n:g}"
+
+
+def pairs(value: Any) -> str:
+    """{"users": 3, "items": 4} → users 3, items 4."""
+    return ", ".join(f"{name} {number}" for name, number in value.items()) if isinstance(value, dict) else str(value)
+
+
+def result_table(results: dict[str, dict[str, Any]]) -> Table:
+    """Results side by side, one row each."""
+    table = Table(box=None, header_style="bold")
+    for heading in ("table", "anchors", "test MSE", "parameters", "bytes", "seconds"):
+        table.add_column(heading, justify="left" if heading == "table" else "right")
+    for name, result in results.items():
+        table.add_row(
+            name,
+            "–" if result["embedding"] == "full" else pairs(result["anchors"]),
+            f"{result['test']['mse']:.4f}",
+            f"{result['parameters']:,}",
+            f"{result['bytes']:,}",
+            f"{result['seconds']:.1f}",
+        )
+    return table
+
+
+@contextmanager
+def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[Tick], None]]:
+    """A bar over all epochs with loss, non-zeros and speed, on stderr."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=not err.is_terminal) as progress:
+        task = progress.add_task(label, total=epochs, told="")
+
+        def tell(tick: Tick) -> None:
+            nnz = f" nnz {size(sum(tick.log['nnz'].values()))}" if "nnz" in tick.log else ""
+            told = f"loss {tick.loss:.4f}{nnz} {size(tick.examples / max(tick.seconds, 1e-9))}/s"
+            progress.update(task, completed=round(tick.epoch - 1 + tick.examples / max(examples, 1), 2), told=told)
+
+        yield tell

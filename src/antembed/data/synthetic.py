@@ -1,0 +1,104 @@
+"""Data with a known answer: planted anchors A* and a planted sparse T* ≥ 0, seen as ratings, labelled bags or tokens."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from antembed.data.ratings import Ratings
+
+
+def zipf(V: int, exponent: float) -> np.ndarray:
+    """Popularity of V objects, p_i ∝ 1/(i + 1)^exponent: (V,), sums to 1."""
+    p = 1.0 / np.arange(1, V + 1) ** exponent
+    return p / p.sum()
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The answer: E* = T*·A*, every object a mix of `per_object` of the K* anchors, and how often each object is seen."""
+
+    T: np.ndarray  # (V, K*) ≥ 0
+    A: np.ndarray  # (K*, d), orthonormal rows where K* ≤ d
+    popularity: np.ndarray  # (V,)
+
+    @property
+    def E(self) -> np.ndarray:
+        return self.T @ self.A
+
+
+def planted(
+    V: int, d: int = 16, *, anchors: int = 6, per_object: int = 2, exponent: float = 1.0, seed: int = 0
+) -> Planted:
+    """Plant a table. Popular objects are no different from rare ones, but seen more often (Zipf)."""
+    if not 1 <= per_object <= anchors:
+        raise ValueError(f"per_object must be between 1 and the {anchors} anchors, got {per_object}")
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((anchors, d))
+    if anchors <= d:
+        A = np.linalg.qr(A.T)[0].T
+    T = np.zeros((V, anchors))
+    chosen = np.argsort(rng.random((V, anchors)), axis=1)[:, :per_object]
+    np.put_along_axis(T, chosen, 0.5 + rng.random((V, per_object)), axis=1)
+    return Planted(T, A, zipf(V, exponent))
+
+
+def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise: float = 0.1, seed: int = 0) -> Ratings:
+    """n ratings mean + e_u·e_i + noise; both sides planted in the same dimension, objects drawn by popularity."""
+    if users.A.shape[1] != items.A.shape[1]:
+        raise ValueError(f"users have {users.A.shape[1]} dimensions, items {items.A.shape[1]}; plant them alike")
+    rng = np.random.default_rng(seed)
+    u = rng.choice(len(users.T), n, p=users.popularity)
+    i = rng.choice(len(items.T), n, p=items.popularity)
+    # Row by row, or n·d numbers would be held at once for nothing.
+    scores = np.concatenate(
+        [np.einsum("nd,nd->n", users.E[u[s : s + 65536]], items.E[i[s : s + 65536]]) for s in range(0, n, 65536)]
+    )
+    values = (mean + scores + noise * rng.standard_normal(n)).astype(np.float32)
+    return Ratings(
+        u.astype(np.int64),
+        i.astype(np.int64),
+        values,
+        pl.Series("user", np.arange(len(users.T))),
+        pl.Series("item", np.arange(len(items.T))),
+    )
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Document n is ids[offsets[n]:offsets[n+1]] with label labels[n]."""
+
+    ids: np.ndarray
+    offsets: np.ndarray  # (documents + 1,)
+    labels: np.ndarray
+
+
+def labelled_bags(words: Planted, documents: int, *, length: int = 20, seed: int = 0) -> Bags:
+    """Documents about one anchor each: words are drawn by popularity × their weight on it, the anchor is the label."""
+    rng = np.random.default_rng(seed)
+    V, K = words.T.shape
+    labels = rng.integers(0, K, documents)
+    ids = np.empty((documents, length), np.int64)
+    for k in range(K):
+        weight = words.popularity * words.T[:, k]
+        about_k = np.flatnonzero(labels == k)
+        ids[about_k] = rng.choice(V, (len(about_k), length), p=weight / weight.sum())
+    return Bags(ids.reshape(-1), np.arange(0, documents * length + 1, length), labels)
+
+
+def tokens(words: Planted, n: int, *, seed: int = 0) -> np.ndarray:
+    """A stream of n ids in which the next word likes the company of the last: topics (anchors) are kept or changed.
+
+    The hidden topic stays with probability 0.9; a word is drawn by popularity × its weight on the topic.
+    """
+    rng = np.random.default_rng(seed)
+    V, K = words.T.shape
+    changed = rng.random(n) > 0.9
+    changed[0] = True
+    topics = rng.integers(0, K, n)[np.maximum.accumulate(np.where(changed, np.arange(n), 0))]
+    stream = np.empty(n, np.int64)
+    for k in range(K):
+        weight = words.popularity * words.T[:, k]
+        here = np.flatnonzero(topics == k)
+        stream[here] = rng.choice(V, len(here), p=weight / weight.sum())
+    return stream

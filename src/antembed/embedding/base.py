@@ -1,0 +1,69 @@
+"""What every embedding of this room is and can do; the tasks, the trainer and the exporter know no more of it than this."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+from antembed.embedding.table import RowTable
+from antembed.embedding.usage import Usage, usage_of
+
+
+class Embedding(nn.Module, ABC):
+    """ids (*batch) → vectors (*batch, d), held in one or more tables of rows."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> list[RowTable]:
+        """The inner tables, V rows each."""
+
+    @property
+    @abstractmethod
+    def embedding_dim(self) -> int:
+        """d."""
+
+    @abstractmethod
+    def param_groups(self, l1: float) -> list[dict[str, Any]]:
+        """Groups for an optimiser, each with its penalty (l1·‖T‖₁ where there is a T) and its table."""
+
+    @abstractmethod
+    def factors(self) -> tuple[Tensor, Tensor | None]:
+        """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. This is exported."""
+
+    @property
+    def num_embeddings(self) -> int:
+        return self.tables[0].num_embeddings
+
+    @property
+    def padding_idx(self) -> int | None:
+        return self.tables[0].padding_idx
+
+    def flush(self) -> None:
+        """Bring all rows up to date after lazy steps. Only needed before touching a table's `weight` by hand."""
+        for table in self.tables:
+            table.flush()
+
+    def to_dense(self) -> Tensor:
+        """The whole E: (V, d)."""
+        T, A = self.factors()
+        return T if A is None else T @ A
+
+    def to_embedding(self) -> nn.Embedding:
+        """A plain nn.Embedding with the same vectors and its own memory."""
+        vectors = self.to_dense().detach().clone()
+        return nn.Embedding.from_pretrained(vectors, freeze=False, padding_idx=self.padding_idx)
+
+    def usage(self) -> Usage:
+        """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
+        return usage_of(*self.factors(), self.padding_idx)
+
+
+def param_groups(model: nn.Module, l1: float) -> list[dict[str, Any]]:
+    """Optimiser groups of a whole model: each T with the penalty l1·‖T‖₁, everything else without one.
+
+    optimiser = ProximalYogi(param_groups(model, l1=2e-6), lr=0.01)
+    """
+    groups = [group for layer in model.modules() if isinstance(layer, Embedding) for group in layer.param_groups(l1)]
+    seen = {id(weight) for group in groups for weight in group["params"]}
+    rest = [weight for weight in model.parameters() if id(weight) not in seen]
+    return [*groups, {"params": rest}] if rest else groups

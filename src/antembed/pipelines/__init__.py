@@ -1,0 +1,1 @@
+"""One file a job: the whole way, top to bottom."""

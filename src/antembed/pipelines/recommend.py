@@ -1,0 +1,194 @@
+"""Ratings → trained tables → small files: the whole way, top to bottom."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from antembed.data import Ratings, epoch_batches, read_ratings, split
+from antembed.embedding import EMBEDDINGS, param_groups
+from antembed.files import write_atomically
+from antembed.optim import OPTIMISERS
+from antembed.serving import export
+from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
+from antembed.training import Plan, RunFolder, Tick, fit, load_checkpoint
+from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
+
+LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
+EVALUATION_BATCH = 65_536
+SCHEDULES = ("halving", "cosine", "constant")
+STARTS = {"full": {"std": 0.01}}  # small, or a free vector for everybody starts as noise that is never unlearned
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that decides the result. None: as the paper does it for data of this size."""
+
+    data: str
+    columns: tuple[str, str, str] | None = None
+    protocol: str = "honest"
+    embedding: str = "anchor"
+    anchors: tuple[int, int] = (15, 15)  # users, items
+    dimensions: int = 16
+    l1: float | None = None
+    l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
+    biases: bool = True
+    optimiser: str = "yogi"
+    lr: float = 0.01
+    schedule: str = "halving"
+    halve_every: int | None = None
+    batch_size: int | None = None
+    epochs: int = 25
+    seed: int = 0
+    device: str = "cpu"
+    values: str = "fp32"
+
+    def resolved(self, ratings: int) -> "Settings":
+        """With the paper's numbers for what was left open."""
+        large = ratings >= LARGE
+        open_ = {
+            "l1": 2e-6 if large else 1e-4,
+            "batch_size": 1024 if large else 32,
+            "halve_every": 200_000 if large else 100_000,
+        }
+        mine = asdict(self)
+        return Settings(**mine | {name: value for name, value in open_.items() if mine[name] is None})
+
+
+@dataclass(frozen=True)
+class Job:
+    """Data and model of a run, ready to be trained or judged."""
+
+    settings: Settings
+    model: MatrixFactorisation
+    parts: dict[str, tuple[Tensor, Tensor, Tensor]]  # train, validation, test: users, items, ratings
+    scale: tuple[float, float]
+
+    def judge(self, part: str) -> dict[str, float]:
+        """Errors on one part of the data."""
+        columns = self.parts[part]
+        return evaluate(self.model, zip(*(c.split(EVALUATION_BATCH) for c in columns), strict=True), self.scale)
+
+
+def prepare(settings: Settings, ratings: Ratings) -> Job:
+    """Split the data, make the tables (seeded), put both on the device."""
+    cut = split(len(ratings), settings.protocol, settings.seed)
+    columns = [torch.from_numpy(column) for column in (ratings.users, ratings.items, ratings.values)]
+    parts = {name: tuple(c[torch.from_numpy(rows)].to(settings.device) for c in columns) for name, rows in cut.items()}
+    torch.manual_seed(settings.seed)
+    users, items = (
+        EMBEDDINGS[settings.embedding](
+            len(labels), settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {})
+        )
+        for labels, K in zip((ratings.user_labels, ratings.item_labels), settings.anchors, strict=True)
+    )
+    mean = float(parts["train"][2].mean())
+    model = MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
+    values = parts["train"][2]
+    return Job(settings, model, parts, (float(values.min()), float(values.max())))  # type: ignore[arg-type]
+
+
+def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
+    """Learning rate and penalty by step."""
+    assert settings.batch_size is not None
+    assert settings.halve_every is not None
+    assert settings.l1 is not None
+    steps = settings.epochs * -(-examples // settings.batch_size)
+    shapes = {"constant": constant(), "halving": halving(settings.halve_every), "cosine": cosine(steps)}
+    rise = ramp(round(settings.l1_ramp * steps))
+    return scaled(settings.lr, shapes[settings.schedule]), scaled(settings.l1, rise)
+
+
+def train(
+    settings: Settings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    ratings: Ratings | None = None,
+    tell: Callable[[Tick], None] = lambda tick: None,
+) -> dict[str, Any]:
+    """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory (the demo)."""
+    ratings = ratings if ratings is not None else read_ratings(settings.data, settings.columns)
+    settings = settings.resolved(len(ratings))
+    folder = RunFolder(out)
+    config = json.loads(json.dumps(asdict(settings) | {"task": "recommend", "ratings": len(ratings)}))
+    folder.create(config, resume)
+    job = prepare(settings, ratings)
+    assert settings.batch_size is not None
+    batch_size, training = settings.batch_size, job.parts["train"]
+    lr, l1 = schedules(settings, len(training[0]))
+
+    def validate() -> dict[str, float]:
+        errors = job.judge("validation")
+        return {"loss": errors["mse"] / 2, "mse": errors["mse"]}
+
+    fit(
+        job.model,
+        OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0)), lr=lr(0)),
+        Plan(
+            loss=loss,
+            batches=lambda epoch: epoch_batches(training, batch_size, settings.seed, epoch),
+            validate=validate if len(job.parts["validation"][0]) else None,
+            count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
+            epochs=settings.epochs,
+            lr=lr,
+            l1=l1,
+        ),
+        folder,
+        resume=resume,
+        tell=tell,
+    )
+    if folder.best.exists():
+        load_checkpoint(folder.best, job.model)
+    result = measure(job, folder)
+    write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
+    return result
+
+
+def nonzeros(table: Any) -> int:
+    """nnz over a table's rows, cheap enough for every epoch."""
+    return sum(int(rows.current.count_nonzero()) for rows in table.tables)
+
+
+def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
+    """Export the tables and say what the run came to."""
+    model, biases, rows = job.model.eval(), job.model.exported_biases(), folder.rows()
+    files, usage = {}, {}
+    for name, table in model.tables.items():
+        files[name] = export(table, folder.path / f"{name}.ant", values=job.settings.values, bias=biases[name])
+        usage[name] = table.usage()
+    return {
+        "task": "recommend",
+        "embedding": job.settings.embedding,
+        "anchors": {name: used.anchors_in_use for name, used in usage.items()},
+        "metric": "mse",
+        "validation": job.judge("validation") if len(job.parts["validation"][0]) else None,
+        "test": job.judge("test"),
+        "parameters": sum(used.parameters for used in usage.values()) + model.bias_parameters(),
+        "nnz": {name: used.nnz for name, used in usage.items()},
+        "bytes": sum(file.size for file in files.values()),
+        "encodings": {name: file.encoding for name, file in files.items()},
+        "seconds": round(sum(row["seconds"] for row in rows), 3),
+        "epochs": rows[-1]["epoch"] if rows else 0,
+        "seed": job.settings.seed,
+    }
+
+
+def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
+    """A finished run with its data, as it was when it was judged."""
+    folder = RunFolder(run)
+    config = folder.config()
+    expected = config.pop("ratings")
+    config.pop("task")
+    config["anchors"] = tuple(config["anchors"])
+    settings = Settings(**config)
+    ratings = read_ratings(data or settings.data, settings.columns)
+    if len(ratings) != expected:
+        raise ValueError(f"the run was trained on {expected} ratings, {data or settings.data} has {len(ratings)}")
+    job = prepare(settings, ratings)
+    load_checkpoint(folder.best if folder.best.exists() else folder.last, job.model)
+    return job, folder

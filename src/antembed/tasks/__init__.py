@@ -1,0 +1,1 @@
+"""Vectors → loss and metric, one file a task."""

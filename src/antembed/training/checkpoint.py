@@ -1,0 +1,56 @@
+"""Model and optimiser in one safetensors file: tensors as tensors, numbers as JSON in its header. No pickle."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from antembed.files import write_atomically
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or does not fit."""
+
+
+def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None, progress: dict[str, Any]) -> None:
+    """Write all that is needed to go on: parameters, optimiser state, the random state, and `progress` (plain data)."""
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors["random"] = torch.get_rng_state()
+    packed: dict[str, Any] = {"progress": progress}
+    if optimiser is not None:
+        saved = optimiser.state_dict()
+        packed["groups"] = saved["param_groups"]
+        packed["state"] = {}
+        for index, state in saved["state"].items():
+            tensors |= {f"optimiser/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+            packed["state"][str(index)] = {k: v for k, v in state.items() if not isinstance(v, Tensor)}
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, safetensors.torch.save(contiguous, {"antembed": json.dumps(packed)}))
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:
+    """Put a checkpoint into a model (and an optimiser) of the same make; → its `progress`."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        packed = json.loads(about["antembed"])
+    except (safetensors.SafetensorError, KeyError, FileNotFoundError) as error:
+        raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
+    model.load_state_dict({k.removeprefix("model/"): v for k, v in tensors.items() if k.startswith("model/")})
+    if optimiser is not None:
+        if "groups" not in packed:
+            raise CheckpointError(f"{path} holds no optimiser state, so training cannot go on from it")
+        state: dict[int, dict[str, Any]] = {int(index): dict(plain) for index, plain in packed["state"].items()}
+        for name, tensor in tensors.items():
+            if name.startswith("optimiser/"):
+                _, index, key = name.split("/")
+                state[int(index)][key] = tensor
+        optimiser.load_state_dict({"state": state, "param_groups": packed["groups"]})
+        torch.set_rng_state(tensors["random"])
+    return packed["progress"]
