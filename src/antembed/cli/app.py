@@ -30,9 +30,7 @@ def version(asked: bool) -> None:
 
 @app.callback()
 def common(
-    show_version: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Say which.")
-    ] = False,
+    show_version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Say which.")] = False,
 ) -> None:
     pass
 
@@ -65,9 +63,7 @@ def train_recommend(
     optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
     schedule: Annotated[str, typer.Option(help="halving (the paper's), cosine or constant.")] = "halving",
-    halve_every: Annotated[
-        int | None, typer.Option(help="Steps; default 100000, or 200000 from 5M ratings on.")
-    ] = None,
+    halve_every: Annotated[int | None, typer.Option(help="Steps; default 100000, or 200000 from 5M ratings on.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Default 32, or 1024 from 5M ratings on.")] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 25,
     seed: Seed = 0,

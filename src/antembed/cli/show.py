@@ -52,7 +52,10 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
 
 @contextmanager
 def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[Tick], None]]:
-    """A bar over all epochs with loss, non-zeros and speed, on stderr."""
+    """A bar over all epochs with loss, non-zeros and speed, on stderr; where that is no terminal, a line an epoch."""
+    if not err.is_terminal:
+        yield lambda tick: _line(label, tick, epochs) if tick.log.get("epoch") == tick.epoch else None
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -60,12 +63,20 @@ def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[T
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=not err.is_terminal) as progress:
+    with Progress(*columns, console=err) as progress:
         task = progress.add_task(label, total=epochs, told="")
 
         def tell(tick: Tick) -> None:
-            nnz = f" nnz {size(sum(tick.log['nnz'].values()))}" if "nnz" in tick.log else ""
-            told = f"loss {tick.loss:.4f}{nnz} {size(tick.examples / max(tick.seconds, 1e-9))}/s"
-            progress.update(task, completed=round(tick.epoch - 1 + tick.examples / max(examples, 1), 2), told=told)
+            completed = round(tick.epoch - 1 + tick.examples / max(examples, 1), 2)
+            progress.update(task, completed=completed, told=_told(tick))
 
         yield tell
+
+
+def _told(tick: Tick) -> str:
+    nnz = f" nnz {size(sum(tick.log['nnz'].values()))}" if "nnz" in tick.log else ""
+    return f"loss {tick.loss:.4f}{nnz} {size(tick.examples / max(tick.seconds, 1e-9))}/s"
+
+
+def _line(label: str, tick: Tick, epochs: int) -> None:
+    err.print(f"{label} epoch {tick.epoch}/{epochs} {_told(tick)}", highlight=False)

@@ -109,9 +109,7 @@ def _choose(path: Path, present: list[str], columns: Sequence[str] | None) -> di
     if columns is not None:
         if len(columns) != 3:
             raise DataError(f"columns are three, user, item and rating; got {len(columns)}: {', '.join(columns)}")
-        named = [
-            present[int(name) - 1] if name.isdigit() and 1 <= int(name) <= len(present) else name for name in columns
-        ]
+        named = [present[int(name) - 1] if name.isdigit() and 1 <= int(name) <= len(present) else name for name in columns]
         missing = [name for name in named if name not in present]
         if missing:
             raise DataError(f"{path} has no column {missing[0]!r}; it has: {', '.join(present)}")
@@ -124,9 +122,7 @@ def _choose(path: Path, present: list[str], columns: Sequence[str] | None) -> di
     for role, names in NAMES.items():
         match = next((name for name in present if name.lower() in names), None)
         if match is None:
-            raise DataError(
-                f"{path}: which column is the {role}? It has: {', '.join(present)}; say --columns USER,ITEM,RATING"
-            )
+            raise DataError(f"{path}: which column is the {role}? It has: {', '.join(present)}; say --columns USER,ITEM,RATING")
         found[role] = match
     return found
 

@@ -27,9 +27,7 @@ class Planted:
         return self.T @ self.A
 
 
-def planted(
-    V: int, d: int = 16, *, anchors: int = 6, per_object: int = 2, exponent: float = 1.0, seed: int = 0
-) -> Planted:
+def planted(V: int, d: int = 16, *, anchors: int = 6, per_object: int = 2, exponent: float = 1.0, seed: int = 0) -> Planted:
     """Plant a table. Popular objects are no different from rare ones, but seen more often (Zipf)."""
     if not 1 <= per_object <= anchors:
         raise ValueError(f"per_object must be between 1 and the {anchors} anchors, got {per_object}")

@@ -52,7 +52,7 @@ class AnchoredTable(Embedding):
         return self.anchors.shape[0]
 
     @property
-    def transform(self) -> nn.Parameter:
+    def transform(self) -> Tensor:
         """T (V, K), up to date."""
         return self.rows.current
 
@@ -70,9 +70,7 @@ class AnchoredTable(Embedding):
     def logits(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
         """The tied output side, hidden: (*batch, d) → E·h + bias: (*batch, V), in the cheaper order of multiplication."""
         if hidden.shape[-1] != self.embedding_dim:
-            raise ValueError(
-                f"hidden has {hidden.shape[-1]} dimensions, this layer {self.embedding_dim}; project it first"
-            )
+            raise ValueError(f"hidden has {hidden.shape[-1]} dimensions, this layer {self.embedding_dim}; project it first")
         (V, K), d, n = self.rows.weight.shape, self.embedding_dim, hidden.numel() // self.embedding_dim
         if n * (K * d + V * K) <= V * K * d + n * V * d:
             scores = (hidden @ self.anchors.T) @ self.transform.T
@@ -160,14 +158,8 @@ class AnchorEmbedding(AnchoredTable):
         """Factorise a trained table, weight (V, d) ≈ T·A with T ≥ 0; the relative error is in `reconstruction_error`."""
         if weight.dim() != 2:
             raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
-        layer = cls(
-            *weight.shape,
-            padding_idx,
-            num_anchors=num_anchors,
-            sparse=sparse,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
+        V, d = weight.shape
+        layer = cls(V, d, padding_idx, num_anchors=num_anchors, sparse=sparse, device=weight.device, dtype=weight.dtype)
         T, A, error = nonnegative_factorise(weight.detach(), num_anchors, l1=l1, iterations=iterations, seed=seed)
         with torch.no_grad():
             layer.rows.weight.copy_(T)

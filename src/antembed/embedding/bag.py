@@ -76,9 +76,7 @@ class AnchorEmbeddingBag(AnchoredTable):
             if offsets is None:
                 raise ValueError("1-D ids need offsets, the position at which each bag starts")
             B = len(offsets) - self.include_last_offset
-            bag = (
-                torch.searchsorted(offsets[:B].contiguous(), torch.arange(len(ids), device=ids.device), right=True) - 1
-            )
+            bag = torch.searchsorted(offsets[:B].contiguous(), torch.arange(len(ids), device=ids.device), right=True) - 1
         rows = self.rows(ids)
         if weights is not None:
             rows = rows * weights.unsqueeze(1)

@@ -43,7 +43,8 @@ class _Expand(torch.autograd.Function):
         into, source = summed.numpy(), values.numpy()
         share(
             lambda start, stop: sum_groups(start, stop, groups.starts, groups.order, source, into),
-            *summed.shape,
+            len(summed),
+            summed.shape[1],
             torch.get_num_threads(),
         )
         return summed, None

@@ -96,7 +96,8 @@ class MixtureEmbedding(Embedding):
         """T and A with E = T·A. A softmax's common share is one more anchor, Σ_k a_k, that every object uses."""
         if self.kind == "linear":
             return torch.cat([table.current for table in self.tables], 1), torch.cat(list(self.anchors))
-        columns, vectors = [], []
+        columns: list[Tensor] = []
+        vectors: list[Tensor] = []
         for table, A in zip(self.tables, self.anchors, strict=True):
             columns += sparse_softmax_weights(table.current)
             vectors += [A, A.sum(0, keepdim=True)]

@@ -53,7 +53,7 @@ class RowTable(nn.Embedding):
             raise
 
     @property
-    def current(self) -> nn.Parameter:
+    def current(self) -> Tensor:
         """The whole table, up to date."""
         self.flush()
         return self.weight
@@ -89,9 +89,7 @@ class RowTable(nn.Embedding):
             return
         low, high = int(ids.min()), int(ids.max())
         if high >= V:
-            raise IndexError(
-                f"id {high} is outside a table of {V} rows; grow it with layer.add_objects({high - V + 1})"
-            )
+            raise IndexError(f"id {high} is outside a table of {V} rows; grow it with layer.add_objects({high - V + 1})")
         if low < 0:
             raise IndexError(f"id {low} is negative; a table of {V} rows has the ids 0 to {V - 1}")
 

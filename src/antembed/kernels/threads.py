@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 
 # Below this many numbers a second thread costs more (some 30 µs) than it brings.
 WORTH_SHARING = 1 << 16
@@ -21,7 +22,7 @@ def share(work: Callable[[int, int], object], rows: int, width: int, threads: in
         return
     cuts = [rows * part // threads for part in range(threads + 1)]
     # Keyed by process: a forked child must not wait on its parent's threads.
-    futures = [_pool(os.getpid()).submit(work, *cut) for cut in zip(cuts[1:-1], cuts[2:], strict=True)]
+    futures = [_pool(os.getpid()).submit(work, *cut) for cut in pairwise(cuts[1:])]
     try:
         work(cuts[0], cuts[1])
     finally:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from antembed.kernels.rows import Rule
-from antembed.optim.groups import Group, own_groups, plain_groups
+from antembed.optim.groups import Group, load_keeping_objects, plain_groups
 from antembed.optim.lazy import LazyRows
 from antembed.optim.prox import NonNegativeL1, Prox
 
@@ -98,8 +98,8 @@ class ProximalOptimizer(Optimizer):
         else:
             weight.addcdiv_(move, metric, value=-scale)
         if prox is not None:
-            diagonal = group["metric"] == "diagonal" and metric is not None
-            weight.copy_(prox(weight, scale / metric if diagonal else group["lr"]))
+            step = group["lr"] if metric is None or group["metric"] == "plain" else scale / metric
+            weight.copy_(prox(weight, step))
 
     def _fitted_state(self, weight: Tensor, group: Group) -> dict[str, Any]:
         state = self.state[weight]
@@ -154,6 +154,5 @@ class ProximalOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes numbers from the checkpoint, and keeps this optimiser's own tables and penalties."""
-        groups = own_groups(self.param_groups, state_dict["param_groups"])
+        load_keeping_objects(self, super().load_state_dict, state_dict)
         self._pending.clear()
-        super().load_state_dict({**state_dict, "param_groups": groups})

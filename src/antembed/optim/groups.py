@@ -1,6 +1,9 @@
 """Parameter groups carry objects (a penalty, a table); a checkpoint carries plain data. This is the way between the two."""
 
+from collections.abc import Callable
 from typing import Any
+
+from torch.optim import Optimizer
 
 Group = dict[str, Any]
 OBJECTS = ("prox", "table")
@@ -15,14 +18,16 @@ def plain_groups(groups: list[Group]) -> list[Group]:
     ]
 
 
-def own_groups(mine: list[Group], saved: list[Group]) -> list[Group]:
-    """The saved numbers with this optimiser's own objects; the saved strengths go into its penalties."""
-    groups = [dict(group) for group in saved]
-    for own, group in zip(mine, groups, strict=False):  # torch itself reports a wrong number of groups
-        strength = group.pop("strength", None)
-        group.update({name: own[name] for name in OBJECTS if name in own})
-        if own.get("prox") is not None and strength is not None:
-            own["prox"].strength = strength
+def load_keeping_objects(optimiser: Optimizer, load: Callable[[dict[str, Any]], None], saved: dict[str, Any]) -> None:
+    """Load the saved numbers, and put the optimiser's own penalties (with the saved strengths) and tables back."""
+    objects = [{name: group[name] for name in OBJECTS if name in group} for group in optimiser.param_groups]
+    groups = [dict(group) for group in saved["param_groups"]]
+    strengths = [group.pop("strength", None) for group in groups]
+    for own in objects:
         if own.get("table") is not None:
             own["table"].release()
-    return groups
+    load({**saved, "param_groups": groups})  # torch deep-copies the groups: no object may be inside
+    for group, own, strength in zip(optimiser.param_groups, objects, strengths, strict=True):
+        group.update(own)
+        if own.get("prox") is not None and strength is not None:
+            own["prox"].strength = strength

@@ -12,6 +12,7 @@ training arrives at depends on the gradients only (and DDP's processes stay the 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +71,7 @@ class LazyRows:
         self._views: tuple[int, kernel.Rows] | None = None
         self._drift, self._clock = self._array(np.zeros(1024)), self._array(np.zeros(1024))
 
-    def _array(self, values: np.ndarray) -> np.ndarray | Tensor:
+    def _array(self, values: np.ndarray) -> Any:
         # NumPy where it can be (a twentieth of a torch call's overhead), a tensor on other devices.
         on_cpu = self.weight.device.type == "cpu"
         return values if on_cpu else torch.as_tensor(values, device=self.weight.device)
@@ -131,7 +132,8 @@ class LazyRows:
         out_rows, rows, rule, now = out.numpy(), self._rows(), self.rule, self.now
         share(
             lambda start, stop: kernel.read_rows(start, stop, numbers, out_rows, rows, rule, now),
-            *out.shape,
+            len(out),
+            out.shape[1],
             torch.get_num_threads(),
         )
         return out
@@ -186,9 +188,7 @@ class LazyRows:
         gradient = values.contiguous().numpy()
         rows, rule, now = self._rows(), self.rule, self.now
         share(
-            lambda start, stop: kernel.step_rows(
-                start, stop, unique, starts, order, gradient, rows, rule, now, step, take
-            ),
+            lambda start, stop: kernel.step_rows(start, stop, unique, starts, order, gradient, rows, rule, now, step, take),
             len(unique),
             self.weight.shape[1],
             torch.get_num_threads(),
@@ -196,14 +196,14 @@ class LazyRows:
 
     # The plain twin: the same in torch, for any device.
 
-    def _since(self, history: np.ndarray | Tensor, ids: Tensor) -> Tensor:
+    def _since(self, history: Any, ids: Tensor) -> Tensor:
         return torch.as_tensor(history)[self.last[ids].long()].unsqueeze(1)
 
     def _faded(self, ids: Tensor) -> Tensor:
         return (self.rule.decay ** (self.now - self.last[ids].double())).unsqueeze(1).to(self.weight.dtype)
 
     def _penalised(self, ids: Tensor) -> Tensor | float:
-        return 1.0 if self.free is None else ~self.free.mask(ids).to(ids.device)
+        return 1.0 if self.free is None else (~self.free.mask(ids)).to(self.weight)
 
     def _read_plain(self, ids: Tensor) -> Tensor:
         dtype = self.weight.dtype

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from antembed.optim.groups import own_groups, plain_groups
+from antembed.optim.groups import load_keeping_objects, plain_groups
 
 
 class Proximal(Optimizer):
@@ -45,6 +45,5 @@ class Proximal(Optimizer):
         return {**packed, "param_groups": plain_groups(packed["param_groups"])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        groups = own_groups(self.param_groups, state_dict["param_groups"])
-        self.inner.load_state_dict({**state_dict, "param_groups": groups})
+        load_keeping_objects(self.inner, self.inner.load_state_dict, state_dict)
         self._share()

@@ -29,7 +29,7 @@ class Settings:
     """All that decides the result. None: as the paper does it for data of this size."""
 
     data: str
-    columns: tuple[str, str, str] | None = None
+    columns: tuple[str, ...] | None = None  # user, item, rating
     protocol: str = "honest"
     embedding: str = "anchor"
     anchors: tuple[int, int] = (15, 15)  # users, items

@@ -70,9 +70,7 @@ class CsrRows:
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         where = spans(self.starts, ids)
         rows = np.zeros((len(ids), self.columns), np.float32)
-        rows[np.repeat(np.arange(len(ids)), self.starts[ids + 1] - self.starts[ids]), self.indices[where]] = (
-            self.values[where]
-        )
+        rows[np.repeat(np.arange(len(ids)), self.starts[ids + 1] - self.starts[ids]), self.indices[where]] = self.values[where]
         return rows
 
 
@@ -103,8 +101,7 @@ def encoded_sizes(T: np.ndarray, bytes_per_value: int) -> dict[str, int]:
     return {
         "plain": V * K * bytes_per_value,
         "bitmap": V * -(-K // 8) + nnz * bytes_per_value,
-        "csr": V * smallest_unsigned(most).itemsize
-        + nnz * (smallest_unsigned(max(K - 1, 0)).itemsize + bytes_per_value),
+        "csr": V * smallest_unsigned(most).itemsize + nnz * (smallest_unsigned(max(K - 1, 0)).itemsize + bytes_per_value),
     }
 
 

@@ -12,7 +12,7 @@ from antembed.files import write_atomically
 from antembed.serving.encodings import BitmapRows, CsrRows, PlainRows, encode
 
 FORMAT, VERSION = "antembed-table", 1
-VALUES = {"fp32": np.float32, "fp16": np.float16}
+VALUES: dict[str, type[np.floating[Any]]] = {"fp32": np.float32, "fp16": np.float16}
 
 
 class TableError(ValueError):
@@ -44,7 +44,7 @@ def serialise(
     parts = {"T": T} | ({} if A is None else {"A": A}) | ({} if bias is None else {"bias": bias})
     for name, array in parts.items():
         largest = float(np.abs(array).max(initial=0.0))
-        if not largest <= np.finfo(stored).max:
+        if not largest <= float(np.finfo(stored).max):
             raise ValueError(f"{name} has a value of {largest:g}, beyond {values}; export with values='fp32'")
     encoding, arrays = encode(T.astype(stored), encoding)
     if A is not None:
@@ -77,7 +77,7 @@ def export(
     encoding: str = "auto",
     bias: np.ndarray | None = None,
 ) -> "Table":
-    """Write a layer's vectors as a small file and open it. `values`: fp32 or fp16; `bias`: one number for each object, or one."""
+    """Write a layer's vectors as a small file and open it. `bias` is a number for each object, or one for all."""
     T, A = (None if part is None else part.detach().cpu().numpy() for part in layer.factors())
     assert T is not None
     write_atomically(path, serialise(T, A, bias=bias, values=values, encoding=encoding))
