@@ -94,6 +94,7 @@ def test_lazy_equals_dense_in_single_precision(rule):
 
 def test_shrinking_touched_rows_only_would_be_wrong(monkeypatch):
     """What the oracle is for: without the debt of idle rows the result is another."""
+
     def density(sparse):
         run = Run("yogi", sparse=sparse)
         run.set(l1_factor=10)
@@ -318,7 +319,7 @@ def test_sparse_gradients_need_the_layers_groups():
     layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True)
     optimiser = ant.ProximalYogi(layer.parameters())
     layer(torch.tensor([1])).sum().backward()
-    with pytest.raises(ValueError, match="layer.param_groups"):
+    with pytest.raises(ValueError, match=r"layer\.param_groups"):
         optimiser.step()
 
 
@@ -345,7 +346,13 @@ def test_rules_that_cannot_be_lazy_are_dense_and_exact():
 def test_compiled_refuses_what_it_cannot_do():
     weight = torch.zeros(4, 6).T
     with pytest.raises(ValueError, match="contiguous tensor on the CPU"):
-        LazyRows(weight, None, None, ant.ProximalSGD([torch.zeros(1)])._idle_rule({"momentum": 0, "metric": "plain", "prox": None}), True)
+        LazyRows(
+            weight,
+            None,
+            None,
+            ant.ProximalSGD([torch.zeros(1)])._idle_rule({"momentum": 0, "metric": "plain", "prox": None}),
+            True,
+        )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="fork is a POSIX call")

@@ -202,8 +202,9 @@ def test_state_dict_goes_on_where_it_was(name, sparse):
 
 def test_the_wrapper_is_the_inner_step_then_the_plain_prox():
     layer, loss = problem()
-    twin, optimiser = nn.Parameter(layer.rows.weight.detach().clone()), ant.Proximal(
-        torch.optim.SGD(layer.param_groups(l1=0.2), lr=0.1)
+    twin, optimiser = (
+        nn.Parameter(layer.rows.weight.detach().clone()),
+        ant.Proximal(torch.optim.SGD(layer.param_groups(l1=0.2), lr=0.1)),
     )
     loss(batches(1)[0]).backward()
     expected = (twin - 0.1 * layer.rows.weight.grad - 0.1 * 0.2).clamp(min=0)

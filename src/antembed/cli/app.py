@@ -59,6 +59,9 @@ def train_recommend(
         float | None, typer.Option(help="λ2, the price of a non-zero; default 1e-4, or 2e-6 from 5M ratings on.")
     ] = None,
     l1_ramp: Annotated[float, typer.Option(help="Share of the training over which λ2 rises from 0.")] = 0.25,
+    prune: Annotated[
+        float, typer.Option(help="At the end, drop weights below this share of the mean contribution; 0 keeps all.")
+    ] = 0.1,
     biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
     optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
@@ -105,6 +108,7 @@ def train_recommend(
         dimensions=dimensions,
         l1=l1,
         l1_ramp=l1_ramp,
+        prune=prune,
         biases=biases,
         optimiser=optimiser,
         lr=lr,
@@ -167,10 +171,10 @@ def export(
     """
     from antembed import serving
     from antembed.cli import show
-    from antembed.pipelines.recommend import reopen
+    from antembed.pipelines.recommend import reopen, write_tables
 
     job, _ = reopen(run, str(data) if data else None)
-    tables, biases = job.model.eval().tables, job.model.exported_biases()
+    tables = job.model.tables
     if table is not None and table not in tables:
         raise typer.BadParameter(f"{table!r} is none of: {', '.join(tables)}", param_hint="--table")
     if table is None and out.suffix == ".ant":
@@ -179,11 +183,12 @@ def export(
             param_hint="OUT",
         )
     if table is None:
-        out.mkdir(parents=True, exist_ok=True)
-    for name in [table] if table else list(tables):
-        path = out if table else out / f"{name}.ant"
-        written = serving.export(tables[name], path, values=values, encoding=encoding, bias=biases[name])
-        show.err.print(f"{path}: {written}", highlight=False)
+        written = write_tables(job, out, values=values, encoding=encoding)
+    else:
+        bias = job.model.exported_biases()[table]
+        written = {out: serving.export(tables[table], out, values=values, encoding=encoding, bias=bias)}
+    for path, file in written.items():
+        show.err.print(f"{path}: {file}", highlight=False)
 
 
 @app.command()

@@ -44,6 +44,10 @@ class AnchoredTable(Embedding):
         return [self.rows]
 
     @property
+    def pairs(self) -> list[tuple[RowTable, Tensor]]:
+        return [(self.rows, self.anchors)]
+
+    @property
     def embedding_dim(self) -> int:
         return self.anchors.shape[1]
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from antembed.embedding.table import RowTable
@@ -16,6 +17,11 @@ class Embedding(nn.Module, ABC):
     @abstractmethod
     def tables(self) -> list[RowTable]:
         """The inner tables, V rows each."""
+
+    @property
+    @abstractmethod
+    def pairs(self) -> list[tuple[RowTable, Tensor]]:
+        """Each T (V, K) with its A (K, d); none for a table without anchors."""
 
     @property
     @abstractmethod
@@ -42,6 +48,19 @@ class Embedding(nn.Module, ABC):
         """Bring all rows up to date after lazy steps. Only needed before touching a table's `weight` by hand."""
         for table in self.tables:
             table.flush()
+
+    @torch.no_grad()
+    def prune(self, share: float) -> int:
+        """Set to zero what hardly counts, and say how many: weights whose part of the vector, t_k·‖a_k‖, is below `share` of
+        the mean one. Gradient noise keeps such weights alive at a small fraction of the others, where no penalty gets at them.
+        """
+        pruned = 0
+        for table, anchors in self.pairs:
+            parts = table.current * anchors.norm(dim=1)
+            small = (parts < share * parts.sum() / parts.count_nonzero().clamp(min=1)) & (parts > 0)
+            table.weight[small] = 0
+            pruned += int(small.sum())
+        return pruned
 
     def to_dense(self) -> Tensor:
         """The whole E: (V, d)."""

@@ -33,6 +33,10 @@ class FullEmbedding(Embedding):
         return [self.rows]
 
     @property
+    def pairs(self) -> list[tuple[RowTable, Tensor]]:
+        return []
+
+    @property
     def embedding_dim(self) -> int:
         return self.rows.embedding_dim
 

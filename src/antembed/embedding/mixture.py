@@ -64,6 +64,10 @@ class MixtureEmbedding(Embedding):
         return [table for table in self.rows if isinstance(table, RowTable)]
 
     @property
+    def pairs(self) -> list[tuple[RowTable, Tensor]]:
+        return list(zip(self.tables, self.anchors, strict=True))
+
+    @property
     def embedding_dim(self) -> int:
         return self.anchors[0].shape[1]
 
@@ -76,9 +80,9 @@ class MixtureEmbedding(Embedding):
 
     def _mix(self, rows: Sequence[Tensor], ids: Tensor) -> Tensor:
         if self.kind == "linear":
-            return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
+            return torch.stack([t @ A for t, (_, A) in zip(rows, self.pairs, strict=True)]).sum(0)
         total: Tensor | None = None
-        for t, A in zip(rows, self.anchors, strict=True):
+        for t, (_, A) in zip(rows, self.pairs, strict=True):
             weights, share = sparse_softmax_weights(t)
             part = weights @ A + share * A.sum(0)
             total = part if total is None else total + part
@@ -98,7 +102,7 @@ class MixtureEmbedding(Embedding):
             return torch.cat([table.current for table in self.tables], 1), torch.cat(list(self.anchors))
         columns: list[Tensor] = []
         vectors: list[Tensor] = []
-        for table, A in zip(self.tables, self.anchors, strict=True):
+        for table, A in self.pairs:
             columns += sparse_softmax_weights(table.current)
             vectors += [A, A.sum(0, keepdim=True)]
         T = torch.cat(columns, 1)

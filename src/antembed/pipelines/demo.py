@@ -10,7 +10,7 @@ from antembed.data.synthetic import planted, ratings
 from antembed.pipelines.recommend import Settings, train
 from antembed.training import Tick
 
-NOISE = 0.3
+RATINGS, NOISE = 300_000, 0.3
 Bar = Callable[[str, int, int], AbstractContextManager[Callable[[Tick], None]]]
 
 
@@ -18,7 +18,7 @@ def compare(out: Path | None, seed: int, bar: Bar) -> dict[str, dict[str, Any]]:
     """4 000 users and 2 000 items, each a mix of 2 of 6 planted anchors; 300 000 noisy ratings. → results by embedding."""
     users = planted(4000, 16, anchors=6, exponent=0.5, seed=seed)
     items = planted(2000, 16, anchors=6, exponent=0.8, seed=seed + 1)
-    data = ratings(users, items, 300_000, noise=NOISE, seed=seed + 2)
+    data = ratings(users, items, RATINGS, noise=NOISE, seed=seed + 2)
     common: dict[str, Any] = {"data": "synthetic", "batch_size": 512, "schedule": "cosine", "seed": seed}
     plans = {
         "full": Settings(embedding="full", epochs=8, lr=0.02, **common),

@@ -13,9 +13,9 @@ from antembed.data import Ratings, epoch_batches, read_ratings, split
 from antembed.embedding import EMBEDDINGS, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
-from antembed.serving import export
+from antembed.serving import Table, export, open_table
 from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
-from antembed.training import Plan, RunFolder, Tick, fit, load_checkpoint
+from antembed.training import Plan, RunFolder, Tick, fit, load_checkpoint, save_checkpoint
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
@@ -36,6 +36,7 @@ class Settings:
     dimensions: int = 16
     l1: float | None = None
     l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
+    prune: float = 0.1  # weights below this share of the mean contribution are dropped at the end
     biases: bool = True
     optimiser: str = "yogi"
     lr: float = 0.01
@@ -144,6 +145,10 @@ def train(
     )
     if folder.best.exists():
         load_checkpoint(folder.best, job.model)
+    for table in job.model.tables.values():
+        table.prune(settings.prune)
+    save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
+    write_tables(job, folder.path, values=settings.values)
     result = measure(job, folder)
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
     return result
@@ -154,13 +159,21 @@ def nonzeros(table: Any) -> int:
     return sum(int(rows.current.count_nonzero()) for rows in table.tables)
 
 
+def write_tables(job: Job, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
+    """Export every table of the model into the folder `out`, as NAME.ant."""
+    out.mkdir(parents=True, exist_ok=True)
+    biases = job.model.exported_biases()
+    return {
+        (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, bias=biases[name])
+        for name, table in job.model.eval().tables.items()
+    }
+
+
 def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
-    """Export the tables and say what the run came to."""
-    model, biases, rows = job.model.eval(), job.model.exported_biases(), folder.rows()
-    files, usage = {}, {}
-    for name, table in model.tables.items():
-        files[name] = export(table, folder.path / f"{name}.ant", values=job.settings.values, bias=biases[name])
-        usage[name] = table.usage()
+    """What a run has come to: errors of the model, size of the files."""
+    model, rows = job.model.eval(), folder.rows()
+    files = {name: open_table(folder.path / f"{name}.ant") for name in model.tables}
+    usage = {name: table.usage() for name, table in model.tables.items()}
     return {
         "task": "recommend",
         "embedding": job.settings.embedding,
@@ -190,5 +203,5 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
     if len(ratings) != expected:
         raise ValueError(f"the run was trained on {expected} ratings, {data or settings.data} has {len(ratings)}")
     job = prepare(settings, ratings)
-    load_checkpoint(folder.best if folder.best.exists() else folder.last, job.model)
+    load_checkpoint(folder.model_file(), job.model)
     return job, folder

@@ -1,5 +1,6 @@
 """The small file, and look-up in it with NumPy alone."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,16 +53,16 @@ def serialise(
     if bias is not None:
         arrays["bias"] = np.atleast_1d(bias).astype(stored)
     about = {
-        "format": FORMAT,
-        "version": str(VERSION),
+        "version": VERSION,
         "encoding": encoding,
         "values": values,
-        "objects": str(T.shape[0]),
-        "columns": str(T.shape[1]),
-        "dimensions": str(dimensions),
+        "objects": T.shape[0],
+        "columns": T.shape[1],
+        "dimensions": dimensions,
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    return safetensors.numpy.save(contiguous, about)
+    # One entry: safetensors writes several in a random order, and the same table must give the same bytes.
+    return safetensors.numpy.save(contiguous, {FORMAT: json.dumps(about)})
 
 
 def file_size(T: np.ndarray, A: np.ndarray | None) -> int:
@@ -87,10 +88,10 @@ def export(
 class Table:
     """Vectors by id: table[7] → (d,), table[ids] → (*ids.shape, d), table[2:5], len(table)."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], about: dict[str, str], size: int):
+    def __init__(self, arrays: dict[str, np.ndarray], about: dict[str, Any], size: int):
         self.encoding, self.values, self.size = about["encoding"], about["values"], size
-        self.objects, self.columns = int(about["objects"]), int(about["columns"])
-        self.dimensions = int(about["dimensions"])
+        self.objects, self.columns = about["objects"], about["columns"]
+        self.dimensions = about["dimensions"]
         anchors = arrays.get("anchors")
         self.anchors = None if anchors is None else anchors.astype(np.float32)
         self.bias = arrays["bias"].astype(np.float32) if "bias" in arrays else None
@@ -157,10 +158,12 @@ def open_table(path: str | os.PathLike[str]) -> Table:
     path = Path(path)
     try:
         with safetensors.safe_open(path, framework="np") as file:
-            about = file.metadata() or {}
-            if about.get("format") != FORMAT:
-                raise TableError(f"{path} is no antembed table: format {about.get('format')!r}, expected {FORMAT!r}")
-            if int(about["version"]) > VERSION:
+            header = file.metadata() or {}
+            if FORMAT not in header:
+                found = ", ".join(header) or "nothing"
+                raise TableError(f"{path} is no antembed table: its header says {found}, expected {FORMAT!r}")
+            about = json.loads(header[FORMAT])
+            if about["version"] > VERSION:
                 raise TableError(
                     f"{path} has table version {about['version']}, this antembed reads up to {VERSION}; upgrade antembed"
                 )

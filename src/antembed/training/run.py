@@ -21,6 +21,7 @@ class RunFolder:
         self.result_file = self.path / "result.json"
         self.last = self.path / "checkpoint" / "last.safetensors"
         self.best = self.path / "checkpoint" / "best.safetensors"
+        self.final = self.path / "checkpoint" / "final.safetensors"
 
     def create(self, config: dict[str, Any], resume: bool) -> None:
         """Make the folder, or find the one that is to be resumed: the same settings, or an error that names the other."""
@@ -37,6 +38,13 @@ class RunFolder:
                     f"{self.path} was started with {name}={saved.get(name)!r}, not {value!r}; "
                     "resume with the same settings, or choose another --out"
                 )
+
+    def model_file(self) -> Path:
+        """The checkpoint that counts: the finished model; before that the best epoch, or the last without validation."""
+        for file in (self.final, self.best, self.last):
+            if file.exists():
+                return file
+        raise RunError(f"{self.path} has no checkpoint yet; train it first")
 
     def config(self) -> dict[str, Any]:
         if not self.config_file.is_file():

@@ -1,0 +1,5 @@
+"""python -m antembed."""
+
+from antembed.cli import main
+
+main()

@@ -1,0 +1,195 @@
+"""One contract for every embedding in the dict; a new one is picked up by itself."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import antembed as ant
+from antembed.embedding import EMBEDDINGS
+
+V, d, K = 50, 6, 4
+
+
+def build(name, **more):
+    return EMBEDDINGS[name](V, d, num_anchors=K, **more)
+
+
+@pytest.fixture(params=EMBEDDINGS)
+def name(request):
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5), (2, 1, 3), (0,), (4, 0)])
+def test_any_shape_of_ids(name, shape, dtype):
+    vectors = build(name)(torch.randint(0, V, shape, dtype=dtype))
+    assert vectors.shape == (*shape, d)
+
+
+def test_rows_are_those_of_the_dense_table(name):
+    layer, ids = build(name), torch.randint(0, V, (30,))
+    torch.testing.assert_close(layer(ids), layer.to_dense()[ids])
+    torch.testing.assert_close(layer.to_embedding()(ids), layer(ids))
+
+
+def test_distinct_ids_have_distinct_rows(name):
+    vectors = build(name).to_dense()
+    assert torch.pdist(vectors).min() > 0
+
+
+def test_gradients(name):
+    layer = build(name, dtype=torch.float64)
+    ids = torch.tensor([1, 4, 1])
+    weights = list(layer.parameters())
+    assert torch.autograd.gradcheck(lambda *_: layer(ids), weights)
+
+
+def test_sparse_and_dense_gradients_agree(name):
+    layers = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        layer = build(name, sparse=sparse)
+        layer(torch.tensor([[1, 4], [1, 7]])).square().sum().backward()
+        layers.append([p.grad.to_dense() if p.grad.is_sparse else p.grad for p in layer.parameters()])
+    for dense, sparse in zip(*layers, strict=True):
+        torch.testing.assert_close(dense, sparse)
+
+
+def test_lazy_training_equals_dense_training(name):
+    results = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        layer = build(name, sparse=sparse, dtype=torch.float64)
+        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+        for step in range(40):
+            ids = torch.randint(0, V, (5,), generator=torch.Generator().manual_seed(step))
+            (layer(ids) - 0.3).square().sum().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        results.append(layer.to_dense().detach())
+    torch.testing.assert_close(*results, atol=1e-12, rtol=0)
+
+
+def test_padding_is_zero_and_stays_zero(name):
+    layer = build(name, padding_idx=3)
+    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    for _ in range(3):
+        layer(torch.tensor([3, 1])).sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    assert layer(torch.tensor([3])).eq(0).all()
+    assert layer.to_dense()[3].eq(0).all()
+    assert layer(torch.tensor([1])).ne(0).any()
+
+
+def test_negative_padding_counts_from_the_end(name):
+    assert build(name, padding_idx=-1).padding_idx == V - 1
+
+
+def test_state_dict_round_trip(name):
+    layer = build(name)
+    other = build(name)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.to_dense(), other.to_dense())
+
+
+def test_deepcopy(name):
+    layer = build(name)
+    twin = copy.deepcopy(layer)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(1)
+    assert not torch.equal(layer.to_dense(), twin.to_dense())
+
+
+def test_counted_is_stored(name, tmp_path):
+    """usage() and the file say the same: bytes to the byte, and no more parameters than numbers in the file."""
+    layer = build(name, padding_idx=0)
+    sparsify(layer)
+    usage = layer.usage()
+    table = ant.export(layer, tmp_path / "t.ant")
+    assert usage.bytes == table.size == (tmp_path / "t.ant").stat().st_size
+    assert (usage.objects, usage.dimensions) == table.shape
+    if name != "softmax-mixture":  # whose file has one more column, the common share
+        assert usage.parameters == table.parameters
+
+
+def sparsify(layer):
+    with torch.no_grad():
+        if layer.factors()[1] is not None:
+            for table in layer.tables:
+                table.weight[torch.rand_like(table.weight) < 0.6] = 0
+
+
+def test_exported_numpy_equals_torch(name, tmp_path):
+    layer = build(name, padding_idx=2)
+    sparsify(layer)
+    table = ant.export(layer, tmp_path / "t.ant")
+    np.testing.assert_allclose(table[:], layer.to_dense().detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_bad_ids(name, lazy):
+    layer = build(name, sparse=lazy)
+    if lazy:
+        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+        layer(torch.tensor([1])).sum().backward()
+        optimiser.step()
+    with pytest.raises(IndexError, match=rf"id 57 is outside a table of {V} rows; grow it with layer.add_objects\(8\)"):
+        layer(torch.tensor([0, 57]))
+    with pytest.raises(IndexError, match="id -2 is negative"):
+        layer(torch.tensor([-2]))
+    for bad in (torch.tensor([1.0]), torch.tensor([True])):
+        with pytest.raises(TypeError, match=r"int32 or int64, got .*ids.long\(\)"):
+            layer(bad)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [((-1, 3), "num_embeddings must be ≥ 0, got -1"), ((3, 0), "embedding_dim must be ≥ 1, got 0")]
+)
+def test_bad_sizes(name, size, text):
+    with pytest.raises(ValueError, match=text):
+        EMBEDDINGS[name](*size, num_anchors=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused(name, dtype):
+    with pytest.raises(ValueError, match="autocast"):
+        build(name, dtype=dtype)
+
+
+def test_device_and_dtype(name):
+    layer = build(name, device="meta", dtype=torch.float64)
+    assert all(p.device.type == "meta" and p.dtype == torch.float64 for p in layer.parameters())
+
+
+def test_autocast(name):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        vectors = build(name)(torch.tensor([1, 2]))
+    assert vectors.isfinite().all()
+
+
+def test_forward_compiles_whole(name):
+    layer = build(name, padding_idx=1)
+    ids = torch.randint(0, V, (4, 3))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(ids), layer(ids))
+    compiled(ids).sum().backward()
+
+
+def test_repr_names_the_sizes(name):
+    assert f"{V}, {d}" in repr(build(name))
+
+
+def test_pruning_drops_what_hardly_counts(name):
+    layer = build(name)
+    before = layer.to_dense().detach().clone()
+    assert layer.prune(0.0) == 0
+    pruned = layer.prune(0.1)
+    assert torch.equal(layer.to_dense(), before) == (pruned == 0)
+    assert pruned == (0 if name == "full" else sum(int((t.weight == 0).sum()) for t in layer.tables))
+    for table, A in layer.pairs:
+        parts = (table.weight * A.norm(dim=1)).detach()
+        assert parts[parts > 0].min() >= 0.05 * parts.mean()

@@ -1,0 +1,237 @@
+"""The first job from end to end, through the command line as a user would."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import antembed as ant
+from antembed.cli.app import app
+from antembed.data.synthetic import planted, ratings
+from antembed.reporting import read_records
+
+KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
+        "seed", "command"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    users, items = planted(200, 8, anchors=4, exponent=0.3, seed=0), planted(80, 8, anchors=4, exponent=0.3, seed=1)
+    r = ratings(users, items, 12_000, noise=0.2, seed=2)
+    file = tmp_path_factory.mktemp("data") / "ratings.csv"
+    rows = (f"u{u},{i},{v:.4f}" for u, i, v in zip(r.users, r.items, r.values, strict=True))
+    file.write_text("user,item,rating\n" + "\n".join(rows))
+    return file
+
+
+def call(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if isinstance(result.exception, ValueError | OSError):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+QUICK = ("--epochs", 4, "--batch-size", 128, "--dimensions", 8, "--anchors", "6,5", "--lr", 0.03, "--l1", 1e-4)
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "r"
+    record = out.parent / "records.jsonl"
+    told = json.loads(call("train", "recommend", data, "--out", out, *QUICK, "--json", "--record", record))
+    return out, told, record
+
+
+def test_json_has_the_promised_keys(run):
+    _, told, _ = run
+    assert told.keys() >= KEYS
+    assert told["anchors"].keys() == told["nnz"].keys() == {"users", "items"}
+    assert told["metric"] == "mse"
+
+
+def test_it_learns(run, data):
+    _, told, _ = run
+    values = np.loadtxt(data, delimiter=",", skiprows=1, usecols=2)
+    assert told["test"]["mse"] < 0.6 * values.var()
+    assert told["test"]["rmse"] == pytest.approx(told["test"]["mse"] ** 0.5)
+    assert told["test"]["examples"] == 1200
+
+
+def test_the_folder_is_a_run(run):
+    out, told, _ = run
+    assert {p.name for p in out.iterdir()} >= {"config.json", "metrics.jsonl", "checkpoint", "users.ant", "items.ant"}
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert rows[0]["l1"] < rows[3]["l1"] == 1e-4  # what is logged is what was in force
+    best = min(rows, key=lambda row: row["objective"])
+    assert told["validation"]["mse"] == pytest.approx(best["validation"]["mse"], rel=0.01)  # and then pruned
+    assert sum(told["nnz"].values()) < sum(best["nnz"].values())
+
+
+def test_bytes_are_the_files(run):
+    out, told, _ = run
+    assert told["bytes"] == sum((out / name).stat().st_size for name in ("users.ant", "items.ant"))
+
+
+def test_parameters_are_counted_with_the_biases(run):
+    out, told, _ = run
+    tables = [ant.open_table(out / name) for name in ("users.ant", "items.ant")]
+    assert told["parameters"] == sum(table.parameters for table in tables) + 1  # the global bias is in the items' ones
+    assert told["nnz"] == {"users": tables[0].nnz, "items": tables[1].nnz}
+
+
+def test_the_files_predict_what_the_model_predicts(run, data):
+    """NumPy on the exported tables gives the recorded test error: the second route."""
+    from antembed.data import read_ratings, split
+
+    out, told, _ = run
+    users, items = ant.open_table(out / "users.ant"), ant.open_table(out / "items.ant")
+    r = read_ratings(data)
+    test = split(len(r), "honest", 0)["test"]
+    u, i = r.users[test], r.items[test]
+    predicted = (users[u] * items[i]).sum(axis=1) + users.bias_of(u) + items.bias_of(i)
+    assert np.square(predicted - r.values[test]).mean() == pytest.approx(told["test"]["mse"], rel=1e-4)
+
+
+def test_records_say_how_to_make_them_again(run):
+    _, told, record = run
+    (row,) = read_records(record)
+    assert row["test"] == told["test"]
+    assert row["command"].startswith("antembed ")
+    assert row.keys() >= {"commit", "versions", "threads", "date", "seed"}
+
+
+def test_evaluate_says_the_same(run):
+    out, told, _ = run
+    again = json.loads(call("evaluate", out, "--json"))
+    assert again["test"] == told["test"]
+    assert again["parameters"] == told["parameters"]
+    assert "test MSE" in call("evaluate", out)
+
+
+def test_evaluate_leaves_the_run_alone(run):
+    out, _, _ = run
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    call("evaluate", out)
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+
+
+def test_export_and_inspect(run, tmp_path):
+    out, told, _ = run
+    call("export", out, tmp_path / "items.ant", "--table", "items", "--values", "fp16", "--encoding", "csr")
+    about = json.loads(call("inspect", tmp_path / "items.ant", "--json"))
+    assert (about["objects"], about["dimensions"], about["encoding"], about["values"]) == (80, 8, "csr", "fp16")
+    assert about["nnz"] == told["nnz"]["items"]
+    assert about["bytes"] == (tmp_path / "items.ant").stat().st_size
+    assert "times smaller" in call("inspect", tmp_path / "items.ant")
+    call("export", out, tmp_path / "all")
+    assert {p.name for p in (tmp_path / "all").iterdir()} == {"users.ant", "items.ant"}
+    assert (tmp_path / "all" / "users.ant").read_bytes() == (out / "users.ant").read_bytes()
+    call("export", out, tmp_path / "x.ant", code=2)
+    call("export", out, tmp_path / "x.ant", "--table", "films", code=2)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--embedding", "full", "--no-biases"),
+        ("--embedding", "softmax-mixture"),
+        ("--protocol", "paper", "--optimiser", "sgd", "--lr", 0.5),
+        ("--optimiser", "adam", "--schedule", "cosine", "--values", "fp16"),
+    ],
+)
+def test_other_settings_work(data, tmp_path, more):
+    told = json.loads(call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, *more, "--epochs", 1, "--json"))
+    assert np.isfinite(told["test"]["mse"])
+    assert (told["validation"] is None) == ("paper" in more)
+
+
+def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
+    out, _, _ = run
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK)
+    for name in ("users.ant", "items.ant", "checkpoint/last.safetensors"):
+        assert (tmp_path / "r" / name).read_bytes() == (out / name).read_bytes()
+    call("train", "recommend", data, "--out", tmp_path / "s", *QUICK, "--seed", 1)
+    assert (tmp_path / "s" / "users.ant").read_bytes() != (out / "users.ant").read_bytes()
+
+
+def test_kill_and_resume_end_in_the_same_bytes(run, data, tmp_path):
+    out, _, _ = run
+    arguments = ["train", "recommend", str(data), "--out", str(tmp_path / "r"), *map(str, QUICK)]
+    process = subprocess.Popen([sys.executable, "-m", "antembed", *arguments], stderr=subprocess.DEVNULL)
+    last = tmp_path / "r" / "checkpoint" / "last.safetensors"
+    deadline = time.monotonic() + 120
+    while not last.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+    process.wait()
+    assert last.exists()
+    call(*arguments, "--resume")
+    for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
+        assert (tmp_path / "r" / name).read_bytes() == (out / name).read_bytes()
+    rows = [json.loads(line)["epoch"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [1, 2, 3, 4]
+
+
+def test_a_run_is_not_overwritten_by_accident(run, data):
+    out, _, _ = run
+    with pytest.raises(ValueError, match="exists; add --resume"):
+        call("train", "recommend", data, "--out", out, *QUICK)
+    with pytest.raises(ValueError, match="was started with seed=0, not 5"):
+        call("train", "recommend", data, "--out", out, *QUICK, "--resume", "--seed", 5)
+
+
+def test_no_run_there(tmp_path):
+    with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
+        call("evaluate", tmp_path)
+
+
+def test_a_damaged_checkpoint(run, tmp_path):
+    import shutil
+
+    out, _, _ = run
+    shutil.copytree(out, tmp_path / "r")
+    final = tmp_path / "r" / "checkpoint" / "final.safetensors"
+    final.write_bytes(final.read_bytes()[:100])
+    with pytest.raises(ValueError, match="is no checkpoint of antembed"):
+        call("evaluate", tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--protocol", "x"), ("--schedule", "x"),
+     ("--optimiser", "x")],
+)  # fmt: skip
+def test_wrong_calls_exit_with_2(data, wrong):
+    call("train", "recommend", data, *wrong, code=2)
+
+
+def test_errors_are_one_line_and_exit_1(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "antembed", "inspect", str(tmp_path / "none.ant")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("train", "recommend"), ("evaluate",), ("export",), ("inspect",), ("demo",)])
+def test_every_command_has_help_with_an_example(command):
+    text = call(*command, "--help")
+    assert "antembed demo" in text if not command else "Example:" in text
+
+
+def test_the_demo_compares(monkeypatch, tmp_path):
+    monkeypatch.setattr("antembed.pipelines.demo.RATINGS", 6000)
+    full, anchored = json.loads(call("demo", "--json", "--out", tmp_path))
+    assert (full["embedding"], anchored["embedding"]) == ("full", "anchor")
+    assert anchored["bytes"] < full["bytes"]
+    assert (tmp_path / "anchor" / "users.ant").exists()
