@@ -1,0 +1,38 @@
+# Every target sets itself up in .venv, from nothing but Python (3.11 or newer) and make.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check bench readme format clean
+
+# constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: .venv/ready  ## the main job on embedded data, in about a minute
+	$(BIN)/antembed demo
+
+test: .venv/ready  ## all tests
+	$(BIN)/pytest
+
+check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+bench: .venv/ready  ## every figure a ratio against a peer, appended to results/bench.jsonl (a few quiet minutes)
+	$(BIN)/python benchmarks/step.py --record results/bench.jsonl
+	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
+
+readme: .venv/ready  ## fill README.md's tables from results/
+	$(BIN)/python -m antembed.reporting.readme README.md results
+
+format: .venv/ready  ## put the source in its usual form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,57 @@
+"""What the README says is true: its Python runs, its tables are the records', its commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from antembed.cli.app import app
+from antembed.reporting.readme import fill
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = re.findall(r"^    antembed (.+?)(?: +#.*)?$", README, re.MULTILINE)
+TARGETS = re.findall(r"^    make (\w+)", README, re.MULTILINE)
+
+
+def test_there_is_something_to_check():
+    assert len(SNIPPETS) >= 1
+    assert len(COMMANDS) >= 4
+    assert len(TARGETS) >= 4
+
+
+@pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_snippets_run(code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})  # its own example, not data
+    assert capsys.readouterr().out
+
+
+def test_the_first_snippet_is_short():
+    assert len([line for line in SNIPPETS[0].splitlines() if line.strip()]) <= 14
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_and_options_exist(command):
+    words = command.split()
+    depth = 2 if words[0] == "train" else 1
+    shown = CliRunner().invoke(app, [*words[:depth], "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    for option in (word for word in words if word.startswith("--")):
+        assert option in shown.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_exist(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_tables_are_those_of_the_records():
+    assert fill(README, ROOT / "results") == README, "run `make readme`"
+
+
+def test_a_page_without_a_place_for_a_table():
+    with pytest.raises(ValueError, match="no place for the table 'recommend'"):
+        fill("nothing", ROOT / "results")
