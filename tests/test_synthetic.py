@@ -17,6 +17,7 @@ def test_planted_is_what_it_says():
     assert p.popularity[0] / p.popularity[9] == pytest.approx(10)
     assert planted(5, 3, anchors=8, seed=0).A.shape == (8, 3)
     np.testing.assert_array_equal(p.T, planted(100, 16, anchors=6, per_object=2, seed=3).T)
+    np.testing.assert_array_equal(planted(7, seed=9, like=p).A, p.A)
     with pytest.raises(ValueError, match="between 1 and the 2 anchors, got 3"):
         planted(5, anchors=2, per_object=3)
 

@@ -72,7 +72,7 @@ def train_recommend(
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
     values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
-    threads: Annotated[int | None, typer.Option(help="Threads for torch and the kernels; default: all cores.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads for torch and the kernels; small batches are fastest with one.")] = 1,
     record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +86,7 @@ def train_recommend(
     from antembed.data import PROTOCOLS, read_ratings
     from antembed.embedding import EMBEDDINGS
     from antembed.optim import OPTIMISERS
-    from antembed.pipelines.recommend import SCHEDULES, Settings, train
+    from antembed.pipelines.recommend import SCHEDULES, Settings, paper_settings, train
     from antembed.reporting import append_record
 
     for option, value, known in (
@@ -97,33 +97,32 @@ def train_recommend(
     ):
         if value not in known:
             raise typer.BadParameter(f"{value!r} is none of: {', '.join(known)}", param_hint=option)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
+    named = tuple(columns.split(",")) if columns else None
+    ratings = read_ratings(data, named)
+    open_ = {"l1": l1, "halve_every": halve_every, "batch_size": batch_size}
     settings = Settings(
         data=str(data),
-        columns=tuple(columns.split(",")) if columns else None,
+        columns=named,
         protocol=protocol,
         embedding=embedding,
         anchors=numbers(anchors),
         dimensions=dimensions,
-        l1=l1,
         l1_ramp=l1_ramp,
         prune=prune,
         biases=biases,
         optimiser=optimiser,
         lr=lr,
         schedule=schedule,
-        halve_every=halve_every,
-        batch_size=batch_size,
         epochs=epochs,
         seed=seed,
         device=device,
         values=values,
+        **paper_settings(len(ratings)) | {name: value for name, value in open_.items() if value is not None},
     )
     folder = out or Path("runs") / f"recommend-{embedding}-{seed}"
-    ratings = read_ratings(data, settings.columns)
     examples = round(len(ratings) * PROTOCOLS[protocol][0])
-    with show.progress_bar(f"{embedding}", epochs, examples) as tell:
+    with show.progress_bar(embedding, epochs, examples) as tell:
         result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
     result["command"] = command()
     if record is not None:
@@ -234,9 +233,12 @@ def demo(
 
     Example:  antembed demo
     """
+    import torch
+
     from antembed.cli import show
     from antembed.pipelines.demo import compare
 
+    torch.set_num_threads(1)
     results = compare(out, seed, lambda label, epochs, n: show.progress_bar(label, epochs, n))
     if as_json:
         show.print_json([result | {"command": command()} for result in results.values()])

@@ -27,13 +27,29 @@ class Planted:
         return self.T @ self.A
 
 
-def planted(V: int, d: int = 16, *, anchors: int = 6, per_object: int = 2, exponent: float = 1.0, seed: int = 0) -> Planted:
-    """Plant a table. Popular objects are no different from rare ones, but seen more often (Zipf)."""
+def planted(
+    V: int,
+    d: int = 16,
+    *,
+    anchors: int = 6,
+    per_object: int = 2,
+    exponent: float = 1.0,
+    seed: int = 0,
+    like: Planted | None = None,
+) -> Planted:
+    """Plant a table. Popular objects are no different from rare ones, but seen more often (Zipf).
+
+    `like`: share that table's anchors, so that users and items are mixes of the same tastes.
+    """
+    if like is not None:
+        anchors, d = like.A.shape
     if not 1 <= per_object <= anchors:
         raise ValueError(f"per_object must be between 1 and the {anchors} anchors, got {per_object}")
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((anchors, d))
-    if anchors <= d:
+    if like is not None:
+        A = like.A
+    elif anchors <= d:
         A = np.linalg.qr(A.T)[0].T
     T = np.zeros((V, anchors))
     chosen = np.argsort(rng.random((V, anchors)), axis=1)[:, :per_object]

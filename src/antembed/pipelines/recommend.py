@@ -26,7 +26,7 @@ STARTS = {"full": {"std": 0.01}}  # small, or a free vector for everybody starts
 
 @dataclass(frozen=True)
 class Settings:
-    """All that decides the result. None: as the paper does it for data of this size."""
+    """All that decides the result. The defaults are the paper's for MovieLens 1M, with biases, a ramp of l1 and pruning."""
 
     data: str
     columns: tuple[str, ...] | None = None  # user, item, rating
@@ -34,30 +34,24 @@ class Settings:
     embedding: str = "anchor"
     anchors: tuple[int, int] = (15, 15)  # users, items
     dimensions: int = 16
-    l1: float | None = None
+    l1: float = 1e-4
     l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
     prune: float = 0.1  # weights below this share of the mean contribution are dropped at the end
     biases: bool = True
     optimiser: str = "yogi"
     lr: float = 0.01
     schedule: str = "halving"
-    halve_every: int | None = None
-    batch_size: int | None = None
+    halve_every: int = 100_000
+    batch_size: int = 32
     epochs: int = 25
     seed: int = 0
     device: str = "cpu"
     values: str = "fp32"
 
-    def resolved(self, ratings: int) -> "Settings":
-        """With the paper's numbers for what was left open."""
-        large = ratings >= LARGE
-        open_ = {
-            "l1": 2e-6 if large else 1e-4,
-            "batch_size": 1024 if large else 32,
-            "halve_every": 200_000 if large else 100_000,
-        }
-        mine = asdict(self)
-        return Settings(**mine | {name: value for name, value in open_.items() if mine[name] is None})
+
+def paper_settings(ratings: int) -> dict[str, Any]:
+    """What the paper uses for data of this size."""
+    return {"l1": 2e-6, "batch_size": 1024, "halve_every": 200_000} if ratings >= LARGE else {}
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,7 @@ class Job:
 
     settings: Settings
     model: MatrixFactorisation
-    parts: dict[str, tuple[Tensor, Tensor, Tensor]]  # train, validation, test: users, items, ratings
+    parts: dict[str, tuple[Tensor, ...]]  # train, validation, test: users, items, ratings
     scale: tuple[float, float]
 
     def judge(self, part: str) -> dict[str, float]:
@@ -87,17 +81,13 @@ def prepare(settings: Settings, ratings: Ratings) -> Job:
         )
         for labels, K in zip((ratings.user_labels, ratings.item_labels), settings.anchors, strict=True)
     )
-    mean = float(parts["train"][2].mean())
-    model = MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
     values = parts["train"][2]
-    return Job(settings, model, parts, (float(values.min()), float(values.max())))  # type: ignore[arg-type]
+    model = MatrixFactorisation(users, items, mean=float(values.mean()), biases=settings.biases)
+    return Job(settings, model.to(settings.device), parts, (float(values.min()), float(values.max())))
 
 
 def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
     """Learning rate and penalty by step."""
-    assert settings.batch_size is not None
-    assert settings.halve_every is not None
-    assert settings.l1 is not None
     steps = settings.epochs * -(-examples // settings.batch_size)
     shapes = {"constant": constant(), "halving": halving(settings.halve_every), "cosine": cosine(steps)}
     rise = ramp(round(settings.l1_ramp * steps))
@@ -114,13 +104,11 @@ def train(
 ) -> dict[str, Any]:
     """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory (the demo)."""
     ratings = ratings if ratings is not None else read_ratings(settings.data, settings.columns)
-    settings = settings.resolved(len(ratings))
     folder = RunFolder(out)
     config = json.loads(json.dumps(asdict(settings) | {"task": "recommend", "ratings": len(ratings)}))
     folder.create(config, resume)
     job = prepare(settings, ratings)
-    assert settings.batch_size is not None
-    batch_size, training = settings.batch_size, job.parts["train"]
+    training = job.parts["train"]
     lr, l1 = schedules(settings, len(training[0]))
 
     def validate() -> dict[str, float]:
@@ -132,7 +120,7 @@ def train(
         OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0)), lr=lr(0)),
         Plan(
             loss=loss,
-            batches=lambda epoch: epoch_batches(training, batch_size, settings.seed, epoch),
+            batches=lambda epoch: epoch_batches(training, settings.batch_size, settings.seed, epoch),
             validate=validate if len(job.parts["validation"][0]) else None,
             count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
             epochs=settings.epochs,

@@ -43,16 +43,14 @@ class MatrixFactorisation(nn.Module):
         return 1 + sum(bias.num_embeddings for bias in (self.user_bias, self.item_bias) if bias is not None)
 
 
-def loss(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     """½ of the mean squared error: the Bregman divergence of Gaussian labels (SPEC §1)."""
     users, items, ratings = batch
     return (model(users, items) - ratings).square().mean() / 2
 
 
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor, Tensor]], scale: tuple[float, float]
-) -> dict[str, float]:
+def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]], scale: tuple[float, float]) -> dict[str, float]:
     """Errors over examples (not means of batch means). `clipped_mse` keeps predictions inside the ratings' scale."""
     squared = clipped = absolute = 0.0
     n = 0
