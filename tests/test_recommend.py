@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,7 +33,9 @@ def data(tmp_path_factory) -> Path:
 
 
 def call(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    words = [str(a) for a in arguments]
+    with mock.patch("sys.argv", ["antembed", *words]):
+        result = CliRunner().invoke(app, words)
     if isinstance(result.exception, ValueError | OSError):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -101,11 +104,11 @@ def test_the_files_predict_what_the_model_predicts(run, data):
     assert np.square(predicted - r.values[test]).mean() == pytest.approx(told["test"]["mse"], rel=1e-4)
 
 
-def test_records_say_how_to_make_them_again(run):
+def test_records_say_how_to_make_them_again(run, data):
     _, told, record = run
     (row,) = read_records(record)
     assert row["test"] == told["test"]
-    assert row["command"].startswith("antembed ")
+    assert row["command"].startswith(f"antembed train recommend {data} --out")
     assert row.keys() >= {"commit", "versions", "threads", "date", "seed"}
 
 
