@@ -57,7 +57,7 @@ def read_ratings(path: str | Path, columns: Sequence[str] | None = None) -> Rati
         raise DataError(f"{path} has no ratings: 0 rows after the header")
     users, user_labels = _codes(frame["user"])
     items, item_labels = _codes(frame["item"])
-    return Ratings(users, items, values.to_numpy(), user_labels, item_labels)
+    return Ratings(users, items, values.to_numpy(writable=True), user_labels, item_labels)
 
 
 def read_frame(path: Path) -> pl.DataFrame:
@@ -128,7 +128,9 @@ def _choose(path: Path, present: list[str], columns: Sequence[str] | None) -> di
 
 
 def _codes(labels: pl.Series) -> tuple[np.ndarray, pl.Series]:
-    """Labels of any type → their places among the sorted distinct ones. Whole numbers sort as numbers."""
-    numbers = labels.cast(pl.Int64, strict=False)
-    labels = labels if numbers.null_count() > labels.null_count() else numbers
+    """Labels of any type → their places among the sorted distinct ones. Text that is whole numbers sorts as numbers."""
+    if labels.dtype == pl.String:
+        numbers = labels.cast(pl.Int64, strict=False)
+        if numbers.cast(pl.String).eq_missing(labels).all():  # "007" and "7" are two labels
+            labels = numbers
     return labels.rank("dense").to_numpy().astype(np.int64) - 1, labels.unique().sort()

@@ -20,6 +20,6 @@ def split(n: int, protocol: str, seed: int) -> dict[str, np.ndarray]:
     train, validation, _ = PROTOCOLS[protocol]
     order = np.random.default_rng(seed).permutation(n)
     a, b = round(n * train), round(n * (train + validation))
-    if a == 0 or b == n:
-        raise ValueError(f"{n} examples are too few to split {protocol!r} ways; 10 is the least")
+    if a == 0 or b == n or (validation and a == b):
+        raise ValueError(f"{n} examples are too few for the protocol {protocol!r}; 10 are enough")
     return {"train": order[:a], "validation": order[a:b], "test": order[b:]}

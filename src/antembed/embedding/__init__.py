@@ -13,8 +13,8 @@ from antembed.embedding.usage import Usage
 
 def _mixture(kind: str) -> Callable[..., Embedding]:
     def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
-        half = max(num_anchors // 2, 1)
-        return MixtureEmbedding(V, d, padding_idx, num_anchors=(half, half), kind=kind, **settings)
+        sets = (num_anchors - num_anchors // 2, num_anchors // 2) if num_anchors > 1 else (num_anchors,)
+        return MixtureEmbedding(V, d, padding_idx, num_anchors=sets, kind=kind, **settings)
 
     return build
 

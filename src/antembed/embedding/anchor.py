@@ -20,6 +20,12 @@ def half_normal(*shape: int, device: Any = None, dtype: torch.dtype | None = Non
     return torch.randn(*shape, device=device, dtype=dtype).abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
 
 
+def more_half_normal(weight: Tensor, n: int) -> Tensor:
+    """n more rows for a table that was drawn by half_normal, as if drawn with it."""
+    V, K = weight.shape
+    return half_normal(n, K, device=weight.device, dtype=weight.dtype) * math.sqrt(max(n, 1) / max(V + n, 1))
+
+
 class AnchoredTable(Embedding):
     """T (V, K) in an inner nn.Embedding, A (K, d) as one parameter, and all that can be done with the two."""
 
@@ -80,16 +86,12 @@ class AnchoredTable(Embedding):
             scores = (hidden @ self.anchors.T) @ self.transform.T
         else:
             scores = hidden @ self.to_dense().T
+        if self.padding_idx is not None:  # it is zero, and gets no gradient from here either
+            scores = scores.index_fill(-1, torch.tensor(self.padding_idx, device=scores.device), 0.0)
         return scores if bias is None else scores + bias
 
-    @torch.no_grad()
-    def add_objects(self, n: int) -> None:
-        """Append n new objects with random mixes. An optimiser that holds this layer goes on with it."""
-        if n < 0:
-            raise ValueError(f"add_objects takes a number ≥ 0, got {n}")
-        V, K = self.rows.weight.shape
-        scale = math.sqrt(max(n, 1) / (V + n)) if V + n else 1.0  # as if drawn with the whole table
-        self.rows.add_rows(half_normal(n, K, device=self.anchors.device, dtype=self.anchors.dtype) * scale)
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table.weight, n)
 
     def extra_repr(self) -> str:
         V, K = self.rows.weight.shape

@@ -45,9 +45,21 @@ class Embedding(nn.Module, ABC):
         return self.tables[0].padding_idx
 
     def flush(self) -> None:
-        """Bring all rows up to date after lazy steps. Only needed before touching a table's `weight` by hand."""
+        """Bring all rows up to date after lazy steps. Only needed where `parameters()` are read directly (EMA, SWA)."""
         for table in self.tables:
             table.flush()
+
+    @abstractmethod
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        """n rows for `table`, as a layer of the present size would start them."""
+
+    @torch.no_grad()
+    def add_objects(self, n: int) -> None:
+        """Append n new objects with random vectors. An optimiser that holds this layer goes on with it."""
+        if n < 0:
+            raise ValueError(f"add_objects takes a number ≥ 0, got {n}")
+        for table in self.tables:
+            table.add_rows(self.new_rows(table, n))
 
     @torch.no_grad()
     def prune(self, share: float) -> int:

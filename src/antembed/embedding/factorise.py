@@ -26,7 +26,8 @@ def nonnegative_factorise(
 ) -> tuple[Tensor, Tensor, float]:
     """min over T ≥ 0, A:  ½‖E − T·A‖² + l1·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
 
-    Each half-step lowers the objective. Anchors are kept at unit norm, or l1 could be dodged by scaling A up.
+    Alternating: T column by column, then A by least squares, until the error stands still; without l1 each half-step lowers
+    it. Anchors are put back to unit norm each time, or l1 could be dodged by scaling A up.
     """
     if K < 1:
         raise ValueError(f"num_anchors must be ≥ 1, got {K}")
@@ -43,7 +44,7 @@ def nonnegative_factorise(
         _descend_transform(E, A, T, l1)
         A, T = _best_anchors(E, A, T)
         error = float((E - T @ A).norm()) / size
-        if l1 == 0 and previous - error < tolerance * error:
+        if abs(previous - error) < tolerance * error:
             break
         previous = error
     _descend_transform(E, A, T, l1)

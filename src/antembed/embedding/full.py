@@ -26,7 +26,8 @@ class FullEmbedding(Embedding):
         super().__init__()
         check_sizes(num_embeddings, embedding_dim, 1, dtype)
         weight = torch.randn(num_embeddings, embedding_dim, device=device, dtype=dtype)
-        self.rows = RowTable(weight.mul_(embedding_dim**-0.5 if std is None else std), padding_idx, sparse)
+        self.std = embedding_dim**-0.5 if std is None else std
+        self.rows = RowTable(weight.mul_(self.std), padding_idx, sparse)
 
     @property
     def tables(self) -> list[RowTable]:
@@ -42,6 +43,9 @@ class FullEmbedding(Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.rows(ids)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return torch.randn(n, self.embedding_dim, device=table.weight.device, dtype=table.weight.dtype) * self.std
 
     def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
         """One group without a penalty: a full table has no T, so l1 has nothing to act on."""

@@ -38,7 +38,12 @@ class _Expand(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        values, groups = gradients[0].contiguous(), ctx.groups
+        values, groups = gradients[0], ctx.groups
+        if torch.is_grad_enabled() or values.dtype not in (torch.float32, torch.float64):
+            # A second derivative is asked for, or autocast sends half precision: the plain twin.
+            empty = values.new_zeros(len(groups.unique), values.shape[1])
+            return empty.index_add(0, torch.from_numpy(groups.group), values), None
+        values = values.contiguous()
         summed = values.new_empty(len(groups.unique), values.shape[1])
         into, source = summed.numpy(), values.numpy()
         share(

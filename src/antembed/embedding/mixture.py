@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antembed.embedding.anchor import half_normal
+from antembed.embedding.anchor import half_normal, more_half_normal
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_sizes
 from antembed.embedding.usage import Usage, count_nonzeros
@@ -90,6 +90,9 @@ class MixtureEmbedding(Embedding):
         if self.padding_idx is not None:  # the softmax of a zero row is uniform, but padding is the zero vector
             total = total * (ids != self.padding_idx).unsqueeze(-1)
         return total
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table.weight, n)
 
     def param_groups(self, l1: float) -> list[dict[str, Any]]:
         """Groups for an optimiser: each T_m with its penalty, then all A_m."""

@@ -28,7 +28,8 @@ class PendingRows(Protocol):
 
 
 class RowTable(nn.Embedding):
-    """ids: (*batch) → rows: (*batch, K), always up to date, whatever the optimiser has put off."""
+    """ids: (*batch) → rows: (*batch, K), up to date, whatever the optimiser has put off. Only `weight` itself, as
+    `parameters()` hands it out (to EMA or SWA, say), may lag: call the optimiser's `flush()` before using that."""
 
     pending: PendingRows | None = None
 
@@ -64,7 +65,7 @@ class RowTable(nn.Embedding):
             self.pending.flush()
 
     def release(self) -> None:
-        """Flush, and let go of the optimiser."""
+        """Flush, and let go of the optimiser until its next step."""
         self.flush()
         self.pending = None
 
@@ -111,7 +112,7 @@ class RowTable(nn.Embedding):
 
     def train(self, mode: bool = True) -> "RowTable":
         if not mode:
-            self.flush()
+            self.release()
         return super().train(mode)
 
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -119,11 +120,11 @@ class RowTable(nn.Embedding):
         super()._save_to_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.flush()  # afterwards nothing is owed that could be charged to the loaded rows
+        self.release()  # afterwards nothing is owed that could be charged to the loaded rows
         super()._load_from_state_dict(*args, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RowTable":
-        self.flush()
+        self.release()
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from antembed.serving import file_size
 
 @dataclass(frozen=True)
 class Usage:
-    """objects V and dimensions d; anchors K and those in use; nnz(T); parameters nnz(T) + K·d; bytes of the small file."""
+    """objects V and dimensions d; anchors K (0: a plain table) and those in use; nnz(T); parameters nnz(T) + K·d; bytes of the small file."""
 
     objects: int
     dimensions: int
@@ -31,6 +31,6 @@ def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None) -> Usage:
     size = file_size(T.detach().cpu().numpy(), None if A is None else A.detach().cpu().numpy())
     if A is None:
         counted = (V - (padding_idx is not None)) * K
-        return Usage(V, K, V, V, counted, counted, size)
+        return Usage(V, K, 0, 0, counted, counted, size)
     in_use, nnz = int((T != 0).any(dim=0).sum()), count_nonzeros(T, padding_idx)
     return Usage(V, A.shape[1], K, in_use, nnz, nnz + in_use * A.shape[1], size)

@@ -32,16 +32,20 @@ def log_probability(Z: np.ndarray, log_a: float, log_b: float = 0.0) -> float:
     Z = Z[:, Z.any(axis=0)]
     V, K = Z.shape
     m = Z.sum(axis=0).astype(float)
-    b = np.exp(log_b)
-    harmonic = np.exp(log_a + log_b - np.log(b + np.arange(V))).sum()  # a·b·Σ 1/(b + j − 1)
+    harmonic = np.exp(log_a + log_b - _log_plus(log_b, V)).sum()  # a·b·Σ 1/(b + j − 1)
     same = np.unique(Z, axis=1, return_counts=True)[1] if K else np.zeros(0)
-    columns = gammaln(m) + _log_rising(V - m, b) - _log_rising(np.full_like(m, V), b)
+    columns = gammaln(m) + _log_rising(V - m, log_b) - _log_rising(np.full_like(m, V), log_b)
     return float(K * (log_a + log_b) - gammaln(same + 1).sum() - harmonic + columns.sum())
 
 
-def _log_rising(n: np.ndarray, b: float) -> np.ndarray:
+def _log_plus(log_b: float, n: int) -> np.ndarray:
+    """log(b + j) for j = 0 … n − 1."""
+    return np.logaddexp(log_b, np.log(np.maximum(np.arange(n), np.finfo(float).tiny)))
+
+
+def _log_rising(n: np.ndarray, log_b: float) -> np.ndarray:
     """log Γ(n + b)/Γ(b) = Σ_{j<n} log(b + j), which keeps its digits when b is huge."""
-    steps = np.concatenate([[0.0], np.cumsum(np.log(b + np.arange(int(n.max(initial=0)))))])
+    steps = np.concatenate([[0.0], np.cumsum(_log_plus(log_b, int(n.max(initial=0))))])
     return steps[n.astype(int)]
 
 

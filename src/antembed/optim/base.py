@@ -27,10 +27,6 @@ class ProximalOptimizer(Optimizer):
     lazy = True  # the rule leaves an idle row's metric alone, so that idle steps have a closed form
 
     def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
-        if not defaults["lr"] >= 0:
-            raise ValueError(f"lr must be ≥ 0, got {defaults['lr']}")
-        if metric not in ("diagonal", "plain"):
-            raise ValueError(f"metric is 'diagonal' or 'plain', not {metric!r}")
         self._pending: dict[Tensor, LazyRows] = {}
         super().__init__(params, defaults | {"prox": None, "table": None, "metric": metric, "compiled": compiled})
 
@@ -51,10 +47,17 @@ class ProximalOptimizer(Optimizer):
         """How a row moves without a gradient."""
 
     def add_param_group(self, param_group: Group) -> None:
+        merged = self.defaults | param_group
+        if not merged["lr"] >= 0:
+            raise ValueError(f"lr must be ≥ 0, got {merged['lr']}")
+        if merged["metric"] not in ("diagonal", "plain"):
+            raise ValueError(f"metric is 'diagonal' or 'plain', not {merged['metric']!r}")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if group["table"] is not None:
             group["table"].release()  # an earlier optimiser's debts are paid by that optimiser's rule
+            if len(group["params"]) != 1 or group["params"][0] is not group["table"].weight:
+                raise ValueError("a group with a `table` holds just that table's weight; take layer.param_groups(…)")
         for weight in group["params"]:
             if group["prox"] is not None and weight.dtype not in (torch.float32, torch.float64):
                 raise ValueError(
@@ -75,10 +78,10 @@ class ProximalOptimizer(Optimizer):
         return loss
 
     def _step(self, weight: Tensor, gradient: Tensor, group: Group) -> None:
-        state = self._fitted_state(weight, group)
+        state = self.state_of(weight, group)
         state["step"] += 1
         scale, prox = self._scale(state["step"], group), group["prox"]
-        if gradient.is_sparse and self._can_be_lazy(prox, group):
+        if gradient.is_sparse and gradient.sparse_dim() == 1 and self._can_be_lazy(prox, group):
             strength = prox.strength if prox is not None else 0.0
             self._rows(weight, group).step(
                 gradient,
@@ -101,10 +104,14 @@ class ProximalOptimizer(Optimizer):
             step = group["lr"] if metric is None or group["metric"] == "plain" else scale / metric
             weight.copy_(prox(weight, step))
 
-    def _fitted_state(self, weight: Tensor, group: Group) -> dict[str, Any]:
+    def state_of(self, weight: Tensor, group: Group) -> dict[str, Any]:
+        """The parameter's step count and moments, made or grown to fit if need be."""
         state = self.state[weight]
         if not state:
             state.update(self._buffers(weight, group), step=0)
+        elif "momentum" not in state and group.get("momentum"):  # SGD whose momentum was switched on later
+            state.update(self._buffers(weight, group))
+            self._pending.pop(weight, None)
         for name, old in state.items():
             if name == "step" or old.shape == weight.shape:
                 continue
@@ -116,7 +123,6 @@ class ProximalOptimizer(Optimizer):
             # Objects were added: new rows start as all rows did.
             fresh = self._buffers(weight[old.shape[0] :], group)[name]
             state[name] = torch.cat([old, fresh])
-            self._pending.pop(weight, None)
         return state
 
     def _can_be_lazy(self, prox: Prox | None, group: Group) -> bool:
@@ -130,13 +136,16 @@ class ProximalOptimizer(Optimizer):
         return True
 
     def _rows(self, weight: Tensor, group: Group) -> LazyRows:
-        if weight not in self._pending:
+        table, rows = group["table"], self._pending.get(weight)
+        if rows is None or not rows.fits(weight):
             state = self.state[weight]
-            self._pending[weight] = LazyRows(
+            rows = self._pending[weight] = LazyRows(
                 weight, state.get("momentum"), state.get("second"), self._idle_rule(group), group["compiled"]
             )
-        group["table"].pending = self._pending[weight]
-        return self._pending[weight]
+        if table.pending is not rows:
+            table.release()  # what another optimiser owes is paid by that optimiser's rule
+            table.pending = rows
+        return rows
 
     def _floor(self, group: Group) -> float:
         return 0.0 if isinstance(group["prox"], NonNegativeL1) else -float("inf")
@@ -146,6 +155,14 @@ class ProximalOptimizer(Optimizer):
         for rows in self._pending.values():
             rows.flush()
 
+    def __getstate__(self) -> dict[str, Any]:
+        self.flush()
+        return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._pending = {}
+
     def state_dict(self) -> dict[str, Any]:
         """Plain data: tensors, numbers, strings; of a prox, its strength."""
         self.flush()
@@ -154,5 +171,5 @@ class ProximalOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes numbers from the checkpoint, and keeps this optimiser's own tables and penalties."""
+        self.flush()  # torch's loading calls __setstate__, which forgets what is owed
         load_keeping_objects(self, super().load_state_dict, state_dict)
-        self._pending.clear()

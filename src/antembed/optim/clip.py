@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale all gradients so that their joint 2-norm is at most `max_norm`; → the norm before. As in torch.nn.utils."""
     values = []
-    for weight in parameters:
+    for weight in [parameters] if isinstance(parameters, Tensor) else parameters:
         if weight.grad is None:
             continue
         if weight.grad.is_sparse:  # the norm is that of the sums over equal rows

@@ -7,11 +7,13 @@ increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle)
 
 Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
 β^j·|m| fades and λ stays. It holds for a λ that changes as long as it never falls faster than β, so a steeper fall
-flushes first. Reading never writes: a forward pass computes the rows it needs and leaves the table alone, so what
-training arrives at depends on the gradients only (and DDP's processes stay the same to the last bit).
+flushes first. A forward pass computes the rows it needs and leaves the table alone, so what training arrives at depends on
+the gradients only, and DDP's processes stay the same to the last bit. Reading the table as a whole (`state_dict`, `eval`,
+`to_dense`, …) does bring all rows up to date in place: the same values up to rounding, so with DDP do it on every process.
 """
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,14 @@ CHUNK = 1 << 16  # rows at a time in the plain flush
 NO_INTS = np.empty(0, np.int64)
 
 
+def fading_powers(decay: float) -> np.ndarray:
+    """decay^n, …, decay^1, as many as matter."""
+    reach = 1
+    while decay > 0 and decay ** (reach + 1) > NEGLIGIBLE:
+        reach += 1
+    return decay ** np.arange(reach, 0, -1)
+
+
 class LazyRows:
     """What one table's rows are owed. `rule` says how they move while idle; see kernels/rows.py for its fields."""
 
@@ -43,6 +53,8 @@ class LazyRows:
         rule: Rule,
         compiled: bool | None = None,
     ):
+        if any(buffer is not None and buffer.device != weight.device for buffer in (momentum, second)):
+            raise ValueError(f"the layer is on {weight.device}, its optimiser is not; move the model, then make the optimiser")
         fits = weight.device.type == "cpu" and weight.is_contiguous()
         if compiled and not fits:
             raise ValueError(
@@ -55,15 +67,17 @@ class LazyRows:
         V = weight.shape[0]
         self.last = torch.zeros(V, dtype=torch.int32, device=weight.device)
         self._slot = np.full(V, -1, np.int32) if self.compiled else None
+        self._one_at_a_time = Lock()  # the scratch is shared by all who call forward
         self._set_rule(rule)
         self._forget()
 
+    def fits(self, weight: Tensor) -> bool:
+        """Whether this is still about that tensor, which may have grown or moved."""
+        return len(self.last) == len(weight) and self.last.device == weight.device and self.weight.dtype == weight.dtype
+
     def _set_rule(self, rule: Rule) -> None:
         self.rule = rule
-        reach = 1
-        while rule.decay > 0 and rule.decay ** (reach + 1) > NEGLIGIBLE:
-            reach += 1
-        self._fading = self._array(rule.decay ** np.arange(reach, 0, -1))
+        self._fading = self._array(fading_powers(rule.decay))
 
     def _forget(self) -> None:
         """All rows are current: start the history anew."""
@@ -121,7 +135,8 @@ class LazyRows:
         """Equal ids put together, where that is compiled."""
         if self._slot is None:
             return None
-        return group(ids.numpy(), self._slot)
+        with self._one_at_a_time:
+            return group(ids.numpy(), self._slot)
 
     def read(self, ids: Tensor) -> Tensor:
         """The rows `ids` (1-D) as they are now: (n, K)."""
@@ -183,8 +198,9 @@ class LazyRows:
         )
 
     def _step_compiled(self, ids: Tensor, values: Tensor, step: float, take: float) -> None:
-        assert self._slot is not None
-        unique, _, starts, order = group(ids.numpy(), self._slot)
+        groups = self.group(ids)
+        assert groups is not None
+        unique, _, starts, order = groups
         gradient = values.contiguous().numpy()
         rows, rule, now = self._rows(), self.rule, self.now
         share(

@@ -35,7 +35,7 @@ def group_soft_threshold(t: Tensor, amount: Amount, newton_steps: int = 20) -> T
         return t * (1 - amount / norm.clamp(min=torch.finfo(t.dtype).tiny)).clamp(min=0)
     amount = amount.expand_as(t)
     tiny = torch.finfo(t.dtype).tiny
-    r = (norm - amount.amax(dim=-1, keepdim=True)).clamp(min=0)
+    r = torch.maximum(norm - amount.amax(-1, keepdim=True), (t.abs() - amount).amax(-1, keepdim=True)).clamp(min=0)
     for _ in range(newton_steps):
         shrunk = t / (r + amount).clamp(min=tiny)
         excess = shrunk.square().sum(-1, keepdim=True) - 1
@@ -58,7 +58,8 @@ class FreeEntries:
             )
         for name, ids, bound in (("object", objects, V), ("anchor", anchors, K)):
             if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < bound):
-                raise ValueError(f"a free entry names {name} {int(ids.max())}, but there are {bound} of them")
+                wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+                raise ValueError(f"a free entry names {name} {wrong}, but there are {bound} of them")
         flat = torch.unique(objects * K + anchors)  # sorted by row, then column; duplicates dropped
         self.shape = (V, K)
         self.columns = flat % K

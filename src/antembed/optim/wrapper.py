@@ -19,7 +19,6 @@ class Proximal(Optimizer):
     """
 
     def __init__(self, optimiser: Optimizer):
-        # Not super().__init__: the groups, defaults and state are the inner optimiser's own objects.
         self.inner = optimiser
         super().__init__(optimiser.param_groups, optimiser.defaults)
         self._share()
@@ -28,7 +27,15 @@ class Proximal(Optimizer):
                 group["table"].release()
 
     def _share(self) -> None:
+        # Groups and state are the inner optimiser's own objects, so that a scheduler on this one drives that one.
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "inner": self.inner}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._share()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -45,7 +45,9 @@ def serialise(
     parts = {"T": T} | ({} if A is None else {"A": A}) | ({} if bias is None else {"bias": bias})
     for name, array in parts.items():
         largest = float(np.abs(array).max(initial=0.0))
-        if not largest <= float(np.finfo(stored).max):
+        if not np.isfinite(largest):
+            raise ValueError(f"{name} has a value of {largest}; the training has diverged, lower its learning rate")
+        if largest > float(np.finfo(stored).max):
             raise ValueError(f"{name} has a value of {largest:g}, beyond {values}; export with values='fp32'")
     encoding, arrays = encode(T.astype(stored), encoding)
     if A is not None:
