@@ -72,8 +72,9 @@ def test_lazy_training_equals_dense_training(name):
     torch.testing.assert_close(*results, atol=1e-12, rtol=0)
 
 
-def test_padding_is_zero_and_stays_zero(name):
-    layer = build(name, padding_idx=3)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_padding_is_zero_and_stays_zero(name, sparse):
+    layer = build(name, padding_idx=3, sparse=sparse)
     optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
     for _ in range(3):
         layer(torch.tensor([3, 1])).sum().backward()
@@ -193,3 +194,14 @@ def test_pruning_drops_what_hardly_counts(name):
     for table, A in layer.pairs:
         parts = (table.weight * A.norm(dim=1)).detach()
         assert parts[parts > 0].min() >= 0.05 * parts.mean()
+
+
+def test_objects_can_be_added(name):
+    layer = build(name)
+    before = layer.to_dense().detach().clone()
+    layer.add_objects(3)
+    assert layer.num_embeddings == V + 3
+    assert torch.equal(layer.to_dense()[:V], before)
+    assert layer(torch.tensor([V + 2])).ne(0).any()
+    with pytest.raises(ValueError, match="≥ 0, got -1"):
+        layer.add_objects(-1)

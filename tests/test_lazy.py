@@ -2,6 +2,9 @@
 
 import copy
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -226,10 +229,11 @@ def test_dense_and_sparse_gradients_of_one_table_mix():
     torch.testing.assert_close(runs[0], runs[1], atol=1e-12, rtol=0)
 
 
-def test_objects_are_added_in_mid_training():
+@pytest.mark.parametrize("rule", RULES)
+def test_objects_are_added_in_mid_training(rule):
     runs = []
     for sparse in (False, True):
-        run = Run("yogi", sparse=sparse)
+        run = Run(rule, sparse=sparse)
         run.steps(30)
         torch.manual_seed(5)
         run.layer.add_objects(4)
@@ -355,12 +359,105 @@ def test_compiled_refuses_what_it_cannot_do():
         )
 
 
-@pytest.mark.skipif(os.name != "posix", reason="fork is a POSIX call")
-def test_kernels_work_in_a_forked_child():
+def test_two_optimisers_take_turns():
+    runs = []
+    for sparse in (False, True):
+        run = Run("yogi", sparse=sparse)
+        pair = [run.optimiser, ant.ProximalSGD(run.layer.param_groups(l1=1e-2), lr=0.05)]
+        for turn in range(20):
+            run.optimiser = pair[turn % 2]
+            run.steps(1)
+        runs.append(run.layer.transform.detach())
+    torch.testing.assert_close(*runs, atol=1e-12, rtol=0)
+
+
+def test_an_optimiser_can_be_copied_with_its_layer():
     run = Run("yogi", sparse=True)
-    run.steps(3)
-    child = os.fork()
-    if child == 0:
-        run.steps(3)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    run.steps(20)
+    run.layer, run.optimiser = copy.deepcopy((run.layer, run.optimiser))
+    run.steps(20)
+    twin = Run("yogi", sparse=False)
+    twin.steps(40)
+    torch.testing.assert_close(run.layer.transform, twin.layer.transform, atol=1e-12, rtol=0)
+
+
+def test_evaluation_lets_go_of_the_optimiser_and_training_takes_it_up_again():
+    run, twin = Run("yogi", sparse=True), Run("yogi", sparse=False)
+    run.steps(20)
+    run.layer.eval()
+    assert run.layer.rows.pending is None
+    ids = torch.arange(10)
+    torch.testing.assert_close(torch.compile(run.layer, fullgraph=True, backend="aot_eager")(ids), run.layer(ids))
+    run.layer.train()
+    run.steps(20)
+    assert run.layer.rows.pending is not None
+    twin.steps(40)
+    torch.testing.assert_close(run.layer.transform, twin.layer.transform, atol=1e-12, rtol=0)
+
+
+def test_loading_by_assignment():
+    run = Run("yogi", sparse=True)
+    run.steps(20)
+    other = {name: torch.rand_like(tensor) for name, tensor in run.layer.state_dict().items()}
+    run.steps(5)
+    run.layer.load_state_dict(other, assign=True)
+    torch.testing.assert_close(run.layer(torch.tensor([3])), other["rows.weight"][[3]] @ other["anchors"])
+
+
+def test_autocast_and_second_derivatives_of_grouped_reads():
+    layer = ant.AnchorEmbedding(500, 8, num_anchors=K, sparse=True)
+    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    ids = torch.randint(0, 500, (4000,))
+    for _ in range(3):
+        optimiser.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            layer(ids).float().square().mean().backward()
+        optimiser.step()
+    assert layer.rows.groups(ids) is not None
+    loss = layer(ids).pow(3).sum()
+    (first,) = torch.autograd.grad(loss, layer.anchors, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), layer.anchors)
+    dense = layer.transform.detach()[ids]
+    A = layer.anchors.detach().requires_grad_()
+    (first,) = torch.autograd.grad((dense @ A).pow(3).sum(), A, create_graph=True)
+    (expected,) = torch.autograd.grad(first.sum(), A)
+    torch.testing.assert_close(second, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_forward_from_several_threads():
+    """Evaluation servers do that; the scratch of grouping is shared."""
+    layer = ant.AnchorEmbedding(5000, d, num_anchors=K, sparse=True)
+    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    layer(torch.tensor([1])).sum().backward()
+    optimiser.step()
+    ids = [torch.randint(0, 5000, (40_000,)) for _ in range(8)]
+    with torch.no_grad(), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda batch: layer(batch).detach(), ids))
+    E = layer.to_dense().detach()
+    for batch, vectors in zip(ids, found, strict=True):
+        torch.testing.assert_close(vectors, E[batch])
+
+
+FORKED = """
+import os, torch, antembed as ant
+layer = ant.AnchorEmbedding(5000, 4, num_anchors=32, sparse=True)
+optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+def step():
+    layer(torch.randint(0, 5000, (8000,))).pow(3).sum().backward()  # 8000 × 32 numbers: enough for the thread pool
+    optimiser.step()
+torch.set_num_threads(2)
+step(), step()
+child = os.fork()
+torch.set_num_threads(1)  # torch's own threads do not survive a fork; ours must
+if child == 0:
+    from antembed.kernels.threads import share
+    done = []
+    share(lambda a, b: done.append((a, b)), 1000, 1000, 2)
+    os._exit(0 if sorted(done) == [(0, 500), (500, 1000)] else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="fork is a POSIX call")
+def test_the_thread_pool_works_in_a_forked_child():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=120)

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 import antembed as ant
 from antembed.growth.ibp import log_probability, sample_ibp, small_variance_limit
@@ -37,6 +36,8 @@ def test_penalties_are_read_from_the_groups():
     assert penalties(optimiser) == pytest.approx(0.5 * layer.transform.sum().item())
     optimiser.param_groups[0]["prox"].strength = 0.25
     assert penalties(optimiser) == pytest.approx(0.25 * layer.transform.sum().item())
+    assert penalties(optimiser, 2.0) == pytest.approx(2 * layer.transform.sum().item())
+    assert optimiser.param_groups[0]["prox"].strength == 0.25
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.7, 1.0), (0.7, 1.3), (0.4, 2.5)])
@@ -86,5 +87,6 @@ def test_log_probability_ignores_empty_columns_and_their_order():
     assert log_probability(Z, 0.1, 0.2) == pytest.approx(log_probability(padded, 0.1, 0.2))
 
 
-def test_torch_is_not_needed_for_the_prior():
-    assert not isinstance(log_probability(np.ones((2, 1), np.int8), 0.0), torch.Tensor)
+def test_log_probability_does_not_overflow():
+    Z = np.array([[1, 0, 1], [1, 1, 0]], np.int8)
+    assert log_probability(Z, -3000.0, 1000.0) / 1000 == pytest.approx(small_variance_limit(Z, 3.0, 1.0), rel=1e-3)

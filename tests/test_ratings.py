@@ -52,6 +52,14 @@ def test_parquet(tmp_path):
     check(read_ratings(file))
 
 
+def test_labels_that_look_alike_stay_apart(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating\n007,1,1\n7,2,2\n")
+    assert read_ratings(file).user_labels.to_list() == ["007", "7"]
+    pl.DataFrame({"user": [1.5, 1.2], "item": [1, 2], "rating": [1, 2]}).write_parquet(tmp_path / "r.parquet")
+    assert read_ratings(tmp_path / "r.parquet").user_labels.to_list() == [1.2, 1.5]
+
+
 def test_quoted_names(tmp_path):
     file = tmp_path / "r.csv"
     file.write_text('user,item,rating\nx,"a, b",1\ny,c,2\n')
@@ -93,8 +101,9 @@ def test_splits_are_seeded_and_disjoint():
     assert [len(part) for part in split(1000, "paper", 7).values()] == [900, 0, 100]
     with pytest.raises(ValueError, match="unknown protocol 'guess'; there are: honest, paper"):
         split(10, "guess", 0)
-    with pytest.raises(ValueError, match="2 examples are too few"):
-        split(2, "honest", 0)
+    for n in (2, 5):
+        with pytest.raises(ValueError, match=f"{n} examples are too few"):
+            split(n, "honest", 0)
 
 
 def test_movielens_1m_itself(shared_data):

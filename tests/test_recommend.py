@@ -1,8 +1,6 @@
 """The first job from end to end, through the command line as a user would."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -166,17 +164,20 @@ def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
     assert (tmp_path / "s" / "users.ant").read_bytes() != (out / "users.ant").read_bytes()
 
 
-def test_kill_and_resume_end_in_the_same_bytes(run, data, tmp_path):
-    out, _, _ = run
-    arguments = ["train", "recommend", str(data), "--out", str(tmp_path / "r"), *map(str, QUICK)]
+def test_kill_and_resume_end_in_the_same_bytes(data, tmp_path):
+    slow = [*map(str, QUICK), "--engine", "torch"]
+    call("train", "recommend", data, "--out", tmp_path / "whole", *slow)
+    out = tmp_path / "whole"
+    arguments = ["train", "recommend", str(data), "--out", str(tmp_path / "r"), *slow]
     process = subprocess.Popen([sys.executable, "-m", "antembed", *arguments], stderr=subprocess.DEVNULL)
     last = tmp_path / "r" / "checkpoint" / "last.safetensors"
     deadline = time.monotonic() + 120
     while not last.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
-    process.wait()
+    process.kill()
+    assert process.wait() != 0
     assert last.exists()
+    assert not (tmp_path / "r" / "result.json").exists()  # it was killed on the way
     call(*arguments, "--resume")
     for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
         assert (tmp_path / "r" / name).read_bytes() == (out / name).read_bytes()
@@ -208,10 +209,51 @@ def test_a_damaged_checkpoint(run, tmp_path):
         call("evaluate", tmp_path / "r")
 
 
+def test_a_kill_before_the_first_checkpoint_is_no_dead_end(run, data, tmp_path):
+    out, _, _ = run
+    (tmp_path / "r" / "checkpoint").mkdir(parents=True)  # killed before the settings were written
+    (tmp_path / "r" / "checkpoint" / ".last.safetensors.x7").write_bytes(b"half")
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK)
+    assert (tmp_path / "r" / "users.ant").read_bytes() == (out / "users.ant").read_bytes()
+    assert not list((tmp_path / "r" / "checkpoint").glob(".*"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"is no run, but has thesis\.tex in it"):
+        call("train", "recommend", data, "--out", tmp_path / "other", *QUICK)
+
+
+def test_epochs_are_compared_at_the_full_price(run):
+    """Early in the ramp a non-zero is cheap; that must not make an early epoch the best one."""
+    out, _, _ = run
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert row["objective"] == pytest.approx(row["validation"]["loss"] + row["penalty"])
+    assert rows[0]["penalty"] / rows[0]["l1"] > rows[-1]["penalty"] / rows[-1]["l1"]  # charged more than was in force
+
+
+def test_other_data_are_refused(run, data, tmp_path):
+    out, _, _ = run
+    lines = data.read_text().splitlines()
+    (tmp_path / "other.csv").write_text("\n".join([*lines[:-1], "u1,1,9.0"]))
+    with pytest.raises(ValueError, match="is not what the run was trained on"):
+        call("evaluate", out, "--data", tmp_path / "other.csv")
+
+
+def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("antembed.pipelines.recommend.fit", interrupted)
+    result = CliRunner().invoke(app, ["train", "recommend", str(data), "--out", str(tmp_path / "r")])
+    assert result.exit_code == 1
+    assert "--resume" in result.stderr
+
+
 @pytest.mark.parametrize(
     "wrong",
     [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--protocol", "x"), ("--schedule", "x"),
-     ("--optimiser", "x")],
+     ("--optimiser", "x"), ("--engine", "x"), ("--values", "int3"), ("--batch-size", "0"), ("--epochs", "0"), ("--l1", "-1"),
+     ("--device", "cuda")],
 )  # fmt: skip
 def test_wrong_calls_exit_with_2(data, wrong):
     call("train", "recommend", data, *wrong, code=2)

@@ -247,6 +247,27 @@ def test_bad_settings(make, text):
         make([nn.Parameter(torch.zeros(1))])
 
 
+def test_momentum_can_be_switched_on_later():
+    for sparse in (False, True):
+        layer = ant.AnchorEmbedding(40, 6, num_anchors=5, sparse=sparse)
+        optimiser = ant.ProximalSGD(layer.param_groups(l1=1e-3), lr=0.1)
+        for momentum in (0.0, 0.9):
+            for group in optimiser.param_groups:
+                group["momentum"] = momentum
+            train(optimiser, lambda ids, layer=layer: layer(ids).square().mean(), batches(3))
+        assert (layer.transform >= 0).all()
+
+
+def test_a_groups_own_settings_are_checked():
+    layer, _ = problem()
+    with pytest.raises(ValueError, match="lr must be ≥ 0, got -1"):
+        ant.ProximalYogi([{"params": [layer.anchors], "lr": -1.0}])
+    with pytest.raises(ValueError, match="not 'round'"):
+        ant.ProximalYogi([{"params": [layer.anchors], "metric": "round"}])
+    with pytest.raises(ValueError, match="just that table's weight"):
+        ant.ProximalYogi([{"params": [layer.anchors], "table": layer.rows}])
+
+
 def test_a_missing_gradient_is_a_step_not_taken():
     layer, _ = problem()
     before = layer.to_dense().detach().clone()

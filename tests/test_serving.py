@@ -11,7 +11,7 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antembed.files import append_line, write_atomically
+from antembed.files import append_json, read_json_lines, write_atomically
 from antembed.serving import TableError, open_table
 from antembed.serving.encodings import ENCODERS, encode, encoded_sizes
 from antembed.serving.table import Table, serialise
@@ -128,7 +128,7 @@ def test_values_beyond_half_precision():
     with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
         serialise(T, A * 1e6, values="fp16")
     T[0, 0] = np.nan
-    with pytest.raises(ValueError, match="T has a value of nan"):
+    with pytest.raises(ValueError, match="T has a value of nan; the training has diverged"):
         serialise(T, A)
 
 
@@ -193,10 +193,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_torn_line_is_cut_before_the_next(tmp_path):
+def test_json_lines_survive_a_crash(tmp_path):
     path = tmp_path / "log"
-    append_line(path, "one")
-    with open(path, "a") as file:
-        file.write("tw")
-    append_line(path, "three")
-    assert path.read_text() == "one\nthree\n"
+    append_json(path, {"n": 1})
+    for torn, kept in (('{"n": 2', []), ('{"n": 2}', [{"n": 2}])):  # half a line, and a whole one without its end
+        path.write_text('{"n": 1}\n' + torn)
+        assert read_json_lines(path) == [{"n": 1}, *kept]
+        append_json(path, {"n": 3})
+        assert read_json_lines(path) == [{"n": 1}, *kept, {"n": 3}]
+    path.write_text('{"n": 1}\nrubbish\n{"n": 2}\n')
+    with pytest.raises(ValueError, match="line 2 is no JSON object: b'rubbish'"):
+        read_json_lines(path)

@@ -1,8 +1,15 @@
-"""Files that are whole or not there: written under a temporary name, synced, renamed."""
+"""Files that are whole or not there: written under a temporary name, synced, renamed. And JSON lines that survive a crash."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where two writers of one log must be kept apart by their user
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
@@ -22,17 +29,42 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     _sync_folder(path.parent)
 
 
-def append_line(path: str | os.PathLike[str], line: str) -> None:
-    """Add one line, synced; a torn last line of an earlier crash is cut off first."""
+def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
+    """Add one line, synced. What a crash left of a line is cut off first; a whole line that lacks its end gets it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
-        file.write(line.encode() + b"\n")
+        before, newline, tail = file.read().rpartition(b"\n")
+        if tail and _parsed(tail) is None:
+            file.truncate(len(before) + len(newline))
+        elif tail:
+            file.write(b"\n")
+        file.write(json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """All rows; the last one may have been torn by a crash and is then left out, any other bad line is an error."""
+    lines = Path(path).read_bytes().splitlines()
+    rows = [_parsed(line) for line in lines]
+    if rows and rows[-1] is None:
+        rows.pop()
+    for number, row in enumerate(rows, 1):
+        if row is None:
+            raise ValueError(f"{path}: line {number} is no JSON object: {lines[number - 1][:60]!r}")
+    return [row for row in rows if row is not None]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _umask() -> int:

@@ -9,9 +9,6 @@ def main() -> None:
     """Entry point. A bad file, setting or run is one clear line and exit code 1; a wrong call is 2."""
     try:
         app()
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; a run that was training goes on with --resume\n")
-        sys.exit(1)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

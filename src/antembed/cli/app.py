@@ -71,6 +71,9 @@ def train_recommend(
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 25,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    engine: Annotated[
+        str, typer.Option(help="auto: fused (compiled, CPU) where it can, else torch; both give the same.")
+    ] = "auto",
     values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
     threads: Annotated[int, typer.Option(help="Threads for torch and the kernels; small batches are fastest with one.")] = 1,
     record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
@@ -84,46 +87,45 @@ def train_recommend(
 
     from antembed.cli import show
     from antembed.data import PROTOCOLS, read_ratings
-    from antembed.embedding import EMBEDDINGS
-    from antembed.optim import OPTIMISERS
-    from antembed.pipelines.recommend import SCHEDULES, Settings, paper_settings, train
+    from antembed.pipelines.recommend import Settings, paper_settings, train
     from antembed.reporting import append_record
 
-    for option, value, known in (
-        ("--protocol", protocol, PROTOCOLS),
-        ("--embedding", embedding, EMBEDDINGS),
-        ("--optimiser", optimiser, OPTIMISERS),
-        ("--schedule", schedule, SCHEDULES),
-    ):
-        if value not in known:
-            raise typer.BadParameter(f"{value!r} is none of: {', '.join(known)}", param_hint=option)
     torch.set_num_threads(threads)
     named = tuple(columns.split(",")) if columns else None
     ratings = read_ratings(data, named)
+    chosen: dict[str, Any] = {
+        "data": str(data),
+        "columns": named,
+        "protocol": protocol,
+        "embedding": embedding,
+        "anchors": numbers(anchors),
+        "dimensions": dimensions,
+        "l1_ramp": l1_ramp,
+        "prune": prune,
+        "biases": biases,
+        "optimiser": optimiser,
+        "lr": lr,
+        "schedule": schedule,
+        "epochs": epochs,
+        "seed": seed,
+        "device": device,
+        "engine": engine,
+        "values": values,
+    }
     open_ = {"l1": l1, "halve_every": halve_every, "batch_size": batch_size}
-    settings = Settings(
-        data=str(data),
-        columns=named,
-        protocol=protocol,
-        embedding=embedding,
-        anchors=numbers(anchors),
-        dimensions=dimensions,
-        l1_ramp=l1_ramp,
-        prune=prune,
-        biases=biases,
-        optimiser=optimiser,
-        lr=lr,
-        schedule=schedule,
-        epochs=epochs,
-        seed=seed,
-        device=device,
-        values=values,
-        **paper_settings(len(ratings)) | {name: value for name, value in open_.items() if value is not None},
-    )
+    given = {name: value for name, value in open_.items() if value is not None}
+    try:
+        settings = Settings(**chosen | paper_settings(len(ratings)) | given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     folder = out or Path("runs") / f"recommend-{embedding}-{seed}"
-    examples = round(len(ratings) * PROTOCOLS[protocol][0])
+    examples = round(len(ratings) * PROTOCOLS[settings.protocol][0])
     with show.progress_bar(embedding, epochs, examples) as tell:
-        result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
+        try:
+            result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
+        except KeyboardInterrupt:
+            show.err.print(f"stopped; go on with the same command and --resume --out {folder}")
+            raise typer.Exit(1) from None
     result["command"] = command()
     if record is not None:
         append_record(record, result)
@@ -162,7 +164,6 @@ def export(
     table: Annotated[str | None, typer.Option(help="Which table: users or items.")] = None,
     values: Annotated[str, typer.Option(help="fp32 or fp16.")] = "fp32",
     encoding: Annotated[str, typer.Option(help="auto (the smallest), plain, bitmap or csr.")] = "auto",
-    data: Annotated[Path | None, typer.Option(help="The ratings, if they have moved.")] = None,
 ) -> None:
     """Write a run's tables as small files.
 
@@ -170,10 +171,10 @@ def export(
     """
     from antembed import serving
     from antembed.cli import show
-    from antembed.pipelines.recommend import reopen, write_tables
+    from antembed.pipelines.recommend import reopen_model, write_tables
 
-    job, _ = reopen(run, str(data) if data else None)
-    tables = job.model.tables
+    model = reopen_model(run)
+    tables = model.tables
     if table is not None and table not in tables:
         raise typer.BadParameter(f"{table!r} is none of: {', '.join(tables)}", param_hint="--table")
     if table is None and out.suffix == ".ant":
@@ -182,9 +183,9 @@ def export(
             param_hint="OUT",
         )
     if table is None:
-        written = write_tables(job, out, values=values, encoding=encoding)
+        written = write_tables(model, out, values=values, encoding=encoding)
     else:
-        bias = job.model.exported_biases()[table]
+        bias = model.exported_biases()[table]
         written = {out: serving.export(tables[table], out, values=values, encoding=encoding, bias=bias)}
     for path, file in written.items():
         show.err.print(f"{path}: {file}", highlight=False)

@@ -41,7 +41,7 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
     for name, result in results.items():
         table.add_row(
             name,
-            "–" if result["embedding"] == "full" else pairs(result["anchors"]),
+            pairs(result["anchors"]) if any(result["anchors"].values()) else "–",
             f"{result['test']['mse']:.4f}",
             f"{result['parameters']:,}",
             f"{result['bytes']:,}",

@@ -35,6 +35,11 @@ class Ratings:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def objects(self) -> tuple[int, int]:
+        """How many users and items."""
+        return len(self.user_labels), len(self.item_labels)
+
 
 def read_ratings(path: str | Path, columns: Sequence[str] | None = None) -> Ratings:
     """Read a ratings file. `columns` names the user, item and rating columns (or their places, from 1).

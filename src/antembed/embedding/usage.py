@@ -9,7 +9,7 @@ from antembed.serving import file_size
 
 @dataclass(frozen=True)
 class Usage:
-    """objects V and dimensions d; anchors K (0: a plain table) and those in use; nnz(T); parameters nnz(T) + K·d; bytes of the small file."""
+    """V objects of d dimensions; K anchors (0: a plain table) and those in use; nnz(T) + K·d parameters; bytes of the file."""
 
     objects: int
     dimensions: int

@@ -1,5 +1,7 @@
 """The two objectives of SPEC §1, in one place: what training minimises, and what chooses the number of anchors."""
 
+from dataclasses import replace
+
 from antembed.optim.base import ProximalOptimizer
 
 
@@ -8,12 +10,12 @@ def nbant_objective(mean_loss: float, nnz: int, anchors: int, lambda1: float, la
     return mean_loss + lambda2 * nnz + (lambda1 - lambda2) * anchors
 
 
-def penalties(optimiser: ProximalOptimizer) -> float:
-    """What ANT's objective adds to the mean loss: λ2·‖T‖₁ for every T, with λ2 read from the parameter groups."""
+def penalties(optimiser: ProximalOptimizer, strength: float | None = None) -> float:
+    """What ANT's objective adds to the mean loss: λ2·‖T‖₁ over every T, λ2 as in the groups, or `strength` for all."""
     optimiser.flush()
-    return sum(
-        float(group["prox"].penalty(weight.detach()))
-        for group in optimiser.param_groups
-        if group.get("prox") is not None
-        for weight in group["params"]
-    )
+    total = 0.0
+    for group in optimiser.param_groups:
+        if group["prox"] is not None:
+            prox = group["prox"] if strength is None else replace(group["prox"], strength=strength)
+            total += sum(float(prox.penalty(weight.detach())) for weight in group["params"])
+    return total

@@ -165,7 +165,7 @@ def make_pass(Ku: int, Ki: int, anchored: bool, biased: bool, parallel: bool) ->
         parts: int,
         losses: Any,
     ) -> int:
-        """Mini-batches of B over the ratings given, from step `now` on; losses[b] is batch b's mean ½·err². → the step after."""
+        """Mini-batches of B over the ratings given, from step `now` on; losses[b] is batch b's mean loss. → the step after."""
         number = rows_u.dtype.type
         dtype = rows_u.dtype
         gain, slow = number(1 - rule.beta1), number(1 - rule.beta2)

@@ -1,7 +1,8 @@
 """Ratings → trained tables → small files: the whole way, top to bottom."""
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from antembed.data import Ratings, epoch_batches, read_ratings, split
+from antembed.data import PROTOCOLS, Ratings, read_ratings, shuffled, split
 from antembed.embedding import EMBEDDINGS, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
-from antembed.serving import Table, export, open_table
+from antembed.serving import VALUES, Table, export, open_table
 from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
-from antembed.training import Plan, RunFolder, Tick, fit, load_checkpoint, save_checkpoint
+from antembed.training import (
+    Engine,
+    FusedEngine,
+    Plan,
+    RunFolder,
+    Tick,
+    TorchEngine,
+    fit,
+    load_checkpoint,
+    save_checkpoint,
+    why_not,
+)
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 EVALUATION_BATCH = 65_536
 SCHEDULES = ("halving", "cosine", "constant")
+ENGINES = ("auto", "fused", "torch")
 STARTS = {"full": {"std": 0.01}}  # small, or a free vector for everybody starts as noise that is never unlearned
 
 
@@ -46,12 +59,44 @@ class Settings:
     epochs: int = 25
     seed: int = 0
     device: str = "cpu"
+    engine: str = "auto"
     values: str = "fp32"
+
+    def __post_init__(self) -> None:
+        known: dict[str, Collection[str]] = {
+            "protocol": PROTOCOLS,
+            "embedding": EMBEDDINGS,
+            "optimiser": OPTIMISERS,
+            "schedule": SCHEDULES,
+            "engine": ENGINES,
+            "values": VALUES,
+        }
+        for name, choices in known.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} {getattr(self, name)!r} is none of: {', '.join(choices)}")
+        least = {"dimensions": 1, "batch_size": 1, "epochs": 1, "halve_every": 1, "l1": 0, "lr": 0, "prune": 0, "l1_ramp": 0}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
+        if min(self.anchors) < 1:
+            raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ValueError(f"device {self.device!r} is not there: torch finds no CUDA; leave it at cpu")
 
 
 def paper_settings(ratings: int) -> dict[str, Any]:
     """What the paper uses for data of this size."""
     return {"l1": 2e-6, "batch_size": 1024, "halve_every": 200_000} if ratings >= LARGE else {}
+
+
+def build_model(settings: Settings, objects: tuple[int, int], mean: float = 0.0) -> MatrixFactorisation:
+    """Seeded tables for so many users and items."""
+    torch.manual_seed(settings.seed)
+    users, items = (
+        EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {}))
+        for V, K in zip(objects, settings.anchors, strict=True)
+    )
+    return MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
 
 
 @dataclass(frozen=True)
@@ -63,27 +108,22 @@ class Job:
     parts: dict[str, tuple[Tensor, ...]]  # train, validation, test: users, items, ratings
     scale: tuple[float, float]
 
-    def judge(self, part: str) -> dict[str, float]:
-        """Errors on one part of the data."""
+    def judge(self, part: str) -> dict[str, float] | None:
+        """Errors on one part of the data; None if this protocol has no such part."""
         columns = self.parts[part]
+        if not len(columns[0]):
+            return None
         return evaluate(self.model, zip(*(c.split(EVALUATION_BATCH) for c in columns), strict=True), self.scale)
 
 
 def prepare(settings: Settings, ratings: Ratings) -> Job:
-    """Split the data, make the tables (seeded), put both on the device."""
+    """Split the data, make the tables, put both on the device."""
     cut = split(len(ratings), settings.protocol, settings.seed)
     columns = [torch.from_numpy(column) for column in (ratings.users, ratings.items, ratings.values)]
     parts = {name: tuple(c[torch.from_numpy(rows)].to(settings.device) for c in columns) for name, rows in cut.items()}
-    torch.manual_seed(settings.seed)
-    users, items = (
-        EMBEDDINGS[settings.embedding](
-            len(labels), settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {})
-        )
-        for labels, K in zip((ratings.user_labels, ratings.item_labels), settings.anchors, strict=True)
-    )
     values = parts["train"][2]
-    model = MatrixFactorisation(users, items, mean=float(values.mean()), biases=settings.biases)
-    return Job(settings, model.to(settings.device), parts, (float(values.min()), float(values.max())))
+    model = build_model(settings, ratings.objects, float(values.mean()))
+    return Job(settings, model, parts, (float(values.min()), float(values.max())))
 
 
 def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
@@ -94,6 +134,13 @@ def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
     return scaled(settings.lr, shapes[settings.schedule]), scaled(settings.l1, rise)
 
 
+def engine_for(settings: Settings, model: MatrixFactorisation, optimiser: Any) -> Engine:
+    """The fused engine where it can do the job, unless told otherwise."""
+    if settings.engine == "fused" or (settings.engine == "auto" and why_not(model, optimiser) is None):
+        return FusedEngine(model, optimiser)
+    return TorchEngine(model, optimiser, loss)
+
+
 def train(
     settings: Settings,
     out: str | Path,
@@ -102,44 +149,49 @@ def train(
     ratings: Ratings | None = None,
     tell: Callable[[Tick], None] = lambda tick: None,
 ) -> dict[str, Any]:
-    """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory (the demo)."""
+    """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory."""
     ratings = ratings if ratings is not None else read_ratings(settings.data, settings.columns)
-    folder = RunFolder(out)
-    config = json.loads(json.dumps(asdict(settings) | {"task": "recommend", "ratings": len(ratings)}))
-    folder.create(config, resume)
     job = prepare(settings, ratings)
+    folder = RunFolder(out)
+    folder.create(json.loads(json.dumps(asdict(settings) | about(ratings))), resume)
     training = job.parts["train"]
     lr, l1 = schedules(settings, len(training[0]))
+    optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0)), lr=lr(0))
 
     def validate() -> dict[str, float]:
         errors = job.judge("validation")
+        assert errors is not None
         return {"loss": errors["mse"] / 2, "mse": errors["mse"]}
 
-    fit(
-        job.model,
-        OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0)), lr=lr(0)),
-        Plan(
-            loss=loss,
-            batches=lambda epoch: epoch_batches(training, settings.batch_size, settings.seed, epoch),
-            validate=validate if len(job.parts["validation"][0]) else None,
-            count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
-            epochs=settings.epochs,
-            lr=lr,
-            l1=l1,
-        ),
-        folder,
-        resume=resume,
-        tell=tell,
+    plan = Plan(
+        engine=lambda: engine_for(settings, job.model, optimiser),
+        columns=lambda epoch: shuffled(training, settings.seed, epoch),
+        batch_size=settings.batch_size,
+        epochs=settings.epochs,
+        lr=lr,
+        l1=l1,
+        price=settings.l1,
+        validate=validate if len(job.parts["validation"][0]) else None,
+        count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
     )
+    fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
         load_checkpoint(folder.best, job.model)
     for table in job.model.tables.values():
         table.prune(settings.prune)
     save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
-    write_tables(job, folder.path, values=settings.values)
+    write_tables(job.model, folder.path, values=settings.values)
     result = measure(job, folder)
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
     return result
+
+
+def about(ratings: Ratings) -> dict[str, Any]:
+    """What a run remembers of its data, so that it is judged on the very same."""
+    digest = hashlib.sha256()
+    for column in (ratings.users, ratings.items, ratings.values):
+        digest.update(column.tobytes())
+    return {"task": "recommend", "objects": ratings.objects, "ratings": len(ratings), "sha256": digest.hexdigest()}
 
 
 def nonzeros(table: Any) -> int:
@@ -147,13 +199,13 @@ def nonzeros(table: Any) -> int:
     return sum(int(rows.current.count_nonzero()) for rows in table.tables)
 
 
-def write_tables(job: Job, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
+def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
     """Export every table of the model into the folder `out`, as NAME.ant."""
     out.mkdir(parents=True, exist_ok=True)
-    biases = job.model.exported_biases()
+    biases = model.exported_biases()
     return {
         (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, bias=biases[name])
-        for name, table in job.model.eval().tables.items()
+        for name, table in model.eval().tables.items()
     }
 
 
@@ -167,7 +219,7 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "embedding": job.settings.embedding,
         "anchors": {name: used.anchors_in_use for name, used in usage.items()},
         "metric": "mse",
-        "validation": job.judge("validation") if len(job.parts["validation"][0]) else None,
+        "validation": job.judge("validation"),
         "test": job.judge("test"),
         "parameters": sum(used.parameters for used in usage.values()) + model.bias_parameters(),
         "nnz": {name: used.nnz for name, used in usage.items()},
@@ -179,17 +231,33 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
-    """A finished run with its data, as it was when it was judged."""
-    folder = RunFolder(run)
+def settings_of(folder: RunFolder) -> tuple[Settings, dict[str, Any]]:
+    """A run's settings, and what it remembers of its data."""
     config = folder.config()
-    expected = config.pop("ratings")
-    config.pop("task")
-    config["anchors"] = tuple(config["anchors"])
-    settings = Settings(**config)
+    remembered = {name: config.pop(name) for name in ("task", "objects", "ratings", "sha256")}
+    tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if config[name] is not None}
+    return Settings(**config | tuples), remembered
+
+
+def reopen_model(run: str | Path) -> MatrixFactorisation:
+    """A run's model; its data are not needed."""
+    folder = RunFolder(run)
+    settings, remembered = settings_of(folder)
+    model = build_model(settings, tuple(remembered["objects"]))
+    load_checkpoint(folder.model_file(), model)
+    return model
+
+
+def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
+    """A run with its data, as it was when it was judged. `data`: where they are now, if they have moved."""
+    folder = RunFolder(run)
+    settings, remembered = settings_of(folder)
     ratings = read_ratings(data or settings.data, settings.columns)
-    if len(ratings) != expected:
-        raise ValueError(f"the run was trained on {expected} ratings, {data or settings.data} has {len(ratings)}")
+    if about(ratings)["sha256"] != remembered["sha256"]:
+        raise ValueError(
+            f"{data or settings.data} is not what the run was trained on: {len(ratings)} ratings here, "
+            f"{remembered['ratings']} there, and other contents; give the right file with --data"
+        )
     job = prepare(settings, ratings)
     load_checkpoint(folder.model_file(), job.model)
     return job, folder

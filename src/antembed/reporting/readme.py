@@ -21,7 +21,7 @@ def recommend(records: Records) -> str:
     rows = [
         [
             r["embedding"],
-            "–" if r["embedding"] == "full" else "/".join(str(k) for k in r["anchors"].values()),
+            "/".join(str(k) for k in r["anchors"].values()) if any(r["anchors"].values()) else "–",
             f"{r['test']['mse']:.3f}",
             f"{r['parameters'] / 1000:.1f}K",
             f"{r['bytes'] / 1000:.0f} kB",

@@ -1,5 +1,5 @@
 """Trained layer → small file → vectors. NumPy and safetensors only; nothing of ours is imported but files.py."""
 
-from antembed.serving.table import Table, TableError, export, file_size, open_table
+from antembed.serving.table import VALUES, Table, TableError, export, file_size, open_table
 
-__all__ = ["Table", "TableError", "export", "file_size", "open_table"]
+__all__ = ["VALUES", "Table", "TableError", "export", "file_size", "open_table"]

@@ -1,7 +1,22 @@
-"""The loop, its schedules, its checkpoints and its folder."""
+"""The loop and its engines, schedules, checkpoints and folder."""
 
 from antembed.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from antembed.training.engine import Engine, TorchEngine
+from antembed.training.fused import FusedEngine, why_not
 from antembed.training.loop import Plan, Tick, fit
 from antembed.training.run import RunError, RunFolder
 
-__all__ = ["CheckpointError", "Plan", "RunError", "RunFolder", "Tick", "fit", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "CheckpointError",
+    "Engine",
+    "FusedEngine",
+    "Plan",
+    "RunError",
+    "RunFolder",
+    "Tick",
+    "TorchEngine",
+    "fit",
+    "load_checkpoint",
+    "save_checkpoint",
+    "why_not",
+]

@@ -5,6 +5,7 @@ parameters become views of those rows. Evaluation, checkpoints and export go on 
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from antembed.optim import ProximalYogi
 from antembed.optim.lazy import fading_powers
 from antembed.optim.prox import NonNegativeL1
 from antembed.tasks.recommend import MatrixFactorisation
+from antembed.training.engine import set_rates
 from antembed.training.schedule import Schedule
 
 CHUNK = 1 << 17  # ratings between two signs of life
@@ -88,7 +90,9 @@ class FusedEngine:
         if isinstance(model.users, AnchorEmbedding) and isinstance(model.items, AnchorEmbedding):
             self.parameters += [model.users.anchors, model.items.anchors]
         group = _group_of(optimiser, tables[0])
-        self.rule = kernel.Yogi(*group["betas"], group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
+        beta1, beta2 = group["betas"]
+        floor = 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf
+        self.rule = kernel.Yogi(beta1, beta2, group["eps"], floor)
 
     def _dense(self, weight: Tensor) -> kernel.Dense:
         state = self.optimiser.state_of(weight, _group_of(self.optimiser, weight))
@@ -112,16 +116,16 @@ class FusedEngine:
             none = np.zeros((1, 1), self.users.rows.dtype)
             dense = [kernel.Dense(none, none, none), kernel.Dense(none, none, none), *dense]
         history = kernel.History(np.zeros(batches + 1), np.zeros(batches + 1), fading_powers(self.rule.beta1))
-        now, per_chunk = 0, max(CHUNK // batch_size, 1)
         group = dict(_group_of(self.optimiser, self.parameters[0]))
-        for start in range(0, batches, per_chunk):
-            stop = min(start + per_chunk, batches)
-            steps = np.empty(stop - start)
-            takes = np.empty(stop - start)
-            for b in range(start, stop):
-                group["lr"] = lr(first + b)
-                steps[b - start] = self.optimiser._scale(first + b + 1, group)
-                takes[b - start] = steps[b - start] * (l1(first + b) if self.anchored else 0.0)
+        strengths = np.array([l1(first + b) if self.anchored else 0.0 for b in range(batches)])
+        # A penalty that falls faster than momentum fades: settle all rows at the old price first (optim/lazy.py).
+        steep = set(np.flatnonzero(strengths[1:] < self.rule.beta1 * strengths[:-1]) + 1)
+        cuts = sorted({*range(0, batches, max(CHUNK // batch_size, 1)), *steep, batches})
+        now = 0
+        for start, stop in pairwise(cuts):
+            if start in steep:
+                now = self._flush(history, now)
+            steps = np.array([self.optimiser._scale(first + b + 1, group | {"lr": lr(first + b)}) for b in range(start, stop)])
             losses = np.empty(stop - start)
             part = slice(start * batch_size, min(stop * batch_size, len(users)))
             now = train(
@@ -137,7 +141,7 @@ class FusedEngine:
                 history,
                 self.rule,
                 steps,
-                takes,
+                steps * strengths[start:stop],
                 now,
                 threads,
                 losses,
@@ -145,12 +149,22 @@ class FusedEngine:
             counts = np.full(stop - start, batch_size)
             counts[-1] = part.stop - part.start - batch_size * (stop - start - 1)
             yield part.stop - part.start, float((losses * counts).sum())
-        for side in (self.users, self.items):
-            share(
-                lambda a, b, side=side: kernel.flush(side.rows, side.ints, side.K, self.biased, history, self.rule, now, a, b),
-                len(side.rows),
-                3 * side.K,
-                torch.get_num_threads(),
-            )
+        self._flush(history, now)
         for weight in self.parameters:
             self.optimiser.state[weight]["step"] = first + batches
+        set_rates(self.optimiser, lr(first + batches - 1), l1(first + batches - 1))
+
+    def _flush(self, history: kernel.History, now: int) -> int:
+        """All rows up to date; the history starts anew at step 0."""
+        for side in (self.users, self.items):
+            self._flush_side(side, history, now)
+        history.drift[0] = history.clock[0] = 0.0
+        return 0
+
+    def _flush_side(self, side: _Side, history: kernel.History, now: int) -> None:
+        share(
+            lambda a, b: kernel.flush(side.rows, side.ints, side.K, self.biased, history, self.rule, now, a, b),
+            len(side.rows),
+            3 * side.K,
+            torch.get_num_threads(),
+        )

@@ -1,7 +1,7 @@
 """The loop."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,24 +10,26 @@ from torch import Tensor, nn
 from antembed.growth.objective import penalties
 from antembed.optim.base import ProximalOptimizer
 from antembed.training.checkpoint import load_checkpoint, save_checkpoint
+from antembed.training.engine import Engine, rates
 from antembed.training.run import RunFolder
 from antembed.training.schedule import Schedule
 
-Batch = tuple[Tensor, ...]
 TELL_EVERY = 0.1  # seconds between two signs of life
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train on, how long, and how to judge it. `validate` → {"loss": mean D, …}, or None without validation data."""
+    """What to train on, how long, and how to judge it."""
 
-    loss: Callable[[nn.Module, Any], Tensor]
-    batches: Callable[[int], Iterable[Batch]]  # epoch → its batches
-    validate: Callable[[], dict[str, float]] | None
-    count: Callable[[], dict[str, Any]]  # non-zeros and the like, for the log
+    engine: Callable[[], Engine]  # made once the model and the optimiser stand where training goes on
+    columns: Callable[[int], tuple[Tensor, ...]]  # epoch → its examples, shuffled
+    batch_size: int
     epochs: int
     lr: Schedule  # step → learning rate
     l1: Schedule  # step → strength of the penalties
+    price: float  # the strength at which epochs are compared: l1 may have been lower on the way
+    validate: Callable[[], dict[str, float]] | None  # → {"loss": mean D, …}; None without validation data
+    count: Callable[[], dict[str, Any]]  # non-zeros and the like, for the log
 
 
 @dataclass(frozen=True)
@@ -39,20 +41,6 @@ class Tick:
     loss: float  # mean over them
     seconds: float  # of this epoch
     log: dict[str, Any]  # the last epoch's row
-
-
-def set_rates(optimiser: ProximalOptimizer, lr: float, l1: float) -> None:
-    """Put the step's learning rate and penalty where they live: in the parameter groups."""
-    for group in optimiser.param_groups:
-        group["lr"] = lr
-        if group["prox"] is not None:
-            group["prox"].strength = l1
-
-
-def rates(optimiser: ProximalOptimizer) -> dict[str, float]:
-    """What is in force, read back from the groups."""
-    strengths = [group["prox"].strength for group in optimiser.param_groups if group["prox"] is not None]
-    return {"lr": optimiser.param_groups[0]["lr"], "l1": max(strengths, default=0.0)}
 
 
 def fit(
@@ -69,28 +57,25 @@ def fit(
     if resume and folder.last.exists():
         progress = load_checkpoint(folder.last, model, optimiser)
         done, step, best = progress["epochs"], progress["steps"], progress["best"]
-        folder.forget_after(done)
+    folder.forget_after(done)
     row: dict[str, Any] = folder.rows()[-1] if done else {}
+    engine = plan.engine()
     for epoch in range(done + 1, plan.epochs + 1):
         model.train()
         started = told = time.perf_counter()
         total, seen = 0.0, 0
-        for batch in plan.batches(epoch):
-            set_rates(optimiser, plan.lr(step), plan.l1(step))
-            loss = plan.loss(model, batch)
-            loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
-            step += 1
-            seen += len(batch[0])
-            total += loss.item() * len(batch[0])
+        columns = plan.columns(epoch)
+        for examples, loss in engine.run(columns, plan.batch_size, step, plan.lr, plan.l1):
+            seen += examples
+            total += loss
             if (now := time.perf_counter()) - told > TELL_EVERY:
                 told = now
                 tell(Tick(epoch, seen, total / seen, now - started, row))
+        step += -(-seen // plan.batch_size)
         seconds = time.perf_counter() - started
         model.eval()
-        row = {"epoch": epoch, "steps": step, "train_loss": total / seen, "penalty": penalties(optimiser)}
-        row |= rates(optimiser) | plan.count()
+        row = {"epoch": epoch, "steps": step, "train_loss": total / seen, **rates(optimiser), **plan.count()}
+        row["penalty"] = penalties(optimiser, plan.price)
         if plan.validate is not None:
             row["validation"] = plan.validate()
             row["objective"] = row["validation"]["loss"] + row["penalty"]

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from antembed.files import append_line, write_atomically
+from antembed.files import append_json, read_json_lines, write_atomically
+
+# Does not change what is trained, so a run may be resumed with another.
+MAY_DIFFER = ("values",)
 
 
 class RunError(ValueError):
@@ -25,19 +28,22 @@ class RunFolder:
 
     def create(self, config: dict[str, Any], resume: bool) -> None:
         """Make the folder, or find the one that is to be resumed: the same settings, or an error that names the other."""
-        if not resume:
-            if self.path.exists() and any(self.path.iterdir()):
+        if self.config_file.exists():
+            if not resume:
                 raise RunError(f"{self.path} exists; add --resume to go on with it, or choose another --out")
-            self.last.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.config_file, json.dumps(config, indent=2).encode())
-            return
-        saved = self.config()
-        for name, value in config.items():
-            if saved.get(name) != value:
-                raise RunError(
-                    f"{self.path} was started with {name}={saved.get(name)!r}, not {value!r}; "
-                    "resume with the same settings, or choose another --out"
-                )
+            saved = self.config()
+            for name, value in config.items():
+                if name not in MAY_DIFFER and saved.get(name) != value:
+                    raise RunError(
+                        f"{self.path} was started with {name}={saved.get(name)!r}, not {value!r}; "
+                        "resume with the same settings, or choose another --out"
+                    )
+        elif self.path.exists() and (strangers := {p.name for p in self.path.iterdir()} - {"checkpoint"}):
+            raise RunError(f"{self.path} is no run, but has {min(strangers)} in it; choose another --out")
+        self.last.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in [*self.path.glob(".*.*"), *self.last.parent.glob(".*.*")]:
+            leftover.unlink()  # of a write that was killed
+        write_atomically(self.config_file, json.dumps(config, indent=2).encode())
 
     def model_file(self) -> Path:
         """The checkpoint that counts: the finished model; before that the best epoch, or the last without validation."""
@@ -52,14 +58,11 @@ class RunFolder:
         return json.loads(self.config_file.read_text())
 
     def log(self, row: dict[str, Any]) -> None:
-        append_line(self.metrics_file, json.dumps(row))
+        append_json(self.metrics_file, row)
 
     def rows(self) -> list[dict[str, Any]]:
         """What was logged, one row an epoch."""
-        if not self.metrics_file.is_file():
-            return []
-        whole = self.metrics_file.read_bytes().rpartition(b"\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        return read_json_lines(self.metrics_file) if self.metrics_file.is_file() else []
 
     def forget_after(self, epochs: int) -> None:
         """Drop rows of epochs that a resumed run will do again."""
