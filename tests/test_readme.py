@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.reporting.readme import fill
+from antembed.reporting.readme import fill, recommend
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -55,3 +55,12 @@ def test_tables_are_those_of_the_records():
 def test_a_page_without_a_place_for_a_table():
     with pytest.raises(ValueError, match="no place for the table 'recommend'"):
         fill("nothing", ROOT / "results")
+
+
+def test_seeds_of_one_setting_are_one_row():
+    def run(seed, mse):
+        return {"command": f"antembed train recommend r.csv --seed {seed} --out runs/{seed} --anchors 3", "test": {"mse": mse},
+                "embedding": "anchor", "anchors": {"users": 3, "items": 2}, "parameters": 1000, "bytes": 2000, "seconds": 3}  # fmt: skip
+
+    *_, row = recommend([run(0, 0.5), run(1, 0.6)]).splitlines()
+    assert row == "| anchor | 3/2 | 0.550 ± 0.050 | 1.0K | 2 kB | 3 s | 2 | `antembed train recommend r.csv --anchors 3` |"

@@ -228,6 +228,7 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "seconds": round(sum(row["seconds"] for row in rows), 3),
         "epochs": rows[-1]["epoch"] if rows else 0,
         "seed": job.settings.seed,
+        "engine": job.settings.engine,
     }
 
 

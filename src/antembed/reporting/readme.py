@@ -1,8 +1,10 @@
 """README tables from records: python -m antembed.reporting.readme README.md results."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from antembed.reporting.records import read_records
@@ -17,20 +19,35 @@ def markdown(headings: list[str], rows: list[list[str]]) -> str:
 
 
 def recommend(records: Records) -> str:
-    """One row a run, smallest error first."""
-    rows = [
-        [
-            r["embedding"],
-            "/".join(str(k) for k in r["anchors"].values()) if any(r["anchors"].values()) else "–",
-            f"{r['test']['mse']:.3f}",
-            f"{r['parameters'] / 1000:.1f}K",
-            f"{r['bytes'] / 1000:.0f} kB",
-            f"{r['seconds'] / 60:.0f} min",
-            f"`{r['command']}`",
-        ]
-        for r in sorted(records, key=lambda r: r["test"]["mse"])
-    ]
-    return markdown(["tables", "anchors in use", "test MSE", "parameters", "files", "training", "command"], rows)
+    """One row a setting, smallest error first: the mean over its seeds, and how far they lie apart."""
+    settings: dict[str, Records] = {}
+    for record in records:
+        settings.setdefault(setting(record["command"]), []).append(record)
+    rows = []
+    for command, runs in sorted(settings.items(), key=lambda pair: mean(r["test"]["mse"] for r in pair[1])):
+        errors = [r["test"]["mse"] for r in runs]
+        anchors = sorted({"/".join(str(k) for k in r["anchors"].values()) for r in runs if any(r["anchors"].values())})
+        rows.append(
+            [
+                runs[0]["embedding"],
+                ", ".join(anchors) or "–",
+                f"{mean(errors):.3f}" + (f" ± {(max(errors) - min(errors)) / 2:.3f}" if len(runs) > 1 else ""),
+                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                f"{mean(r['seconds'] for r in runs):.0f} s",
+                str(len(runs)),
+                f"`{command}`",
+            ]
+        )
+    headings = ["tables", "anchors in use", "test MSE", "parameters", "files", "training", "seeds", "command"]
+    return markdown(headings, rows)
+
+
+def setting(command: str) -> str:
+    """A command without what does not change the result: its seed, and where it wrote to."""
+    words = shlex.split(command)
+    passing = {"--seed", "--out", "--record"}
+    return shlex.join(w for w, before in zip(words, ["", *words], strict=False) if not {w, before} & passing)
 
 
 def bench(records: Records) -> str:
