@@ -59,8 +59,9 @@ def test_a_page_without_a_place_for_a_table():
 
 def test_seeds_of_one_setting_are_one_row():
     def run(seed, mse):
-        return {"command": f"antembed train recommend r.csv --seed {seed} --out runs/{seed} --anchors 3", "test": {"mse": mse},
-                "embedding": "anchor", "anchors": {"users": 3, "items": 2}, "parameters": 1000, "bytes": 2000, "seconds": 3}  # fmt: skip
+        command = f"antembed train recommend r.csv --seed {seed} --out runs/{seed} --anchors 3"
+        counts = {"anchors": {"users": 3, "items": 2}, "parameters": 1000, "bytes": 2000, "seconds": 3}
+        return {"command": command, "embedding": "anchor", "test": {"mse": mse}, **counts}
 
     *_, row = recommend([run(0, 0.5), run(1, 0.6)]).splitlines()
     assert row == "| anchor | 3/2 | 0.550 ± 0.050 | 1.0K | 2 kB | 3 s | 2 | `antembed train recommend r.csv --anchors 3` |"
