@@ -5,19 +5,22 @@ the gradient of the loss by a prediction, and s_u = Σ err·t_i over a user's ra
 
     ∂/∂t_u = M·s_u,     ∂/∂t_i = Mᵀ·s_i,     ∂/∂A_u = C·A_i,  ∂/∂A_i = Cᵀ·A_u   with C = Σ_u t_u ⊗ s_u
 
+The distinct rows of a batch are copied to one dense block, brought up to date, multiplied, updated and copied back: the loops
+over the block are long and vectorise (a loop over one row of K numbers does not: LLVM unrolls it first), the products are BLAS.
+One thread has the users' block, another the items'.
+
 A row holds all that belongs to its object, in one piece of memory: when it was last current, its place in the batch, its bias
-with the bias's m and v, then x, m and v of its K weights (`Layout`). The twin is the torch engine; the tests compare them.
+with the bias's m and v, then x, m and v of its weights, each K of them and zeros up to a full vector register (`padded`): the
+zeros stay zeros, and no loop has a remainder. The twin is the torch engine; the tests compare them.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
 
-LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 6
-ALIGN = 8  # a row is a multiple of this many numbers
+LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
+VECTOR = 8  # numbers in a register, so many that single precision fills AVX2
 # No reordering that could lose a NaN: only what lets sums be vectorised and products fused.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
@@ -39,6 +42,19 @@ class History(NamedTuple):
     fading: np.ndarray
 
 
+class Block(NamedTuple):
+    """The distinct rows of a batch, and what is worked out for them."""
+
+    ids: np.ndarray  # (B,) int64
+    place: np.ndarray  # (B,) int32: the place of each example's row in the block
+    x: np.ndarray  # (B, K), and so m and v
+    m: np.ndarray
+    v: np.ndarray
+    s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
+    g: np.ndarray  # (B, K): the gradient
+    bias: np.ndarray  # (4, B): x, m, v, gradient
+
+
 class Dense(NamedTuple):
     """A small parameter with its moments."""
 
@@ -47,9 +63,14 @@ class Dense(NamedTuple):
     v: np.ndarray
 
 
+def padded(K: int) -> int:
+    """K, rounded up to whole registers."""
+    return -(-K // VECTOR) * VECTOR
+
+
 def row_length(K: int) -> int:
     """Numbers in a row of K weights."""
-    return -(-(WEIGHTS + 3 * K) // ALIGN) * ALIGN
+    return WEIGHTS + 3 * padded(K)
 
 
 def integers(rows: np.ndarray) -> np.ndarray:
@@ -57,266 +78,252 @@ def integers(rows: np.ndarray) -> np.ndarray:
     return rows.view(np.int32 if rows.dtype == np.float32 else np.int64)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def settle(row: Any, at: int, K: int, drift: float, owed: float, faded: float, eps: float, floor: float) -> None:
-    """Bring K weights at row[at:] (x, then m, then v) up to date."""
-    for k in range(K):
-        x, m = row[at + k], row[at + K + k]
-        x -= (m * drift + owed) / (np.sqrt(row[at + 2 * K + k]) + eps)
-        row[at + k] = floor if x < floor else x
-        row[at + K + k] = m * faded
+fast = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@fast
+def make_block(B: int, K: int, K_other: int, like: Any) -> Block:
+    """An empty block."""
+    x, m, v = np.empty((B, K), like.dtype), np.empty((B, K), like.dtype), np.empty((B, K), like.dtype)
+    s, g = np.empty((B, K_other), like.dtype), np.empty((B, K), like.dtype)
+    ids, place = np.empty(B, np.int64), np.empty(B, np.int32)
+    return Block(ids, place, x, m, v, s, g, np.zeros((4, B), like.dtype))
+
+
+@njit(inline="always")
+def current(x: float, m: float, v: float, drift: float, owed: float, eps: float, floor: float) -> float:
+    """A weight that has been idle, as it is now."""
+    y = x - (m * drift + owed) / (np.sqrt(v) + eps)
+    return floor if y < floor else y
+
+
+@fast
 def update(
-    row: Any, at: int, K: int, g: Any, step: float, take: float, gain: float, slow: float, eps: float, floor: float
+    x: Any, m: Any, v: Any, g: Any, step: float, take: float, gain: float, slow: float, eps: float, floor: float
 ) -> None:
-    """One Yogi step and the prox for K weights that are up to date."""
-    keep = row.dtype.type(1) - gain
-    for k in range(K):
+    """One Yogi step and the prox, for weights that are up to date; flat."""
+    for k in range(x.shape[0]):
         square = g[k] * g[k]
-        v = row[at + 2 * K + k]
-        v += slow * (square if v < square else (-square if v > square else square - square))
-        m = keep * row[at + K + k] + gain * g[k]
-        x = row[at + k] - (step * m + take) / (np.sqrt(v) + eps)
-        row[at + 2 * K + k] = v
-        row[at + K + k] = m
-        row[at + k] = floor if x < floor else x
+        change = slow * square
+        v[k] += change if v[k] < square else (-change if v[k] > square else change - change)
+        m[k] += gain * (g[k] - m[k])
+        y = x[k] - (step * m[k] + take) / (np.sqrt(v[k]) + eps)
+        x[k] = floor if y < floor else y
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def update_dense(p: Dense, g: Any, step: float, gain: float, slow: float, eps: float) -> None:
-    """One Yogi step for a whole small parameter."""
-    keep = p.x.dtype.type(1) - gain
-    for i in range(p.x.shape[0]):
-        for j in range(p.x.shape[1]):
-            square = g[i, j] * g[i, j]
-            v = p.v[i, j]
-            v += slow * (square if v < square else (-square if v > square else square - square))
-            p.v[i, j] = v
-            p.m[i, j] = keep * p.m[i, j] + gain * g[i, j]
-            p.x[i, j] -= step * p.m[i, j] / (np.sqrt(v) + eps)
-
-
-@njit(nogil=True, cache=True)
-def group(ids: Any, ints: Any, stamp: int, unique: Any, place: Any, starts: Any, order: Any) -> int:
-    """As kernels/groups.py, with the scratch inside the rows, which are needed anyway."""
+@fast
+def gather(ids: Any, rows: Any, ints: Any, K: int, biased: bool, history: History, rule: Yogi, now: int, block: Block) -> int:
+    """The distinct rows of `ids` into the block, brought up to step `now`; → how many."""
+    number = rows.dtype.type
+    eps, floor = number(rule.eps), number(rule.floor)
+    powers = history.fading.shape[0]
+    # All rows at once: the processor fetches many lines from memory side by side, if nothing waits for one of them.
+    touched = number(0)
+    for p in range(ids.shape[0]):
+        row = rows[ids[p]]
+        for line in range(0, row.shape[0], 16):
+            touched += row[line]
+    block.g[0, 0] = touched  # written over later; without a use the loop would be dropped
     found = 0
     for p in range(ids.shape[0]):
         i = ids[p]
-        if ints[i, STAMP] != stamp:
-            ints[i, STAMP] = stamp
+        if ints[i, STAMP] != now + 1:
+            ints[i, STAMP] = now + 1
             ints[i, SLOT] = found
-            unique[found] = i
-            starts[found + 1] = 0
+            block.ids[found] = i
             found += 1
-        s = ints[i, SLOT]
-        place[p] = s
-        starts[s + 1] += 1
-    starts[0] = 0
+        block.place[p] = ints[i, SLOT]
     for u in range(found):
-        starts[u + 1] += starts[u]
-    cursor = starts[:found].copy()
-    for p in range(ids.shape[0]):
-        s = place[p]
-        order[cursor[s]] = p
-        cursor[s] += 1
+        i = block.ids[u]
+        row, back = rows[i], ints[i, LAST]
+        drift, owed = number(history.drift[back]), number(history.clock[now] - history.clock[back])
+        gap = now - back
+        # What has faded beyond double precision is gone: as a denormal it would cost a hundred cycles a number.
+        faded = number(1) if gap == 0 else number(history.fading[powers - gap]) if gap <= powers else number(0)
+        x, m, v = block.x[u], block.m[u], block.v[u]
+        x_, m_, v_ = row[WEIGHTS:], row[WEIGHTS + K :], row[WEIGHTS + 2 * K :]
+        for k in range(K):
+            x[k] = current(x_[k], m_[k], v_[k], drift, owed, eps, floor)
+            m[k] = m_[k] * faded
+            v[k] = v_[k]
+        if biased:
+            m_b, v_b = row[BIAS + 1], row[BIAS + 2]
+            block.bias[0, u] = current(row[BIAS], m_b, v_b, drift, number(0), eps, number(-np.inf))
+            block.bias[1, u] = m_b * faded
+            block.bias[2, u] = v_b
     return found
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@fast
+def add_up(err: Any, block: Block, found: int, other: Block, biased: bool) -> None:
+    """s = Σ err·t of the other side, and the biases' gradient, for every row of the block."""
+    K = block.s.shape[1]
+    block.s[:found] = 0
+    for p in range(err.shape[0]):
+        s, t, e = block.s[block.place[p]], other.x[other.place[p]], err[p]
+        for k in range(K):
+            s[k] += e * t[k]
+    if biased:
+        gradient = block.bias[3]
+        gradient[:found] = 0
+        for p in range(err.shape[0]):
+            gradient[block.place[p]] += err[p]
+
+
+@fast
+def scatter(rows: Any, ints: Any, K: int, biased: bool, block: Block, found: int, now: int) -> None:
+    """The block's rows back to where they came from; they are current at step `now`."""
+    for u in range(found):
+        i = block.ids[u]
+        row = rows[i]
+        x, m, v = block.x[u], block.m[u], block.v[u]
+        x_, m_, v_ = row[WEIGHTS:], row[WEIGHTS + K :], row[WEIGHTS + 2 * K :]
+        for k in range(K):
+            x_[k] = x[k]
+            m_[k] = m[k]
+            v_[k] = v[k]
+        if biased:
+            for part in range(3):
+                row[BIAS + part] = block.bias[part, u]
+        ints[i, LAST] = now
+
+
+@fast
+def learn(
+    rows: Any, ints: Any, K: int, biased: bool, block: Block, found: int, g: Any, step: float, take: float, rule: Yogi, now: int
+) -> None:
+    """Update the block's rows with their gradients g, and put them back."""
+    number = rows.dtype.type
+    gain, slow, eps = number(1 - rule.beta1), number(1 - rule.beta2), number(rule.eps)
+    n = found * K
+    x, m, v = block.x.reshape(-1)[:n], block.m.reshape(-1)[:n], block.v.reshape(-1)[:n]
+    update(x, m, v, g.reshape(-1)[:n], step, take, gain, slow, eps, number(rule.floor))
+    if biased:
+        b = block.bias[:, :found]
+        update(b[0], b[1], b[2], b[3], step, number(0), gain, slow, eps, number(-np.inf))
+    scatter(rows, ints, K, biased, block, found, now)
+
+
+@fast
+def learn_dense(p: Dense, g: Any, step: float, rule: Yogi) -> None:
+    """One Yogi step for a whole small parameter."""
+    number = p.x.dtype.type
+    gain, slow, eps = number(1 - rule.beta1), number(1 - rule.beta2), number(rule.eps)
+    x, m, v = p.x.reshape(-1), p.m.reshape(-1), p.v.reshape(-1)
+    update(x, m, v, g.reshape(-1), step, number(0), gain, slow, eps, number(-np.inf))
+
+
+@fast
+def remember(history: History, now: int, step: float, take: float) -> None:
+    """Step `now` has been taken."""
+    powers = history.fading.shape[0]
+    reach = min(powers, now)
+    drift, fading = history.drift[now - reach : now], history.fading[powers - reach :]
+    for j in range(reach):
+        drift[j] += step * fading[j]
+    history.drift[now] = 0.0
+    history.clock[now] = history.clock[now - 1] + take
+
+
+@fast
 def flush(rows: Any, ints: Any, K: int, biased: bool, history: History, rule: Yogi, now: int, start: int, stop: int) -> None:
     """Bring rows [start, stop) up to step `now`, which becomes step 0."""
-    number = rows.dtype.type
-    for i in range(start, stop):
-        back = ints[i, LAST]
-        if back != now:
-            drift, owed = number(history.drift[back]), number(history.clock[now] - history.clock[back])
-            faded = number(rule.beta1 ** (now - back))
-            settle(rows[i], WEIGHTS, K, drift, owed, faded, number(rule.eps), number(rule.floor))
-            if biased:
-                settle(rows[i], BIAS, 1, drift, number(0), faded, number(rule.eps), number(-np.inf))
-        ints[i, LAST] = 0
-        ints[i, STAMP] = 0
+    size = 1024
+    block = make_block(size, K, 1, rows)
+    ids = np.empty(size, np.int64)
+    for first in range(start, stop, size):
+        n = min(size, stop - first)
+        for j in range(n):
+            ids[j] = first + j
+        found = gather(ids[:n], rows, ints, K, biased, history, rule, now, block)
+        scatter(rows, ints, K, biased, block, found, 0)
+        for j in range(n):
+            ints[first + j, STAMP] = 0
 
 
-@lru_cache(maxsize=64)
-def make_pass(Ku: int, Ki: int, anchored: bool, biased: bool, parallel: bool) -> Callable[..., int]:
-    """The pass for these sizes, which become constants of the compiled code."""
+def _train(
+    users: Any,
+    items: Any,
+    ratings: Any,
+    B: int,
+    rows_u: Any,
+    ints_u: Any,
+    rows_i: Any,
+    ints_i: Any,
+    A_u: Dense,
+    A_i: Dense,
+    bias: Dense,
+    anchored: bool,
+    biased: bool,
+    history: History,
+    rule: Yogi,
+    steps: Any,
+    takes: Any,
+    now: int,
+    losses: Any,
+) -> int:
+    """Mini-batches of B over the ratings given, from step `now` on; losses[b] is batch b's mean loss. → the step after."""
+    number, dtype = rows_u.dtype.type, rows_u.dtype
+    Ku, Ki = (rows_u.shape[1] - WEIGHTS) // 3, (rows_i.shape[1] - WEIGHTS) // 3
+    block_u, block_i = make_block(B, Ku, Ki, rows_u), make_block(B, Ki, Ku, rows_i)
+    M, Mt, C = np.zeros((Ku, Ki), dtype), np.zeros((Ki, Ku), dtype), np.zeros((Ku, Ki), dtype)
+    mixed, err, found = np.empty((B, Ku), dtype), np.empty(B, dtype), np.empty(2, np.int64)
+    g_bias = np.empty((1, 1), dtype)
+    for b in range(steps.shape[0]):
+        first = b * B
+        n = min(B, users.shape[0] - first)
+        step, take = number(steps[b]), number(takes[b])
+        for side in prange(2):
+            if side == 0:
+                found[0] = gather(users[first : first + n], rows_u, ints_u, Ku, biased, history, rule, now, block_u)
+            else:
+                found[1] = gather(items[first : first + n], rows_i, ints_i, Ki, biased, history, rule, now, block_i)
+        n_u, n_i = found[0], found[1]
+        q = block_i.x
+        if anchored:
+            M[: A_u.x.shape[0], : A_i.x.shape[0]] = A_u.x @ A_i.x.T
+            Mt[:] = M.T
+            np.dot(block_i.x[:n_i], Mt, mixed[:n_i])
+            q = mixed
+        loss, total = 0.0, 0.0
+        for p in range(n):
+            u, i = block_u.place[p], block_i.place[p]
+            y = bias.x[0, 0] + block_u.bias[0, u] + block_i.bias[0, i] - ratings[first + p]
+            t, other = block_u.x[u], q[i]
+            for k in range(Ku):
+                y += t[k] * other[k]
+            err[p] = y / n
+            loss += y * y
+            total += err[p]
+        losses[b] = loss / (2 * n)
+        for side in prange(2):
+            if side == 0:
+                add_up(err[:n], block_u, n_u, block_i, biased)
+                if anchored:
+                    np.dot(block_u.s[:n_u], Mt, block_u.g[:n_u])
+                    np.dot(block_u.x[:n_u].T, block_u.s[:n_u], C)
+            else:
+                add_up(err[:n], block_i, n_i, block_u, biased)
+                if anchored:
+                    np.dot(block_i.s[:n_i], M, block_i.g[:n_i])
+        for side in prange(2):  # only now: each side's sums are over the other's old rows
+            if side == 0:
+                g_u = block_u.g if anchored else block_u.s
+                learn(rows_u, ints_u, Ku, biased, block_u, n_u, g_u, step, take, rule, now + 1)
+            else:
+                g_i = block_i.g if anchored else block_i.s
+                learn(rows_i, ints_i, Ki, biased, block_i, n_i, g_i, step, take, rule, now + 1)
+        g_bias[0, 0] = number(total)
+        learn_dense(bias, g_bias, step, rule)
+        if anchored:
+            used = np.ascontiguousarray(C[: A_u.x.shape[0], : A_i.x.shape[0]])
+            g_A_u, g_A_i = used @ A_i.x, np.ascontiguousarray(used.T) @ A_u.x
+            learn_dense(A_u, g_A_u, step, rule)
+            learn_dense(A_i, g_A_i, step, rule)
+        now += 1
+        remember(history, now, steps[b], takes[b])
+    return now
 
-    @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", parallel=parallel)
-    def run(
-        users: Any,
-        items: Any,
-        ratings: Any,
-        B: int,
-        rows_u: Any,
-        ints_u: Any,
-        rows_i: Any,
-        ints_i: Any,
-        A_u: Dense,
-        A_i: Dense,
-        bias: Dense,
-        history: History,
-        rule: Yogi,
-        steps: Any,
-        takes: Any,
-        now: int,
-        parts: int,
-        losses: Any,
-    ) -> int:
-        """Mini-batches of B over the ratings given, from step `now` on; losses[b] is batch b's mean loss. → the step after."""
-        number = rows_u.dtype.type
-        dtype = rows_u.dtype
-        gain, slow = number(1 - rule.beta1), number(1 - rule.beta2)
-        eps, floor, unbounded = number(rule.eps), number(rule.floor), number(-np.inf)
-        unique_u, unique_i = np.empty(B, np.int64), np.empty(B, np.int64)
-        place_u, place_i = np.empty(B, np.int32), np.empty(B, np.int32)
-        starts_u, starts_i = np.empty(B + 1, np.int32), np.empty(B + 1, np.int32)
-        order_u, order_i = np.empty(B, np.int32), np.empty(B, np.int32)
-        T_u, T_i, Q = np.empty((B, Ku), dtype), np.empty((B, Ki), dtype), np.empty((B, Ku), dtype)
-        b_u, b_i, err = np.zeros(B, dtype), np.zeros(B, dtype), np.empty(B, dtype)
-        M, Mt, C = np.zeros((Ku, Ki), dtype), np.zeros((Ki, Ku), dtype), np.zeros((parts, Ku, Ki), dtype)
-        g_bias = np.empty((1, 1), dtype)
-        found = np.empty(2, np.int64)
-        totals = np.zeros((parts, 2))
-        for b in range(steps.shape[0]):
-            first = b * B
-            n = min(B, users.shape[0] - first)
-            here_u, here_i, wanted = users[first : first + n], items[first : first + n], ratings[first : first + n]
-            step, take = number(steps[b]), number(takes[b])
-            if anchored:
-                for j in range(Ku):
-                    for k in range(Ki):
-                        total = number(0)
-                        for c in range(A_u.x.shape[1]):
-                            total += A_u.x[j, c] * A_i.x[k, c]
-                        M[j, k] = total
-                        Mt[k, j] = total
-            for side in prange(2):
-                if side == 0:
-                    found[0] = group(here_u, ints_u, now + 1, unique_u, place_u, starts_u, order_u)
-                else:
-                    found[1] = group(here_i, ints_i, now + 1, unique_i, place_i, starts_i, order_i)
-            n_u, n_i = found[0], found[1]
-            for part in prange(parts):
-                for u in range(part * n_u // parts, (part + 1) * n_u // parts):
-                    row, back = rows_u[unique_u[u]], ints_u[unique_u[u], LAST]
-                    drift, owed = number(history.drift[back]), number(history.clock[now] - history.clock[back])
-                    faded = number(rule.beta1 ** (now - back))
-                    settle(row, WEIGHTS, Ku, drift, owed, faded, eps, floor)
-                    for k in range(Ku):
-                        T_u[u, k] = row[WEIGHTS + k]
-                    if biased:
-                        settle(row, BIAS, 1, drift, number(0), faded, eps, unbounded)
-                        b_u[u] = row[BIAS]
-                for u in range(part * n_i // parts, (part + 1) * n_i // parts):
-                    row, back = rows_i[unique_i[u]], ints_i[unique_i[u], LAST]
-                    drift, owed = number(history.drift[back]), number(history.clock[now] - history.clock[back])
-                    faded = number(rule.beta1 ** (now - back))
-                    settle(row, WEIGHTS, Ki, drift, owed, faded, eps, floor)
-                    for k in range(Ki):
-                        T_i[u, k] = row[WEIGHTS + k]
-                    if biased:
-                        settle(row, BIAS, 1, drift, number(0), faded, eps, unbounded)
-                        b_i[u] = row[BIAS]
-                    if anchored:
-                        for j in range(Ku):
-                            Q[u, j] = 0
-                        for k in range(Ki):
-                            t = T_i[u, k]
-                            if t != 0:
-                                for j in range(Ku):
-                                    Q[u, j] += t * Mt[k, j]
-            for part in prange(parts):
-                loss, gradient = 0.0, 0.0
-                for p in range(part * n // parts, (part + 1) * n // parts):
-                    t, q = T_u[place_u[p]], Q[place_i[p]] if anchored else T_i[place_i[p]]
-                    y = bias.x[0, 0] + b_u[place_u[p]] + b_i[place_i[p]] - wanted[p]
-                    for k in range(Ku):
-                        y += t[k] * q[k]
-                    err[p] = y / n
-                    loss += y * y
-                    gradient += err[p]
-                totals[part, 0], totals[part, 1] = loss, gradient
-            for part in prange(parts):
-                s_u, s_i = np.empty(Ki, dtype), np.empty(Ku, dtype)
-                g_u, g_i, g_b = np.empty(Ku, dtype), np.empty(Ki, dtype), np.empty(1, dtype)
-                c = C[part]
-                for j in range(Ku):
-                    for k in range(Ki):
-                        c[j, k] = 0
-                for u in range(part * n_u // parts, (part + 1) * n_u // parts):
-                    i = unique_u[u]
-                    g_b[0] = 0
-                    for k in range(Ki):
-                        s_u[k] = 0
-                    for o in range(starts_u[u], starts_u[u + 1]):
-                        e, t = err[order_u[o]], T_i[place_i[order_u[o]]]
-                        g_b[0] += e
-                        for k in range(Ki):
-                            s_u[k] += e * t[k]
-                    if anchored:
-                        for j in range(Ku):
-                            g_u[j] = 0
-                        for k in range(Ki):
-                            s = s_u[k]
-                            if s != 0:
-                                for j in range(Ku):
-                                    g_u[j] += s * Mt[k, j]
-                        for j in range(Ku):
-                            t_j = T_u[u, j]
-                            if t_j != 0:
-                                for k in range(Ki):
-                                    c[j, k] += t_j * s_u[k]
-                        update(rows_u[i], WEIGHTS, Ku, g_u, step, take, gain, slow, eps, floor)
-                    else:
-                        update(rows_u[i], WEIGHTS, Ku, s_u, step, take, gain, slow, eps, floor)
-                    if biased:
-                        update(rows_u[i], BIAS, 1, g_b, step, number(0), gain, slow, eps, unbounded)
-                    ints_u[i, LAST] = now + 1
-                for u in range(part * n_i // parts, (part + 1) * n_i // parts):
-                    i = unique_i[u]
-                    g_b[0] = 0
-                    for k in range(Ku):
-                        s_i[k] = 0
-                    for o in range(starts_i[u], starts_i[u + 1]):
-                        e, t = err[order_i[o]], T_u[place_u[order_i[o]]]
-                        g_b[0] += e
-                        for k in range(Ku):
-                            s_i[k] += e * t[k]
-                    if anchored:
-                        for k in range(Ki):
-                            g_i[k] = 0
-                        for j in range(Ku):
-                            s = s_i[j]
-                            if s != 0:
-                                for k in range(Ki):
-                                    g_i[k] += s * M[j, k]
-                        update(rows_i[i], WEIGHTS, Ki, g_i, step, take, gain, slow, eps, floor)
-                    else:
-                        update(rows_i[i], WEIGHTS, Ki, s_i, step, take, gain, slow, eps, floor)
-                    if biased:
-                        update(rows_i[i], BIAS, 1, g_b, step, number(0), gain, slow, eps, unbounded)
-                    ints_i[i, LAST] = now + 1
-            loss, g_bias[0, 0] = 0.0, 0
-            for part in range(parts):
-                loss += totals[part, 0]
-                g_bias[0, 0] += totals[part, 1]
-            losses[b] = loss / (2 * n)
-            update_dense(bias, g_bias, step, gain, slow, eps)
-            if anchored:
-                for part in range(1, parts):
-                    C[0] += C[part]
-                g_A_u, g_A_i = C[0] @ A_i.x, C[0].T.copy() @ A_u.x
-                update_dense(A_u, g_A_u, step, gain, slow, eps)
-                update_dense(A_i, g_A_i, step, gain, slow, eps)
-            now += 1
-            reach = min(history.fading.shape[0], now)
-            for back in range(now - reach, now):
-                history.drift[back] += steps[b] * history.fading[history.fading.shape[0] - (now - back)]
-            history.drift[now] = 0.0
-            history.clock[now] = history.clock[now - 1] + takes[b]
-        return now
 
-    return run
+train_on_one = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")(_train)
+train_on_two = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", parallel=True)(_train)

@@ -46,8 +46,9 @@ class _Side:
     """One table with its biases as rows of everything."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, optimiser: ProximalYogi):
-        V, self.K = weight.shape
-        self.rows = np.zeros((V, kernel.row_length(self.K)), weight.detach().numpy().dtype)
+        V, K = weight.shape
+        self.K = kernel.padded(K)
+        self.rows = np.zeros((V, kernel.row_length(K)), weight.detach().numpy().dtype)
         self.ints = kernel.integers(self.rows)
         _adopt(optimiser, weight, self.rows, kernel.WEIGHTS, self.K)
         if bias is not None:
@@ -58,14 +59,14 @@ def _group_of(optimiser: ProximalYogi, weight: Tensor) -> dict[str, Any]:
     return next(g for g in optimiser.param_groups if any(p is weight for p in g["params"]))
 
 
-def _adopt(optimiser: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, K: int) -> None:
-    """Move a parameter and its moments into the rows, and leave views of them in its place."""
+def _adopt(optimiser: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, apart: int) -> None:
+    """Move a parameter and its moments into the rows, `apart` numbers from each other, and leave views in their place."""
     group = _group_of(optimiser, weight)
     if group["table"] is not None:
         group["table"].release()
     state = optimiser.state_of(weight, group)
     for offset, (owner, key) in enumerate(((None, "weight"), (state, "momentum"), (state, "second"))):
-        view = torch.from_numpy(rows)[:, at + offset * K : at + (offset + 1) * K]
+        view = torch.from_numpy(rows)[:, at + offset * apart : at + offset * apart + weight.shape[1]]
         if owner is None:
             view.copy_(weight.data)
             weight.data = view
@@ -106,15 +107,14 @@ class FusedEngine:
         users, items, ratings = (c.numpy() for c in columns)
         ratings = ratings.astype(self.users.rows.dtype, copy=False)
         batches = -(-len(users) // batch_size)
-        threads = torch.get_num_threads() if batch_size >= WORTH_TWO_THREADS else 1
-        train = kernel.make_pass(self.users.K, self.items.K, self.anchored, self.biased, threads > 1)
+        two = torch.get_num_threads() > 1 and batch_size >= WORTH_TWO_THREADS
+        train = kernel.train_on_two if two else kernel.train_on_one
         model = self.model
-        dense = [self._dense(model.bias)]
         if isinstance(model.users, AnchorEmbedding) and isinstance(model.items, AnchorEmbedding):
-            dense = [self._dense(model.users.anchors), self._dense(model.items.anchors), *dense]
+            A_u, A_i = self._dense(model.users.anchors), self._dense(model.items.anchors)
         else:
             none = np.zeros((1, 1), self.users.rows.dtype)
-            dense = [kernel.Dense(none, none, none), kernel.Dense(none, none, none), *dense]
+            A_u = A_i = kernel.Dense(none, none, none)
         history = kernel.History(np.zeros(batches + 1), np.zeros(batches + 1), fading_powers(self.rule.beta1))
         group = dict(_group_of(self.optimiser, self.parameters[0]))
         strengths = np.array([l1(first + b) if self.anchored else 0.0 for b in range(batches)])
@@ -137,13 +137,16 @@ class FusedEngine:
                 self.users.ints,
                 self.items.rows,
                 self.items.ints,
-                *dense,
+                A_u,
+                A_i,
+                self._dense(model.bias),
+                self.anchored,
+                self.biased,
                 history,
                 self.rule,
                 steps,
                 steps * strengths[start:stop],
                 now,
-                threads,
                 losses,
             )
             counts = np.full(stop - start, batch_size)
