@@ -23,9 +23,14 @@ check: .venv/ready  ## lint, format, types, tests with warnings as errors, READM
 	$(BIN)/mypy
 	$(BIN)/pytest
 
-bench: .venv/ready  ## every figure a ratio against a peer, appended to results/bench.jsonl (a few quiet minutes)
+.venv/ready-bench: .venv/ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	touch $@
+
+bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to results/bench.jsonl (a few quiet minutes)
 	$(BIN)/python benchmarks/step.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
+	$(BIN)/antembed bench recommend --record results/bench.jsonl
 
 readme: .venv/ready  ## fill README.md's tables from results/
 	$(BIN)/python -m antembed.reporting.readme README.md results

@@ -164,25 +164,29 @@ def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
     assert (tmp_path / "s" / "users.ant").read_bytes() != (out / "users.ant").read_bytes()
 
 
-def test_kill_and_resume_end_in_the_same_bytes(data, tmp_path):
-    slow = [*map(str, QUICK), "--engine", "torch"]
-    call("train", "recommend", data, "--out", tmp_path / "whole", *slow)
-    out = tmp_path / "whole"
-    arguments = ["train", "recommend", str(data), "--out", str(tmp_path / "r"), *slow]
-    process = subprocess.Popen([sys.executable, "-m", "antembed", *arguments], stderr=subprocess.DEVNULL)
-    last = tmp_path / "r" / "checkpoint" / "last.safetensors"
-    deadline = time.monotonic() + 120
-    while not last.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    assert process.wait() != 0
-    assert last.exists()
-    assert not (tmp_path / "r" / "result.json").exists()  # it was killed on the way
-    call(*arguments, "--resume")
+@pytest.mark.parametrize(("engine", "epochs"), [("torch", 6), ("fused", 40)])
+def test_killed_again_and_again_a_run_ends_in_the_same_bytes(data, tmp_path, engine, epochs):
+    settings = [*map(str, QUICK), "--engine", engine, "--epochs", str(epochs)]
+    call("train", "recommend", data, "--out", tmp_path / "whole", *settings)
+    words = ["train", "recommend", str(data), "--out", str(tmp_path / "r"), *settings, "--resume"]
+    last, kills = tmp_path / "r" / "checkpoint" / "last.safetensors", 0
+    for delay in (0.0, 0.13, 0.31):  # after the run's next checkpoint: anywhere in an epoch, or while one is written
+        before = last.stat().st_mtime_ns if last.exists() else 0
+        process = subprocess.Popen([sys.executable, "-m", "antembed", *words], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if last.exists() and last.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.002)
+        time.sleep(delay)
+        process.kill()
+        kills += process.wait() != 0
+    assert kills
+    call(*words)
     for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
-        assert (tmp_path / "r" / name).read_bytes() == (out / name).read_bytes()
+        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     rows = [json.loads(line)["epoch"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
-    assert rows == [1, 2, 3, 4]
+    assert rows == list(range(1, epochs + 1))
 
 
 def test_a_run_is_not_overwritten_by_accident(run, data):

@@ -254,6 +254,41 @@ def demo(
     )
 
 
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which: recommend.")],
+    ratings: Annotated[int, typer.Option(help="How many synthetic ratings.")] = 1_000_000,
+    repeats: Annotated[int, typer.Option(help="Turns of each contestant; medians count.")] = 5,
+    threads: Annotated[int, typer.Option(help="Threads for the PyTorch peers.")] = 2,
+    record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure speed against the peers, side by side in one run; needs the extra `bench`.
+
+    Example:  antembed bench recommend --record results/bench.jsonl
+    """
+    import torch
+
+    from antembed.cli import show
+    from antembed.pipelines import bench as benches
+    from antembed.reporting import append_record
+
+    if name != "recommend":
+        raise typer.BadParameter(f"{name!r} is none of: recommend", param_hint="NAME")
+    torch.set_num_threads(threads)
+    try:
+        result = benches.recommend(ratings, repeats) | {"command": command()}
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the peer {error.name} is not installed; pip install 'antembed[bench]'") from error
+    if record is not None:
+        append_record(record, result)
+    if as_json:
+        show.print_json(result)
+        return
+    for peer, speed in result["million_ratings_a_second"].items():
+        show.out.print(f"{peer:30} {speed:8.3f} M ratings/s", highlight=False)
+
+
 def command() -> str:
     """What was typed, for the record."""
     return shlex.join(["antembed", *sys.argv[1:]])

@@ -64,7 +64,7 @@ def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[T
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err) as progress:
-        task = progress.add_task(label, total=epochs, told="")
+        task = progress.add_task(label, total=epochs, told="starting (the first run compiles for some seconds)")
 
         def tell(tick: Tick) -> None:
             completed = round(tick.epoch - 1 + tick.examples / max(examples, 1), 2)

@@ -214,6 +214,15 @@ def learn_dense(p: Dense, g: Any, step: float, rule: Yogi) -> None:
 
 
 @fast
+def touch(ids: Any, rows: Any) -> None:
+    """Read and write a number in every cache line of these rows: the memory's share of a pass, for the benchmark."""
+    for p in range(ids.shape[0]):
+        row = rows[ids[p]]
+        for line in range(0, row.shape[0], 16):
+            row[line] += row.dtype.type(1)
+
+
+@fast
 def remember(history: History, now: int, step: float, take: float) -> None:
     """Step `now` has been taken."""
     powers = history.fading.shape[0]
