@@ -93,8 +93,8 @@ class ProximalOptimizer(Optimizer):
                 prox.free if prox is not None else None,
             )
             return
-        if weight in self._pending:
-            self._pending[weight].flush()
+        if group["table"] is not None:
+            group["table"].flush()
         move, metric = self._direction(gradient.to_dense() if gradient.is_sparse else gradient, state, group)
         if metric is None:
             weight.add_(move, alpha=-scale)
