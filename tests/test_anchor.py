@@ -151,6 +151,10 @@ def test_from_pretrained_edges():
     assert padded.to_dense()[2].eq(0).all()
     with pytest.raises(ValueError, match="two dimensions"):
         ant.AnchorEmbedding.from_pretrained(torch.randn(5))
+    for bad in (torch.ones(3, 2, dtype=torch.long), torch.full((3, 2), float("nan"))):
+        with pytest.raises(ValueError, match="finite real numbers"):
+            ant.AnchorEmbedding.from_pretrained(bad)
+    assert ant.AnchorEmbedding.from_pretrained(nn.Embedding(9, 3), num_anchors=2).num_embeddings == 9
 
 
 def test_param_groups_of_a_model_hold_every_parameter_once():

@@ -76,8 +76,9 @@ def test_quoted_names(tmp_path):
         (b"user,item,rating\n1,2,3\n1,4,nan\n", "row 2 of 2 is not a rating"),
         (b"user item rating\n1 2 3\n", "no separator found"),
         (b"1,2\n1,3\n", "no separator found"),
-        (b"user,item,rating\n1,2,3,4,5\n", "could not be read"),
-        (b"user,item,rating\n\xff\xfe,2,3\n", "could not be read"),
+        (b"user,item,rating\n1,2,3,4,5\n", "more fields than the first line"),
+        (b"user,item,rating\n\xff\xfe,2,3\n", "not UTF-8 throughout"),
+        (b"\x1f\x8b\x08\x00rubbish\n", "is compressed"),
     ],
 )
 def test_bad_files(tmp_path, content, text):

@@ -1,6 +1,7 @@
 """The first job from end to end, through the command line as a user would."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
+from antembed.pipelines.recommend import reopen_model
 from antembed.reporting import read_records
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
@@ -191,10 +193,50 @@ def test_killed_again_and_again_a_run_ends_in_the_same_bytes(data, tmp_path, eng
 
 def test_a_run_is_not_overwritten_by_accident(run, data):
     out, _, _ = run
-    with pytest.raises(ValueError, match="exists; add --resume"):
+    with pytest.raises(ValueError, match="exists; add --resume to go on with it or --overwrite"):
         call("train", "recommend", data, "--out", out, *QUICK)
     with pytest.raises(ValueError, match="was started with seed=0, not 5"):
         call("train", "recommend", data, "--out", out, *QUICK, "--resume", "--seed", 5)
+
+
+def test_overwrite_replaces_a_run(data, tmp_path):
+    for seed in (0, 1):
+        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1, "--seed", seed, "--overwrite")
+    assert json.loads((tmp_path / "r" / "config.json").read_text())["seed"] == 1
+
+
+def test_labels_say_which_row_is_who(run):
+    out, _, _ = run
+    users = json.loads((out / "users.labels.json").read_text())
+    assert users == sorted(users)
+    assert "u7" in users
+    assert json.loads((out / "items.labels.json").read_text()) == list(range(80))
+
+
+def test_an_unfinished_run_says_so(run, tmp_path):
+    out, _, _ = run
+    shutil.copytree(out, tmp_path / "r")
+    (tmp_path / "r" / "checkpoint" / "final.safetensors").unlink()
+    for command in (("evaluate", tmp_path / "r"), ("export", tmp_path / "r", tmp_path / "x")):
+        with pytest.raises(ValueError, match="not finished: 4 of 4 epochs; go on with it by --resume"):
+            call(*command)
+
+
+def test_divergence_stops_the_run(data, tmp_path):
+    with pytest.raises(ValueError, match="diverged; start anew with a lower lr"):
+        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--optimiser", "sgd", "--lr", 1e9)
+
+
+def test_a_refused_engine_leaves_no_folder(data, tmp_path):
+    with pytest.raises(ValueError, match="use --engine torch"):
+        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--optimiser", "adam", "--engine", "fused")
+    assert not (tmp_path / "r").exists()
+
+
+def test_few_objects_start_near_the_mean(tmp_path):
+    (tmp_path / "few.csv").write_text("user,item,rating\n" + "".join(f"{n % 7},{n % 11},3\n" for n in range(60)))
+    told = json.loads(call("train", "recommend", tmp_path / "few.csv", "--out", tmp_path / "r", "--epochs", 3, "--json"))
+    assert told["test"]["mse"] < 0.05
 
 
 def test_no_run_there(tmp_path):
@@ -203,8 +245,6 @@ def test_no_run_there(tmp_path):
 
 
 def test_a_damaged_checkpoint(run, tmp_path):
-    import shutil
-
     out, _, _ = run
     shutil.copytree(out, tmp_path / "r")
     final = tmp_path / "r" / "checkpoint" / "final.safetensors"
@@ -226,13 +266,17 @@ def test_a_kill_before_the_first_checkpoint_is_no_dead_end(run, data, tmp_path):
         call("train", "recommend", data, "--out", tmp_path / "other", *QUICK)
 
 
-def test_epochs_are_compared_at_the_full_price(run):
+def test_epochs_are_compared_at_the_full_price(data, tmp_path):
     """Early in the ramp a non-zero is cheap; that must not make an early epoch the best one."""
-    out, _, _ = run
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--l1-ramp", 1, "--prune", 0)
+    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["l1"] == pytest.approx(0.25e-4, rel=0.02)
     for row in rows:
         assert row["objective"] == pytest.approx(row["validation"]["loss"] + row["penalty"])
-    assert rows[0]["penalty"] / rows[0]["l1"] > rows[-1]["penalty"] / rows[-1]["l1"]  # charged more than was in force
+    model = reopen_model(tmp_path / "r")
+    mass = sum(float(table.transform.sum()) for table in model.tables.values())
+    best = min(rows, key=lambda row: row["objective"])
+    assert best["penalty"] == pytest.approx(1e-4 * mass, rel=1e-5)
 
 
 def test_other_data_are_refused(run, data, tmp_path):
@@ -257,6 +301,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
     "wrong",
     [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--protocol", "x"), ("--schedule", "x"),
      ("--optimiser", "x"), ("--engine", "x"), ("--values", "int3"), ("--batch-size", "0"), ("--epochs", "0"), ("--l1", "-1"),
+     ("--threads", "0"), ("--seed", "-1"), ("--l1-ramp", "2"), ("--device", "nowhere"),
      ("--device", "cuda")],
 )  # fmt: skip
 def test_wrong_calls_exit_with_2(data, wrong):

@@ -168,6 +168,10 @@ class TestBadFiles:
         with pytest.raises(TableError, match="lacks 'objects'"):
             open_table(tmp_path / "t.ant")
 
+    def test_a_folder(self, tmp_path):
+        with pytest.raises(TableError, match=r"is a folder; name one of its files"):
+            open_table(tmp_path)
+
     def test_absent(self, tmp_path):
         with pytest.raises(FileNotFoundError):
             open_table(tmp_path / "none.ant")

@@ -4,13 +4,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from antembed.training import Tick
+if TYPE_CHECKING:  # or `antembed inspect` would wait for torch
+    from antembed.training import Tick
 
 out, err = Console(), Console(stderr=True)
 
@@ -51,7 +52,7 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
 
 
 @contextmanager
-def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[Tick], None]]:
+def progress_bar(label: str, epochs: int, examples: int) -> Iterator["Callable[[Tick], None]"]:
     """A bar over all epochs with loss, non-zeros and speed, on stderr; where that is no terminal, a line an epoch."""
     if not err.is_terminal:
         yield lambda tick: _line(label, tick, epochs) if tick.log.get("epoch") == tick.epoch else None
@@ -66,17 +67,17 @@ def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[T
     with Progress(*columns, console=err) as progress:
         task = progress.add_task(label, total=epochs, told="starting (the first run compiles for some seconds)")
 
-        def tell(tick: Tick) -> None:
+        def tell(tick: "Tick") -> None:
             completed = round(tick.epoch - 1 + tick.examples / max(examples, 1), 2)
             progress.update(task, completed=completed, told=_told(tick))
 
         yield tell
 
 
-def _told(tick: Tick) -> str:
+def _told(tick: "Tick") -> str:
     nnz = f" nnz {size(sum(tick.log['nnz'].values()))}" if "nnz" in tick.log else ""
     return f"loss {tick.loss:.4f}{nnz} {size(tick.examples / max(tick.seconds, 1e-9))}/s"
 
 
-def _line(label: str, tick: Tick, epochs: int) -> None:
+def _line(label: str, tick: "Tick", epochs: int) -> None:
     err.print(f"{label} epoch {tick.epoch}/{epochs} {_told(tick)}", highlight=False)

@@ -76,6 +76,8 @@ def read_frame(path: Path) -> pl.DataFrame:
             return pl.read_parquet(path)
         with open(path, "rb") as file:
             first = file.readline()
+        if first.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK")):
+            raise DataError(f"{path} is compressed; unpack it first")
         double = b"::" in first
         separator = UNIT.decode() if double else _separator(path, first.decode("utf-8", "replace"))
         fields = first.decode("utf-8", "replace").strip().split("::" if double else separator)
@@ -90,6 +92,10 @@ def read_frame(path: Path) -> pl.DataFrame:
         )
         return frame.rename(lambda name: f"column_{frame.columns.index(name) + 1}") if headless else frame
     except pl.exceptions.PolarsError as error:
+        if "utf-8" in str(error):
+            raise DataError(f"{path} is not UTF-8 throughout; convert it, e.g. iconv -f latin1 -t utf-8") from error
+        if "more fields" in str(error):
+            raise DataError(f"{path}: some row has more fields than the first line; quote or mend it") from error
         raise DataError(f"{path} could not be read: {error}") from error
 
 

@@ -152,7 +152,7 @@ class AnchorEmbedding(AnchoredTable):
     @classmethod
     def from_pretrained(
         cls,
-        weight: Tensor,
+        weight: Tensor | nn.Embedding,
         *,
         num_anchors: int = DEFAULT_ANCHORS,
         l1: float = 0.0,
@@ -162,11 +162,14 @@ class AnchorEmbedding(AnchoredTable):
         sparse: bool = False,
     ) -> "AnchorEmbedding":
         """Factorise a trained table, weight (V, d) ≈ T·A with T ≥ 0; the relative error is in `reconstruction_error`."""
+        weight = torch.as_tensor(weight.weight if isinstance(weight, nn.Embedding) else weight).detach()
         if weight.dim() != 2:
             raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
+        if not weight.is_floating_point() or not weight.isfinite().all():
+            raise ValueError(f"a table of finite real numbers is needed, this is {weight.dtype} or has inf or nan in it")
         V, d = weight.shape
         layer = cls(V, d, padding_idx, num_anchors=num_anchors, sparse=sparse, device=weight.device, dtype=weight.dtype)
-        T, A, error = nonnegative_factorise(weight.detach(), num_anchors, l1=l1, iterations=iterations, seed=seed)
+        T, A, error = nonnegative_factorise(weight, num_anchors, l1=l1, iterations=iterations, seed=seed)
         with torch.no_grad():
             layer.rows.weight.copy_(T)
             layer.anchors.copy_(A)

@@ -134,6 +134,8 @@ class RowTable(nn.Embedding):
 
 def check_integers(ids: Tensor) -> None:
     """Raise if `ids` could not be row numbers."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"ids must be a tensor of integers, got a {type(ids).__name__}; wrap them in torch.tensor(…)")
     if ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"ids must be int32 or int64, got {ids.dtype}; convert them with ids.long()")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from antembed.data.synthetic import planted, ratings
 from antembed.pipelines.recommend import Settings, train
-from antembed.training import Tick
+from antembed.training import RunFolder, Tick
 
 RATINGS, NOISE = 300_000, 0.3
 Bar = Callable[[str, int, int], AbstractContextManager[Callable[[Tick], None]]]
@@ -29,5 +29,6 @@ def compare(out: Path | None, seed: int, bar: Bar) -> dict[str, dict[str, Any]]:
         for name, settings in plans.items():
             with bar(name, settings.epochs, round(0.8 * len(data))) as tell:
                 folder = (out or Path(temporary)) / name
+                RunFolder(folder).remove()
                 results[name] = train(settings, folder, ratings=data, tell=tell) | {"noise": NOISE**2}
     return results

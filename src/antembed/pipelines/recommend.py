@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from antembed.data import PROTOCOLS, Ratings, read_ratings, shuffled, split
-from antembed.embedding import EMBEDDINGS, param_groups
+from antembed.embedding import EMBEDDINGS, Embedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES, Table, export, open_table
@@ -34,6 +34,7 @@ LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25
 EVALUATION_BATCH = 65_536
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
+LARGEST_START = 0.1  # of a mean prediction, before anything is learned
 STARTS = {"full": {"std": 0.01}}  # small, or a free vector for everybody starts as noise that is never unlearned
 
 
@@ -74,14 +75,28 @@ class Settings:
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} {getattr(self, name)!r} is none of: {', '.join(choices)}")
-        least = {"dimensions": 1, "batch_size": 1, "epochs": 1, "halve_every": 1, "l1": 0, "lr": 0, "prune": 0, "l1_ramp": 0}
+        least = {
+            "dimensions": 1,
+            "batch_size": 1,
+            "epochs": 1,
+            "halve_every": 1,
+            "l1": 0,
+            "lr": 0,
+            "prune": 0,
+            "l1_ramp": 0,
+            "seed": 0,
+        }
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
                 raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
         if min(self.anchors) < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
-            raise ValueError(f"device {self.device!r} is not there: torch finds no CUDA; leave it at cpu")
+        if self.l1_ramp > 1:
+            raise ValueError(f"l1_ramp is a share of the training, from 0 to 1, got {self.l1_ramp}")
+        try:
+            torch.zeros(1, device=self.device).item()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device {self.device!r} cannot be used here; leave it at cpu") from error
 
 
 def paper_settings(ratings: int) -> dict[str, Any]:
@@ -96,7 +111,17 @@ def build_model(settings: Settings, objects: tuple[int, int], mean: float = 0.0)
         EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {}))
         for V, K in zip(objects, settings.anchors, strict=True)
     )
+    calm(users, items)
     return MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
+
+
+@torch.no_grad()
+def calm(users: Embedding, items: Embedding) -> None:
+    """Few objects start with large weights (√(2/V)), all of one sign: shrink both T until a rating starts near the mean."""
+    start = float(users.to_dense().mean(0) @ items.to_dense().mean(0))
+    if abs(start) > LARGEST_START:
+        for table, _ in [*users.pairs, *items.pairs]:
+            table.weight.mul_((LARGEST_START / abs(start)) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -152,11 +177,15 @@ def train(
     """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory."""
     ratings = ratings if ratings is not None else read_ratings(settings.data, settings.columns)
     job = prepare(settings, ratings)
-    folder = RunFolder(out)
-    folder.create(json.loads(json.dumps(asdict(settings) | about(ratings))), resume)
     training = job.parts["train"]
     lr, l1 = schedules(settings, len(training[0]))
     optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0)), lr=lr(0))
+    reason = why_not(job.model, optimiser)
+    if settings.engine == "fused" and reason is not None:
+        raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
+    folder = RunFolder(out)
+    folder.create(json.loads(json.dumps(asdict(settings) | about(ratings))), resume)
+    write_labels(ratings, folder.path)
 
     def validate() -> dict[str, float]:
         errors = job.judge("validation")
@@ -181,7 +210,7 @@ def train(
         table.prune(settings.prune)
     save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
     write_tables(job.model, folder.path, values=settings.values)
-    result = measure(job, folder)
+    result = measure(job, folder) | {"engine": "fused" if settings.engine != "torch" and reason is None else "torch"}
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
     return result
 
@@ -192,6 +221,12 @@ def about(ratings: Ratings) -> dict[str, Any]:
     for column in (ratings.users, ratings.items, ratings.values):
         digest.update(column.tobytes())
     return {"task": "recommend", "objects": ratings.objects, "ratings": len(ratings), "sha256": digest.hexdigest()}
+
+
+def write_labels(ratings: Ratings, out: Path) -> None:
+    """Which user and item each row is: users.labels.json and items.labels.json, lists in the order of the rows."""
+    for name, labels in (("users", ratings.user_labels), ("items", ratings.item_labels)):
+        write_atomically(out / f"{name}.labels.json", json.dumps(labels.to_list(), ensure_ascii=False).encode())
 
 
 def nonzeros(table: Any) -> int:
@@ -228,7 +263,6 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "seconds": round(sum(row["seconds"] for row in rows), 3),
         "epochs": rows[-1]["epoch"] if rows else 0,
         "seed": job.settings.seed,
-        "engine": job.settings.engine,
     }
 
 
@@ -244,8 +278,9 @@ def reopen_model(run: str | Path) -> MatrixFactorisation:
     """A run's model; its data are not needed."""
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
+    folder.must_be_finished()
     model = build_model(settings, tuple(remembered["objects"]))
-    load_checkpoint(folder.model_file(), model)
+    load_checkpoint(folder.final, model)
     return model
 
 
@@ -253,12 +288,15 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
     """A run with its data, as it was when it was judged. `data`: where they are now, if they have moved."""
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
+    if data is None and not Path(settings.data).is_file():
+        raise ValueError(f"the run was trained on {settings.data}, which is not there; say where it is now with --data")
     ratings = read_ratings(data or settings.data, settings.columns)
     if about(ratings)["sha256"] != remembered["sha256"]:
         raise ValueError(
             f"{data or settings.data} is not what the run was trained on: {len(ratings)} ratings here, "
             f"{remembered['ratings']} there, and other contents; give the right file with --data"
         )
+    folder.must_be_finished()
     job = prepare(settings, ratings)
-    load_checkpoint(folder.model_file(), job.model)
+    load_checkpoint(folder.final, job.model)
     return job, folder

@@ -81,6 +81,14 @@ def export(
     bias: np.ndarray | None = None,
 ) -> "Table":
     """Write a layer's vectors as a small file and open it. `bias` is a number for each object, or one for all."""
+    if not hasattr(layer, "factors"):
+        raise TypeError(
+            f"a {type(layer).__name__} cannot be exported; take an antembed layer, or AnchorEmbedding.from_pretrained"
+        )
+    path = Path(path)
+    if path.is_dir():
+        raise TableError(f"{path} is a folder; name a file in it, such as {path / 'table.ant'}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     T, A = (None if part is None else part.detach().cpu().numpy() for part in layer.factors())
     assert T is not None
     write_atomically(path, serialise(T, A, bias=bias, values=values, encoding=encoding))
@@ -158,6 +166,8 @@ class Table:
 def open_table(path: str | os.PathLike[str]) -> Table:
     """Open a file written by `export`."""
     path = Path(path)
+    if path.is_dir():
+        raise TableError(f"{path} is a folder; name one of its files, FILE.ant")
     try:
         with safetensors.safe_open(path, framework="np") as file:
             header = file.metadata() or {}

@@ -1,5 +1,6 @@
 """The loop."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ def fit(
             if (now := time.perf_counter()) - told > TELL_EVERY:
                 told = now
                 tell(Tick(epoch, seen, total / seen, now - started, row))
+        if not math.isfinite(total):
+            raise ValueError(f"the loss is {total} after epoch {epoch}: training has diverged; start anew with a lower lr")
         step += -(-seen // plan.batch_size)
         seconds = time.perf_counter() - started
         model.eval()

@@ -1,6 +1,7 @@
 """A run is a folder: config.json, metrics.jsonl, checkpoint/, and the exported tables."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ class RunFolder:
         """Make the folder, or find the one that is to be resumed: the same settings, or an error that names the other."""
         if self.config_file.exists():
             if not resume:
-                raise RunError(f"{self.path} exists; add --resume to go on with it, or choose another --out")
+                raise RunError(
+                    f"{self.path} exists; add --resume to go on with it or --overwrite to replace it, or choose another --out"
+                )
             saved = self.config()
             for name, value in config.items():
                 if name not in MAY_DIFFER and saved.get(name) != value:
@@ -45,12 +48,16 @@ class RunFolder:
             leftover.unlink()  # of a write that was killed
         write_atomically(self.config_file, json.dumps(config, indent=2).encode())
 
-    def model_file(self) -> Path:
-        """The checkpoint that counts: the finished model; before that the best epoch, or the last without validation."""
-        for file in (self.final, self.best, self.last):
-            if file.exists():
-                return file
-        raise RunError(f"{self.path} has no checkpoint yet; train it first")
+    def must_be_finished(self) -> None:
+        """Raise if training has not come to its end."""
+        if not self.final.exists():
+            done, planned = len(self.rows()), self.config().get("epochs")
+            raise RunError(f"{self.path} is not finished: {done} of {planned} epochs; go on with it by --resume")
+
+    def remove(self) -> None:
+        """Delete the folder, if it is a run."""
+        if self.config_file.exists():
+            shutil.rmtree(self.path)
 
     def config(self) -> dict[str, Any]:
         if not self.config_file.is_file():
