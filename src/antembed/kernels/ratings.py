@@ -7,7 +7,7 @@ the gradient of the loss by a prediction, and s_u = Σ err·t_i over a user's ra
 
 The distinct rows of a batch are copied to one dense block, brought up to date, multiplied, updated and copied back: the loops
 over the block are long and vectorise (a loop over one row of K numbers does not: LLVM unrolls it first), the products are BLAS.
-One thread has the users' block, another the items'.
+All on one thread.
 
 A row holds all that belongs to its object, in one piece of memory: when it was last current, its place in the batch, its bias
 with the bias's m and v, then x, m and v of its weights, each K of them and zeros up to a full vector register (`padded`): the
@@ -17,7 +17,7 @@ zeros stay zeros, and no loop has a remainder. The twin is the torch engine; the
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
 VECTOR = 8  # numbers in a register, so many that single precision fills AVX2
@@ -250,7 +250,8 @@ def flush(rows: Any, ints: Any, K: int, biased: bool, history: History, rule: Yo
             ints[first + j, STAMP] = 0
 
 
-def _train(
+@fast
+def train(
     users: Any,
     items: Any,
     ratings: Any,
@@ -276,18 +277,14 @@ def _train(
     Ku, Ki = (rows_u.shape[1] - WEIGHTS) // 3, (rows_i.shape[1] - WEIGHTS) // 3
     block_u, block_i = make_block(B, Ku, Ki, rows_u), make_block(B, Ki, Ku, rows_i)
     M, Mt, C = np.zeros((Ku, Ki), dtype), np.zeros((Ki, Ku), dtype), np.zeros((Ku, Ki), dtype)
-    mixed, err, found = np.empty((B, Ku), dtype), np.empty(B, dtype), np.empty(2, np.int64)
+    mixed, err = np.empty((B, Ku), dtype), np.empty(B, dtype)
     g_bias = np.empty((1, 1), dtype)
     for b in range(steps.shape[0]):
         first = b * B
         n = min(B, users.shape[0] - first)
         step, take = number(steps[b]), number(takes[b])
-        for side in prange(2):
-            if side == 0:
-                found[0] = gather(users[first : first + n], rows_u, ints_u, Ku, biased, history, rule, now, block_u)
-            else:
-                found[1] = gather(items[first : first + n], rows_i, ints_i, Ki, biased, history, rule, now, block_i)
-        n_u, n_i = found[0], found[1]
+        n_u = gather(users[first : first + n], rows_u, ints_u, Ku, biased, history, rule, now, block_u)
+        n_i = gather(items[first : first + n], rows_i, ints_i, Ki, biased, history, rule, now, block_i)
         q = block_i.x
         if anchored:
             M[: A_u.x.shape[0], : A_i.x.shape[0]] = A_u.x @ A_i.x.T
@@ -305,23 +302,17 @@ def _train(
             loss += y * y
             total += err[p]
         losses[b] = loss / (2 * n)
-        for side in prange(2):
-            if side == 0:
-                add_up(err[:n], block_u, n_u, block_i, biased)
-                if anchored:
-                    np.dot(block_u.s[:n_u], Mt, block_u.g[:n_u])
-                    np.dot(block_u.x[:n_u].T, block_u.s[:n_u], C)
-            else:
-                add_up(err[:n], block_i, n_i, block_u, biased)
-                if anchored:
-                    np.dot(block_i.s[:n_i], M, block_i.g[:n_i])
-        for side in prange(2):  # only now: each side's sums are over the other's old rows
-            if side == 0:
-                g_u = block_u.g if anchored else block_u.s
-                learn(rows_u, ints_u, Ku, biased, block_u, n_u, g_u, step, take, rule, now + 1)
-            else:
-                g_i = block_i.g if anchored else block_i.s
-                learn(rows_i, ints_i, Ki, biased, block_i, n_i, g_i, step, take, rule, now + 1)
+        add_up(err[:n], block_u, n_u, block_i, biased)
+        add_up(err[:n], block_i, n_i, block_u, biased)
+        g_u, g_i = block_u.s, block_i.s
+        if anchored:
+            np.dot(block_u.x[:n_u].T, block_u.s[:n_u], C)
+            np.dot(block_u.s[:n_u], Mt, block_u.g[:n_u])
+            np.dot(block_i.s[:n_i], M, block_i.g[:n_i])
+            g_u, g_i = block_u.g, block_i.g
+        # Only now: each side's sums are over the other's old rows.
+        learn(rows_u, ints_u, Ku, biased, block_u, n_u, g_u, step, take, rule, now + 1)
+        learn(rows_i, ints_i, Ki, biased, block_i, n_i, g_i, step, take, rule, now + 1)
         g_bias[0, 0] = number(total)
         learn_dense(bias, g_bias, step, rule)
         if anchored:
@@ -332,7 +323,3 @@ def _train(
         now += 1
         remember(history, now, steps[b], takes[b])
     return now
-
-
-train_on_one = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")(_train)
-train_on_two = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", parallel=True)(_train)

@@ -23,7 +23,6 @@ from antembed.training.engine import set_rates
 from antembed.training.schedule import Schedule
 
 CHUNK = 1 << 17  # ratings between two signs of life
-WORTH_TWO_THREADS = 256  # ratings in a batch
 
 
 def why_not(model: nn.Module, optimiser: Any) -> str | None:
@@ -107,8 +106,6 @@ class FusedEngine:
         users, items, ratings = (c.numpy() for c in columns)
         ratings = ratings.astype(self.users.rows.dtype, copy=False)
         batches = -(-len(users) // batch_size)
-        two = torch.get_num_threads() > 1 and batch_size >= WORTH_TWO_THREADS
-        train = kernel.train_on_two if two else kernel.train_on_one
         model = self.model
         if isinstance(model.users, AnchorEmbedding) and isinstance(model.items, AnchorEmbedding):
             A_u, A_i = self._dense(model.users.anchors), self._dense(model.items.anchors)
@@ -128,7 +125,7 @@ class FusedEngine:
             steps = np.array([self.optimiser._scale(first + b + 1, group | {"lr": lr(first + b)}) for b in range(start, stop)])
             losses = np.empty(stop - start)
             part = slice(start * batch_size, min(stop * batch_size, len(users)))
-            now = train(
+            now = kernel.train(
                 users[part],
                 items[part],
                 ratings[part],
