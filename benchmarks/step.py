@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 import antembed as ant
-from common import interleave, publish
+from antembed.pipelines.bench import interleave
+from common import publish
 
 V, d, K, IDS = 500_000, 256, 100, 25_600
 
@@ -42,13 +43,14 @@ def main() -> None:
     }
     turn = dict.fromkeys(optimisers, 0)
 
-    def step(name: str) -> None:
+    def step(name: str) -> int:
         layer, optimiser = optimisers[name]
         ids = batches[turn[name] % len(batches)]
         turn[name] += 1
         layer(ids).backward(arriving)
         optimiser.step()
         optimiser.zero_grad()
+        return 1
 
     seconds = interleave({name: lambda name=name: step(name) for name in optimisers}, chosen.repeats)
     ours = seconds["anchored, lazy"]

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,7 +43,7 @@ def main(rank: int, folder: str) -> None:
         optimiser.zero_grad()
         loss(model, batch(step, rank)).backward()
         optimiser.step()
-    torch.save(model.module.state_dict(), f"{folder}/{rank}.pt")
+    save_file(model.module.state_dict(), f"{folder}/{rank}.safetensors")
     dist.destroy_process_group()
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 import antembed as ant
 import ddp_worker
@@ -14,7 +15,7 @@ def test_two_processes_stay_in_sync_and_equal_one(tmp_path):
     worker = Path(__file__).with_name("ddp_worker.py")
     workers = [subprocess.Popen([sys.executable, str(worker), str(rank), str(tmp_path)]) for rank in range(2)]
     assert [process.wait(timeout=120) for process in workers] == [0, 0]
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     for name in first:
         assert torch.equal(first[name], second[name]), name
     assert 0.05 < (first["words.rows.weight"] == 0).double().mean() < 0.95

@@ -21,11 +21,11 @@ from antembed.training import FusedEngine
 
 USERS, ITEMS, DIMENSIONS, ANCHORS, BATCH, L1 = 162_000, 59_000, 16, (10, 15), 1024, 2e-6  # the shape of MovieLens 25M
 OURS = "anchored, fused, 1 thread"
-Work = Callable[[], int]  # trains on some ratings and says on how many
+Work = Callable[[], int]  # does some of the work and says how much
 
 
 def interleave(contestants: dict[str, Work], repeats: int) -> dict[str, float]:
-    """Median seconds a rating, each contestant in turn; the first turn does not count."""
+    """Median seconds a unit of work, contestants in turn so that a noisy moment hits all; the first turn does not count."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(repeats + 1):
         for name, work in contestants.items():
