@@ -192,7 +192,7 @@ def test_pruning_drops_what_hardly_counts(name):
     assert torch.equal(layer.to_dense(), before) == (pruned == 0)
     assert pruned == (0 if name == "full" else sum(int((t.weight == 0).sum()) for t in layer.tables))
     for table, A in layer.pairs:
-        parts = (table.weight * A.norm(dim=1)).detach()
+        parts = (table.weight.abs() * A.norm(dim=1)).detach()
         assert parts[parts > 0].min() >= 0.05 * parts.mean()
 
 

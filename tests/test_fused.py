@@ -11,11 +11,15 @@ from antembed.training import FusedEngine, TorchEngine, why_not
 USERS, ITEMS, N = 60, 35, 2500
 
 
-def build(embedding="anchor", biases=True, dtype=torch.float64, l1=1e-3):
+def build(embedding="anchor", biases=True, dtype=torch.float64, l1=1e-3, free=(), decay=0.0, anchors=(5, 4)):
     torch.manual_seed(0)
-    users, items = (EMBEDDINGS[embedding](V, 6, num_anchors=K, sparse=True, dtype=dtype) for V, K in ((USERS, 5), (ITEMS, 4)))
+    sizes = zip((USERS, ITEMS), anchors, strict=True)
+    users, items = (EMBEDDINGS[embedding](V, 6, num_anchors=K, sparse=True, dtype=dtype) for V, K in sizes)
     model = MatrixFactorisation(users, items, mean=3.0, biases=biases).to(dtype)
-    return model, ant.ProximalYogi(ant.param_groups(model, l1=l1), lr=0.02)
+    groups = ant.param_groups(model, l1, weight_decay=decay)
+    for group, (V, K) in zip((group for group in groups if group.get("prox")), free, strict=False):
+        group["prox"].free = ant.FreeEntries(torch.arange(0, V, 2), torch.arange(0, V, 2) % K, (V, K))
+    return model, ant.ProximalYogi(groups, lr=0.02)
 
 
 def columns(dtype=torch.float64):
@@ -38,12 +42,25 @@ def falling(step):
     return 1e-3 if step % 150 < 75 else 1e-4  # steep falls, which must be settled at the old price
 
 
-def train(engine, batch_size, l1, epochs=2):
+def train(engine, batch_size, l1, epochs=2, data=None):
     total, first = 0.0, 0
     for _ in range(epochs):
-        total += sum(part for _, part in engine.run(columns(), batch_size, first, lr, l1))
+        total += sum(part for _, part in engine.run(data or columns(), batch_size, first, lr, l1))
         first += -(-N // batch_size)
     return total
+
+
+def assert_same(plain, fused, atol=1e-11):
+    """Two models with their optimisers: the same values, zeros and state."""
+    wanted, got = plain[0].state_dict(), fused[0].state_dict()
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], atol=atol, rtol=0)
+        assert torch.equal(got[name] == 0, wanted[name] == 0)
+    saved, other = plain[1].state_dict(), fused[1].state_dict()
+    for index, state in saved["state"].items():
+        assert other["state"][index]["step"] == state["step"]
+        for name in ("momentum", "second"):
+            torch.testing.assert_close(other["state"][index][name], state[name], atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize("l1", [lambda step: 0.0, ramped, falling], ids=["no penalty", "ramp", "falls"])
@@ -51,21 +68,63 @@ def train(engine, batch_size, l1, epochs=2):
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("embedding", ["anchor", "full"])
 def test_fused_equals_torch(embedding, biases, batch_size, l1):
-    plain, plain_optimiser = build(embedding, biases)
-    fused, fused_optimiser = build(embedding, biases)
-    expected = train(TorchEngine(plain, plain_optimiser, loss), batch_size, l1)
-    assert train(FusedEngine(fused, fused_optimiser), batch_size, l1) == pytest.approx(expected)
-    wanted, got = plain.state_dict(), fused.state_dict()
-    for name in wanted:
-        torch.testing.assert_close(got[name], wanted[name], atol=1e-11, rtol=0)
-        assert torch.equal(got[name] == 0, wanted[name] == 0)
+    plain, fused = build(embedding, biases), build(embedding, biases)
+    expected = train(TorchEngine(*plain, loss), batch_size, l1)
+    assert train(FusedEngine(*fused), batch_size, l1) == pytest.approx(expected)
+    assert_same(plain, fused)
     if embedding == "anchor" and batch_size == 7:  # there is something to get wrong
-        assert 0.02 < (wanted["users.rows.weight"] == 0).double().mean() < 0.98
-    saved, other = plain_optimiser.state_dict(), fused_optimiser.state_dict()
-    for index, state in saved["state"].items():
-        assert other["state"][index]["step"] == state["step"]
-        for name in ("momentum", "second"):
-            torch.testing.assert_close(other["state"][index][name], state[name], atol=1e-11, rtol=0)
+        assert 0.02 < (plain[0].users.transform == 0).double().mean() < 0.98
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, 6])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"free": ((USERS, 5), (ITEMS, 4)), "l1": 1e-2},
+        {"decay": 0.3},
+        {"decay": 0.3, "embedding": "full"},
+        {"embedding": "low-rank", "anchors": (9, 17)},
+        {"embedding": "low-rank-nonnegative"},
+    ],
+    ids=["free entries", "decay", "decay of a full table", "T free, several registers", "T ≥ 0 without a price"],
+)
+def test_fused_equals_torch_in_all_it_can_do(more, threads):
+    plain, fused = build(**more), build(**more)
+    price = more.get("l1", 1e-3)
+    weights = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 2
+    data = (*columns(), weights)
+    expected = train(TorchEngine(*plain, loss), 40, lambda step: price, data=data)
+    assert train(FusedEngine(*fused, threads=threads), 40, lambda step: price, data=data) == pytest.approx(expected)
+    assert_same(plain, fused)
+
+
+def test_one_and_two_threads_give_the_same_bytes():
+    results = []
+    for threads in (1, 2):
+        model, optimiser = build(dtype=torch.float32)
+        list(FusedEngine(model, optimiser, threads).run(columns(torch.float32), 100, 0, lr, ramped))
+        results.append(model.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_ids_may_be_narrow():
+    wide, narrow = build(), build()
+    users, items, ratings = columns()
+    train(FusedEngine(*wide), 50, ramped)
+    train(FusedEngine(*narrow), 50, ramped, data=(users.int(), items.int(), ratings))
+    assert all(torch.equal(a, b) for a, b in zip(wide[0].parameters(), narrow[0].parameters(), strict=True))
+
+
+def test_ids_out_of_range_are_refused():
+    users, items, ratings = columns()
+    users[17] = USERS
+    with pytest.raises(IndexError, match=f"user {USERS} is not one of the {USERS} users"):
+        train(FusedEngine(*build()), 50, ramped, data=(users, items, ratings))
+
+
+def test_decay_that_would_underflow_is_refused():
+    with pytest.raises(ValueError, match=r"lower lr·weight_decay"):
+        train(FusedEngine(*build("full", decay=40.0)), 1, ramped)
 
 
 def test_single_precision():
@@ -104,7 +163,7 @@ def test_it_says_what_it_cannot_do():
     assert "Yogi" in why_not(model, ant.ProximalSGD(ant.param_groups(model, l1=0)))
     assert "diagonal" in why_not(model, ant.ProximalYogi(ant.param_groups(model, l1=0), metric="plain"))
     mixture, optimiser = build("mixture")
-    assert "anchored and full" in why_not(mixture, optimiser)
+    assert "anchored, low-rank and full" in why_not(mixture, optimiser)
     assert "matrix factorisation" in why_not(torch.nn.Linear(1, 1), optimiser)
     with pytest.raises(ValueError, match="use the torch engine"):
         FusedEngine(mixture, optimiser)

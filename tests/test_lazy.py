@@ -18,9 +18,16 @@ RULES = {
     "yogi, plain metric": lambda groups, **more: ant.ProximalYogi(groups, lr=0.02, metric="plain", **more),
     "sgd": lambda groups, **more: ant.ProximalSGD(groups, lr=0.1, **more),
     "sgd with momentum": lambda groups, **more: ant.ProximalSGD(groups, lr=0.005, momentum=0.9, **more),
+    "yogi with decay": lambda groups, **more: ant.ProximalYogi(decaying(groups), lr=0.02, **more),
+    "momentum and decay": lambda groups, **more: ant.ProximalSGD(decaying(groups), lr=0.005, momentum=0.9, **more),
 }
 L1 = {"yogi": 1e-2, "yogi, plain metric": 0.3, "sgd": 3e-3, "sgd with momentum": 3e-3}
+L1 |= {"yogi with decay": 1e-2, "momentum and decay": 3e-3}
 FREE = ant.FreeEntries(torch.arange(0, V, 3), torch.arange(0, V, 3) % K, (V, K))
+
+
+def decaying(groups):
+    return [group | {"weight_decay": 0.3} for group in groups]
 
 
 class Run:
@@ -104,7 +111,7 @@ def test_shrinking_touched_rows_only_would_be_wrong(monkeypatch):
         run.steps(300)
         return (run.layer.transform != 0).double().mean()
 
-    def forget_the_debt(self, step, take):
+    def forget_the_debt(self, keep, step, take):
         self.now += 1
         self._drift[self.now] = self._clock[self.now] = 0.0
 
@@ -252,6 +259,15 @@ def test_a_long_history_is_flushed_and_forgotten(monkeypatch):
     lazy.steps(100)
     dense.steps(100)
     assert lazy.layer.rows.pending.now < 16
+    torch.testing.assert_close(lazy.layer.transform, dense.layer.transform, atol=1e-12, rtol=0)
+
+
+def test_strong_decay_is_settled_before_it_underflows(monkeypatch):
+    monkeypatch.setattr("antembed.optim.lazy.SMALLEST_SCALE", 0.9)  # every few steps
+    lazy, dense = Run("yogi with decay", sparse=True), Run("yogi with decay", sparse=False)
+    lazy.steps(100)
+    dense.steps(100)
+    assert lazy.layer.rows.pending.now < 20
     torch.testing.assert_close(lazy.layer.transform, dense.layer.transform, atol=1e-12, rtol=0)
 
 

@@ -43,6 +43,19 @@ def twins():
     return nn.Parameter(start.clone()), nn.Parameter(start.clone())
 
 
+def test_decay_agrees_with_adamw():
+    """torch adds eps after the bias correction, we before: with a tiny eps it makes no difference."""
+    a, b = twins()
+    ours = ant.ProximalAdam([{"params": [a], "weight_decay": 0.4}], lr=0.02, eps=1e-15)
+    theirs = torch.optim.AdamW([b], lr=0.02, weight_decay=0.4, eps=1e-15)
+    torch.testing.assert_close(*follow(ours, theirs), atol=1e-12, rtol=0)
+
+
+def test_decay_that_would_turn_the_sign_is_refused():
+    with pytest.raises(ValueError, match=r"weight_decay.*0\.5·2"):
+        ant.ProximalYogi([{"params": [twins()[0]], "weight_decay": 2.0}], lr=0.5)
+
+
 def test_yogi_agrees_with_pytorch_optimizer():
     peers = pytest.importorskip("pytorch_optimizer")
     a, b = twins()

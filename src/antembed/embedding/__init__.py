@@ -7,6 +7,7 @@ from antembed.embedding.anchor import AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.base import Embedding, param_groups
 from antembed.embedding.full import FullEmbedding
+from antembed.embedding.lowrank import LowRankEmbedding
 from antembed.embedding.mixture import MixtureEmbedding
 from antembed.embedding.usage import Usage
 
@@ -19,6 +20,10 @@ def _mixture(kind: str) -> Callable[..., Embedding]:
     return build
 
 
+def _nonnegative_low_rank(V: int, d: int, padding_idx: int | None = None, **settings: Any) -> Embedding:
+    return LowRankEmbedding(V, d, padding_idx, nonnegative=True, **settings)
+
+
 def _full(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
     return FullEmbedding(V, d, padding_idx, **settings)
 
@@ -27,6 +32,8 @@ def _full(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "anchor": AnchorEmbedding,
     "full": _full,
+    "low-rank": LowRankEmbedding,
+    "low-rank-nonnegative": _nonnegative_low_rank,
     "mixture": _mixture("linear"),
     "softmax-mixture": _mixture("softmax"),
 }
@@ -37,6 +44,7 @@ __all__ = [
     "AnchorEmbeddingBag",
     "Embedding",
     "FullEmbedding",
+    "LowRankEmbedding",
     "MixtureEmbedding",
     "Usage",
     "param_groups",

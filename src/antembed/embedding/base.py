@@ -68,7 +68,7 @@ class Embedding(nn.Module, ABC):
         """
         pruned = 0
         for table, anchors in self.pairs:
-            parts = table.current * anchors.norm(dim=1)
+            parts = table.current.abs() * anchors.norm(dim=1)
             small = (parts < share * parts.sum() / parts.count_nonzero().clamp(min=1)) & (parts > 0)
             table.weight[small] = 0
             pruned += int(small.sum())
@@ -89,12 +89,17 @@ class Embedding(nn.Module, ABC):
         return usage_of(*self.factors(), self.padding_idx)
 
 
-def param_groups(model: nn.Module, l1: float) -> list[dict[str, Any]]:
+def param_groups(model: nn.Module, l1: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
     """Optimiser groups of a whole model: each T with the penalty l1·‖T‖₁, everything else without one.
+
+    `weight_decay` (decoupled) is for the tables without a penalty and for the anchors: T has its own price, and of the rest
+    of a model we know nothing.
 
     optimiser = ProximalYogi(param_groups(model, l1=2e-6), lr=0.01)
     """
     groups = [group for layer in model.modules() if isinstance(layer, Embedding) for group in layer.param_groups(l1)]
+    for group in groups:
+        group["weight_decay"] = weight_decay if group.get("prox") is None else 0.0
     seen = {id(weight) for group in groups for weight in group["params"]}
     rest = [weight for weight in model.parameters() if id(weight) not in seen]
     return [*groups, {"params": rest}] if rest else groups

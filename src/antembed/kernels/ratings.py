@@ -5,13 +5,15 @@ the gradient of the loss by a prediction, and s_u = Σ err·t_i over a user's ra
 
     ∂/∂t_u = M·s_u,     ∂/∂t_i = Mᵀ·s_i,     ∂/∂A_u = C·A_i,  ∂/∂A_i = Cᵀ·A_u   with C = Σ_u t_u ⊗ s_u
 
-The distinct rows of a batch are copied to one dense block, brought up to date, multiplied, updated and copied back: the loops
-over the block are long and vectorise (a loop over one row of K numbers does not: LLVM unrolls it first), the products are BLAS.
-All on one thread.
+Each worker owns a part of one side's rows (all users, say, or every fourth item). In a batch it copies the distinct rows that
+it owns, brought up to date, to where all can see them; meets the others; and then works out predictions, gradients and steps of
+its rows alone. What all need, the anchors, everybody updates for himself, from the same numbers in the same order. So one
+meeting a batch is enough, results depend on the number of workers and never on their timing, and one thread that does both
+sides' work in turn gives the same as two. Shared memory is double, for even and odd batches: nobody waits to be read.
 
 A row holds all that belongs to its object, in one piece of memory: when it was last current, its place in the batch, its bias
-with the bias's m and v, then x, m and v of its weights, each K of them and zeros up to a full vector register (`padded`): the
-zeros stay zeros, and no loop has a remainder. The twin is the torch engine; the tests compare them.
+with the bias's m and v, then x, m and v of its weights, each K of them and zeros up to a full register (`padded`): the zeros
+stay zeros, and no loop has a remainder. The twin is the torch engine; the tests compare them.
 """
 
 from typing import Any, NamedTuple
@@ -19,14 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from antembed.kernels.vector import VECTOR, add_scaled, dot, elementwise, meet, multiply, prefetch, sqrt, where
+
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
-VECTOR = 8  # numbers in a register, so many that single precision fills AVX2
-# No reordering that could lose a NaN: only what lets sums be vectorised and products fused.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
+AHEAD = 24  # examples between asking for a row and using it
+TILE = 64  # rows whose gradients are worked out together
+LINE = 16  # numbers of single precision in a cache line
+# Columns of History.steps: what idle weights and biases are owed, and how they decay; then what a step takes.
+DRIFT, CLOCK, SCALE, BIAS_DRIFT, BIAS_SCALE = range(5)
+STEP, TAKE, KEEP, KEEP_BIAS, KEEP_ANCHORS, KEEP_MEAN = range(6)
 
 
-class Yogi(NamedTuple):
-    """The rule's constants, and the floor of T (0, or −inf for a table without a constraint)."""
+class Rule(NamedTuple):
+    """Yogi's constants, and the floor of T (0, or −inf for a table without a constraint)."""
 
     beta1: float
     beta2: float
@@ -35,32 +42,65 @@ class Yogi(NamedTuple):
 
 
 class History(NamedTuple):
-    """What idle rows are owed since each step, as in optim/lazy.py; `fading` is beta1's powers, the first step's last."""
+    """All that an epoch's steps do to an idle row, known beforehand from the schedules (see `training/fused.py`)."""
 
-    drift: np.ndarray
-    clock: np.ndarray
-    fading: np.ndarray
+    idle: np.ndarray  # (steps + 1, 8) float64: DRIFT, CLOCK, SCALE, BIAS_DRIFT, BIAS_SCALE by step
+    steps: np.ndarray  # (steps, 6) float64: STEP, TAKE, KEEP, KEEP_BIAS, KEEP_ANCHORS, KEEP_MEAN
+    fading: np.ndarray  # beta1⁰, beta1¹, …, as many as matter
 
 
-class Block(NamedTuple):
-    """The distinct rows of a batch, and what is worked out for them."""
+class Side(NamedTuple):
+    """One side's rows, and what its workers let the others see of a batch: for even and odd batches."""
 
-    ids: np.ndarray  # (B,) int64
-    place: np.ndarray  # (B,) int32: the place of each example's row in the block
-    x: np.ndarray  # (B, K), and so m and v
-    m: np.ndarray
-    v: np.ndarray
+    rows: np.ndarray  # (V, row_length)
+    ints: np.ndarray  # the same memory as integers
+    free_starts: np.ndarray  # entries that the prox leaves alone, in CSR form; empty without
+    free_columns: np.ndarray
+    place: np.ndarray  # (2, B) int32: where among the distinct rows each example's is
+    x: np.ndarray  # (2, parts·B, K): the distinct rows as they are now
+    bias: np.ndarray  # (2, parts·B)
+    C: np.ndarray  # (2, parts, Ku, Ki): each worker's part of C; used by the users' workers only
+    total: np.ndarray  # (2, parts): each worker's Σ err; the same
+
+
+class Model(NamedTuple):
+    """What is multiplied and added."""
+
+    anchored: bool  # else tables are full: t_u·t_i
+    biased: bool  # users' and items' biases
+
+
+class Anchors(NamedTuple):
+    """x, m and v of what is small and used by all, padded: A_u, A_i and the global bias."""
+
+    users: np.ndarray  # (3, Ku, d)
+    items: np.ndarray  # (3, Ki, d)
+    bias: np.ndarray  # (3, 1, VECTOR)
+
+
+class Batches(NamedTuple):
+    """Examples in the order in which they are used; weights are empty where all are 1."""
+
+    users: np.ndarray
+    items: np.ndarray
+    ratings: np.ndarray
+    weights: np.ndarray
+    size: int
+
+
+class Desk(NamedTuple):
+    """A worker's own memory."""
+
+    mine: np.ndarray  # (B,) int32: the examples whose rows it owns
+    ids: np.ndarray  # (B,) int64: the distinct rows
+    slot: np.ndarray  # (B,) int32: for each of its examples, which of them
+    m: np.ndarray  # (B, K)
+    v: np.ndarray  # (B, K)
+    q: np.ndarray  # (B, K of the other side): its rows times M
     s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
-    g: np.ndarray  # (B, K): the gradient
-    bias: np.ndarray  # (4, B): x, m, v, gradient
-
-
-class Dense(NamedTuple):
-    """A small parameter with its moments."""
-
-    x: np.ndarray
-    m: np.ndarray
-    v: np.ndarray
+    g: np.ndarray  # (TILE, K): gradients of a few rows
+    bias: np.ndarray  # (B, 4): x, m, v, gradient
+    spared: np.ndarray  # (K,): a row's free entries
 
 
 def padded(K: int) -> int:
@@ -73,144 +113,318 @@ def row_length(K: int) -> int:
     return WEIGHTS + 3 * padded(K)
 
 
+def make_rows(V: int, K: int, dtype: Any) -> np.ndarray:
+    """Zeroed rows for V objects, begun on a cache line."""
+    shape = (V, row_length(K))
+    raw = np.zeros(shape[0] * shape[1] + 64 // np.dtype(dtype).itemsize, dtype)
+    start = -raw.ctypes.data % 64 // raw.itemsize
+    return raw[start : start + shape[0] * shape[1]].reshape(shape)
+
+
 def integers(rows: np.ndarray) -> np.ndarray:
     """The same memory seen as integers of the same width: for LAST, STAMP and SLOT."""
     return rows.view(np.int32 if rows.dtype == np.float32 else np.int64)
 
 
-fast = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def caught_up(x: Any, m: Any, v: Any, scale: Any, drift: Any, owed: Any, fade: Any, eps: Any, floor: Any) -> tuple[Any, ...]:
+    """Weights that have been idle as they are now, and their momentum; v has not changed."""
+    y = x * scale - (m * drift + owed) / (sqrt(v) + eps)
+    return where(y < floor, floor, y), m * fade, v
+
+
+def stepped(
+    x: Any, m: Any, v: Any, g: Any, keep: Any, step: Any, take: Any, gain: Any, slow: Any, eps: Any, floor: Any
+) -> tuple[Any, ...]:
+    """One Yogi step and the prox, for weights that are up to date."""
+    square = g * g
+    change = slow * square
+    v = where(v < square, v + change, where(square < v, v - change, v + (change - change)))
+    m = m + gain * (g - m)
+    y = x * keep - (step * m + take) / (sqrt(v) + eps)
+    return where(y < floor, floor, y), m, v
+
+
+catch_up = elementwise(caught_up)
+take_step = elementwise(stepped)
+fast = njit(nogil=True, cache=True, error_model="numpy")
+inlined = njit(inline="always", error_model="numpy")  # called for every row: handing over the tuples would cost more than the work
 
 
 @fast
-def make_block(B: int, K: int, K_other: int, like: Any) -> Block:
-    """An empty block."""
-    x, m, v = np.empty((B, K), like.dtype), np.empty((B, K), like.dtype), np.empty((B, K), like.dtype)
-    s, g = np.empty((B, K_other), like.dtype), np.empty((B, K), like.dtype)
-    ids, place = np.empty(B, np.int64), np.empty(B, np.int32)
-    return Block(ids, place, x, m, v, s, g, np.zeros((4, B), like.dtype))
+def look_ahead(steps: Any, beta1: float, drift: Any) -> None:
+    """drift[t] = Σ_{j>t} a_j·beta1^{j−t} to the end of the epoch: what m/D a row current at t would still move if left alone.
+
+    Up to step `now` that is drift[t] − beta1^{now−t}·drift[now].
+    """
+    drift[steps.shape[0]] = 0.0
+    for t in range(steps.shape[0] - 1, -1, -1):
+        drift[t] = beta1 * (steps[t] + drift[t + 1])
 
 
-@njit(inline="always")
-def current(x: float, m: float, v: float, drift: float, owed: float, eps: float, floor: float) -> float:
-    """A weight that has been idle, as it is now."""
-    y = x - (m * drift + owed) / (np.sqrt(v) + eps)
-    return floor if y < floor else y
+@inlined
+def fade(history: History, gap: int) -> float:
+    """beta1^gap. Beyond double precision it is nothing: a denormal would cost a hundred cycles a number."""
+    return history.fading[gap] if gap < history.fading.shape[0] else 0.0
+
+
+@inlined
+def settle(
+    i: int, biased: bool, side: Side, history: History, rule: Rule, now: int,
+    x: Any, x_at: int, m: Any, m_at: int, v: Any, v_at: int, bias: Any, bias_at: int, spared: Any,
+) -> None:  # fmt: skip
+    """Row i as it is at step `now`: its weights to x, m and v, its bias to three numbers of `bias`; or back into the row.
+
+    Arrays are flat, and nothing is sliced: counting references to slices would take as long as the rest.
+    """
+    rows, ints, idle, K, free = side.rows, side.ints, history.idle, side.x.shape[2], side.free_starts.shape[0] > 0
+    at, back = i * rows.shape[1] + WEIGHTS, np.int64(ints[i, LAST])
+    faded, scale_now = fade(history, now - back), idle[now, SCALE]
+    scale, owed = scale_now / idle[back, SCALE], scale_now * (idle[now, CLOCK] - idle[back, CLOCK])
+    drift = scale_now * (idle[back, DRIFT] - faded * idle[now, DRIFT])
+    if free:
+        for j in range(side.free_starts[i], side.free_starts[i + 1]):
+            k = WEIGHTS + side.free_columns[j]
+            y = rows[i, k] * scale - rows[i, k + K] * drift / (np.sqrt(rows[i, k + 2 * K]) + rule.eps)
+            spared[k - WEIGHTS] = max(y, rule.floor)
+    numbers = (scale, drift, owed, faded, rule.eps, rule.floor)
+    catch_up(K, (rows, rows, rows), (at, at + K, at + 2 * K), (x, m, v), (x_at, m_at, v_at), numbers)
+    if free:
+        for j in range(side.free_starts[i], side.free_starts[i + 1]):
+            x[x_at + side.free_columns[j]] = spared[side.free_columns[j]]
+    if biased:
+        scale_now = idle[now, BIAS_SCALE]
+        drift = scale_now * (idle[back, BIAS_DRIFT] - faded * idle[now, BIAS_DRIFT])
+        m_b, v_b = rows[i, BIAS + 1], rows[i, BIAS + 2]
+        bias[bias_at] = rows[i, BIAS] * (scale_now / idle[back, BIAS_SCALE]) - m_b * drift / (np.sqrt(v_b) + rule.eps)
+        bias[bias_at + 1], bias[bias_at + 2] = m_b * faded, v_b
 
 
 @fast
-def update(
-    x: Any, m: Any, v: Any, g: Any, step: float, take: float, gain: float, slow: float, eps: float, floor: float
-) -> None:
-    """One Yogi step and the prox, for weights that are up to date; flat."""
-    for k in range(x.shape[0]):
-        square = g[k] * g[k]
-        change = slow * square
-        v[k] += change if v[k] < square else (-change if v[k] > square else change - change)
-        m[k] += gain * (g[k] - m[k])
-        y = x[k] - (step * m[k] + take) / (np.sqrt(v[k]) + eps)
-        x[k] = floor if y < floor else y
-
-
-@fast
-def gather(ids: Any, rows: Any, ints: Any, K: int, biased: bool, history: History, rule: Yogi, now: int, block: Block) -> int:
-    """The distinct rows of `ids` into the block, brought up to step `now`; → how many."""
-    number = rows.dtype.type
-    eps, floor = number(rule.eps), number(rule.floor)
-    powers = history.fading.shape[0]
-    # All rows at once: the processor fetches many lines from memory side by side, if nothing waits for one of them.
-    touched = number(0)
+def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule: Rule, now: int, desk: Desk) -> Any:
+    """This part's distinct rows of `ids`, as they are at step `now`; → how many examples and how many rows are its own."""
+    ints, parts, K, B = side.ints, side.C.shape[1], side.x.shape[2], side.place.shape[1]
+    half, offset = now % 2, part * B
+    start = (half * side.x.shape[1] + offset) * K
+    x, m, v, bias, spared = side.x.reshape(-1), desk.m.reshape(-1), desk.v.reshape(-1), desk.bias.reshape(-1), desk.spared
+    rows, length = side.rows, side.rows.shape[1]
+    examples = found = 0
     for p in range(ids.shape[0]):
-        row = rows[ids[p]]
-        for line in range(0, row.shape[0], 16):
-            touched += row[line]
-    block.g[0, 0] = touched  # written over later; without a use the loop would be dropped
-    found = 0
-    for p in range(ids.shape[0]):
-        i = ids[p]
+        i = np.int64(ids[p])
+        if p + AHEAD < ids.shape[0]:
+            later = np.int64(ids[p + AHEAD])
+            if parts == 1 or later % parts == part:
+                for line in range(0, length, LINE):
+                    prefetch(rows, later * length + line)
+        if parts > 1 and i % parts != part:
+            continue
         if ints[i, STAMP] != now + 1:
             ints[i, STAMP] = now + 1
             ints[i, SLOT] = found
-            block.ids[found] = i
+            own = found * K
+            settle(i, biased, side, history, rule, now, x, start + own, m, own, v, own, bias, found * 4, spared)
+            if biased:
+                bias[found * 4 + 3] = 0
+                side.bias[half, offset + found] = bias[found * 4]
+            desk.ids[found] = i
             found += 1
-        block.place[p] = ints[i, SLOT]
-    for u in range(found):
-        i = block.ids[u]
-        row, back = rows[i], ints[i, LAST]
-        drift, owed = number(history.drift[back]), number(history.clock[now] - history.clock[back])
-        gap = now - back
-        # What has faded beyond double precision is gone: as a denormal it would cost a hundred cycles a number.
-        faded = number(1) if gap == 0 else number(history.fading[powers - gap]) if gap <= powers else number(0)
-        x, m, v = block.x[u], block.m[u], block.v[u]
-        x_, m_, v_ = row[WEIGHTS:], row[WEIGHTS + K :], row[WEIGHTS + 2 * K :]
-        for k in range(K):
-            x[k] = current(x_[k], m_[k], v_[k], drift, owed, eps, floor)
-            m[k] = m_[k] * faded
-            v[k] = v_[k]
-        if biased:
-            m_b, v_b = row[BIAS + 1], row[BIAS + 2]
-            block.bias[0, u] = current(row[BIAS], m_b, v_b, drift, number(0), eps, number(-np.inf))
-            block.bias[1, u] = m_b * faded
-            block.bias[2, u] = v_b
-    return found
-
-
-@fast
-def add_up(err: Any, block: Block, found: int, other: Block, biased: bool) -> None:
-    """s = Σ err·t of the other side, and the biases' gradient, for every row of the block."""
-    K = block.s.shape[1]
-    block.s[:found] = 0
-    for p in range(err.shape[0]):
-        s, t, e = block.s[block.place[p]], other.x[other.place[p]], err[p]
-        for k in range(K):
-            s[k] += e * t[k]
-    if biased:
-        gradient = block.bias[3]
-        gradient[:found] = 0
-        for p in range(err.shape[0]):
-            gradient[block.place[p]] += err[p]
-
-
-@fast
-def scatter(rows: Any, ints: Any, K: int, biased: bool, block: Block, found: int, now: int) -> None:
-    """The block's rows back to where they came from; they are current at step `now`."""
-    for u in range(found):
-        i = block.ids[u]
-        row = rows[i]
-        x, m, v = block.x[u], block.m[u], block.v[u]
-        x_, m_, v_ = row[WEIGHTS:], row[WEIGHTS + K :], row[WEIGHTS + 2 * K :]
-        for k in range(K):
-            x_[k] = x[k]
-            m_[k] = m[k]
-            v_[k] = v[k]
-        if biased:
-            for part in range(3):
-                row[BIAS + part] = block.bias[part, u]
-        ints[i, LAST] = now
+        slot = ints[i, SLOT]
+        desk.mine[examples] = p
+        desk.slot[examples] = slot
+        side.place[half, p] = offset + slot
+        examples += 1
+    return examples, found
 
 
 @fast
 def learn(
-    rows: Any, ints: Any, K: int, biased: bool, block: Block, found: int, g: Any, step: float, take: float, rule: Yogi, now: int
-) -> None:
-    """Update the block's rows with their gradients g, and put them back."""
+    batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, part: int, own: Side,
+    other: Side, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, desk: Desk,
+) -> float:  # fmt: skip
+    """Predict a part's examples, and take the step of its rows; → the summed loss of its examples."""
+    half, anchored, biased = now % 2, model.anchored, model.biased
+    rows, parts, K, K2, B = own.rows, own.C.shape[1], own.x.shape[2], other.x.shape[2], own.place.shape[1]
     number = rows.dtype.type
-    gain, slow, eps = number(1 - rule.beta1), number(1 - rule.beta2), number(rule.eps)
-    n = found * K
-    x, m, v = block.x.reshape(-1)[:n], block.m.reshape(-1)[:n], block.v.reshape(-1)[:n]
-    update(x, m, v, g.reshape(-1)[:n], step, take, gain, slow, eps, number(rule.floor))
-    if biased:
-        b = block.bias[:, :found]
-        update(b[0], b[1], b[2], b[3], step, number(0), gain, slow, eps, number(-np.inf))
-    scatter(rows, ints, K, biased, block, found, now)
+    base, length = (half * own.x.shape[1] + part * B) * K, rows.shape[1]
+    theirs = half * other.x.shape[1]
+    s, s_flat = desk.s, desk.s.reshape(-1)
+    for u in range(found * K2):
+        s_flat[u] = 0
+    q, q_base = desk.q.reshape(-1), 0
+    if anchored:
+        multiply(found, K, own.x, base, K, 1, K2, M, 0, desk.q, 0)
+    else:
+        q, q_base = own.x.reshape(-1), base
+    loss, total, share = 0.0, 0.0, 1 / n
+    weighted = batches.weights.shape[0] > 0
+    for e in range(examples):
+        p, u = desk.mine[e], desk.slot[e]
+        t = np.int64(other.place[half, p])
+        at = (theirs + t) * K2
+        y = mean + dot(K2, q, q_base + u * K2, other.x, at) - batches.ratings[first + p]
+        if biased:
+            y += desk.bias[u, 0] + other.bias[half, t]
+        err = y * share
+        if weighted:
+            err *= batches.weights[first + p]
+        add_scaled(K2, (other.x, s), (at, u * K2), (s,), (u * K2,), (err,))
+        if biased:
+            desk.bias[u, 3] += err
+        loss += err * y
+        total += err
+    if is_users and anchored:
+        multiply(K, found, own.x, base, 1, K, K2, s, 0, own.C, (half * parts + part) * K * K2)
+    own.total[half, part] = total
+    steps = history.steps[now]
+    step, gain, slow, eps, floor = steps[STEP], 1 - rule.beta1, 1 - rule.beta2, rule.eps, rule.floor
+    g = desk.g.reshape(-1) if anchored else s_flat
+    for u in range(found):
+        i = desk.ids[u]
+        at = i * length + WEIGHTS
+        if anchored and u % TILE == 0:
+            multiply(min(TILE, found - u), K2, s, u * K2, K2, 1, K, Mt, 0, desk.g, 0)
+        g_at = u % TILE * K if anchored else u * K
+        numbers = (steps[KEEP], step, steps[TAKE], gain, slow, eps, floor)
+        froms, tos = (base + u * K, u * K, u * K, g_at), (at, at + K, at + 2 * K)
+        take_step(K, (own.x, desk.m, desk.v, g), froms, (rows, rows, rows), tos, numbers)
+        if own.free_starts.shape[0] > 0:
+            for j in range(own.free_starts[i], own.free_starts[i + 1]):
+                k = own.free_columns[j]
+                y = own.x[half, part * B + u, k] * steps[KEEP] - step * rows[i, WEIGHTS + K + k] / (
+                    np.sqrt(rows[i, WEIGHTS + 2 * K + k]) + eps
+                )
+                rows[i, WEIGHTS + k] = max(y, floor)
+        if biased:
+            x, m, v, slope = desk.bias[u, 0], desk.bias[u, 1], desk.bias[u, 2], desk.bias[u, 3]
+            square = slope * slope
+            change = number(slow) * square
+            v += change if v < square else (-change if v > square else change - change)
+            m += number(gain) * (slope - m)
+            rows[i, BIAS] = x * number(steps[KEEP_BIAS]) - number(step) * m / (np.sqrt(v) + number(eps))
+            rows[i, BIAS + 1] = m
+            rows[i, BIAS + 2] = v
+        own.ints[i, LAST] = now + 1
+    return loss / 2
 
 
 @fast
-def learn_dense(p: Dense, g: Any, step: float, rule: Yogi) -> None:
-    """One Yogi step for a whole small parameter."""
-    number = p.x.dtype.type
-    gain, slow, eps = number(1 - rule.beta1), number(1 - rule.beta2), number(rule.eps)
-    x, m, v = p.x.reshape(-1), p.m.reshape(-1), p.v.reshape(-1)
-    update(x, m, v, g.reshape(-1), step, number(0), gain, slow, eps, number(-np.inf))
+def make_desk(B: int, K: int, K2: int, like: Any) -> Desk:
+    """Empty."""
+    mine, ids, slot = np.empty(B, np.int32), np.empty(B, np.int64), np.empty(B, np.int32)
+    m, v = np.empty((B, K), like.dtype), np.empty((B, K), like.dtype)
+    whole = -(-B // VECTOR) * VECTOR
+    q, s, g = np.zeros((whole, K2), like.dtype), np.zeros((whole, K2), like.dtype), np.zeros((TILE, K), like.dtype)
+    return Desk(mine, ids, slot, m, v, q, s, g, np.zeros((B, 4), like.dtype), np.empty(K, like.dtype))
+
+
+@fast
+def learn_dense(p: Any, g: Any, keep: float, step: float, rule: Rule) -> None:
+    """One Yogi step for a small parameter p: (3, rows, columns)."""
+    n = g.shape[0] * g.shape[1]
+    numbers = (keep, step, 0.0, 1 - rule.beta1, 1 - rule.beta2, rule.eps, -np.inf)
+    take_step(n, (p, p, p, g), (0, n, 2 * n, 0), (p, p, p), (0, n, 2 * n), numbers)
+
+
+@fast
+def learn_anchors(A: Anchors, anchored: bool, users: Side, history: History, rule: Rule, now: int, M: Any, Mt: Any) -> None:
+    """The step of all that everybody shares, from what the users' workers left of it."""
+    half, steps = now % 2, history.steps[now]
+    parts, Ku, Ki, d = users.C.shape[1], users.C.shape[2], users.C.shape[3], A.users.shape[2]
+    slope = np.zeros((1, VECTOR), A.bias.dtype)
+    for part in range(parts):
+        slope[0, 0] += users.total[half, part]
+    learn_dense(A.bias, slope, steps[KEEP_MEAN], steps[STEP], rule)
+    if not anchored:
+        return
+    C = users.C[half, 0].copy()
+    for part in range(1, parts):
+        C += users.C[half, part]
+    g_users, g_items = np.empty((Ku, d), M.dtype), np.empty((Ki, d), M.dtype)
+    multiply(Ku, Ki, C, 0, Ki, 1, d, A.items, 0, g_users, 0)
+    multiply(Ki, Ku, C, 0, 1, Ki, d, A.users, 0, g_items, 0)
+    learn_dense(A.users, g_users, steps[KEEP_ANCHORS], steps[STEP], rule)
+    learn_dense(A.items, g_items, steps[KEEP_ANCHORS], steps[STEP], rule)
+    cross(A, M, Mt)
+
+
+@fast
+def cross(A: Anchors, M: Any, Mt: Any) -> None:
+    """M = A_u·A_iᵀ and its transpose."""
+    d = A.users.shape[2]
+    for k in range(M.shape[0]):
+        for j in range(M.shape[1]):
+            M[k, j] = Mt[j, k] = dot(d, A.users, k * d, A.items, j * d)
+
+
+@fast
+def train_alone(
+    batches: Batches, users: Side, items: Side, A: Anchors, model: Model, history: History, rule: Rule,
+    now: int, losses: Any,
+) -> None:  # fmt: skip
+    """Mini-batches from step `now` on, both sides in turn; losses[b, 0] is batch b's mean loss."""
+    B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
+    desk_u, desk_i = make_desk(B, K, K2, users.x), make_desk(B, K2, K, items.x)
+    M, Mt = np.zeros((K, K2), users.x.dtype), np.zeros((K2, K), users.x.dtype)
+    if model.anchored:
+        cross(A, M, Mt)
+    for b in range(losses.shape[0]):
+        first = b * B
+        stop = min(first + B, batches.users.shape[0])
+        n, mean = stop - first, A.bias[0, 0, 0]
+        mine_u, found_u = gather(batches.users[first:stop], model.biased, 0, users, history, rule, now, desk_u)
+        mine_i, found_i = gather(batches.items[first:stop], model.biased, 0, items, history, rule, now, desk_i)
+        losses[b, 0] = learn(
+            batches, first, n, mean, model, True, 0, users,
+            items, history, rule, now, mine_u, found_u, M, Mt, desk_u,
+        )  # fmt: skip
+        learn(
+            batches, first, n, mean, model, False, 0, items,
+            users, history, rule, now, mine_i, found_i, Mt, M, desk_i,
+        )  # fmt: skip
+        learn_anchors(A, model.anchored, users, history, rule, now, M, Mt)
+        now += 1
+
+
+@fast
+def train_part(
+    is_users: bool, part: int, workers: int, counter: Any, batches: Batches, users: Side, items: Side, A: Anchors, model: Model,
+    history: History, rule: Rule, now: int, losses: Any,
+) -> None:  # fmt: skip
+    """One worker's share of mini-batches from step `now` on; `workers` of them meet at the counter. A is its own copy."""
+    own, other, ids = (users, items, batches.users) if is_users else (items, users, batches.items)
+    B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
+    desk = make_desk(B, own.x.shape[2], other.x.shape[2], own.x)
+    M, Mt = np.zeros((K, K2), users.x.dtype), np.zeros((K2, K), users.x.dtype)
+    if model.anchored:
+        cross(A, M, Mt)
+    forth, back = (M, Mt) if is_users else (Mt, M)
+    for b in range(losses.shape[0]):
+        first = b * B
+        stop = min(first + B, ids.shape[0])
+        mine, found = gather(ids[first:stop], model.biased, part, own, history, rule, now, desk)
+        meet(counter, workers * (b + 1))
+        if b > 0:
+            learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
+        loss = learn(
+            batches, first, stop - first, A.bias[0, 0, 0], model, is_users, part, own,
+            other, history, rule, now, mine, found, forth, back, desk,
+        )  # fmt: skip
+        if is_users:
+            losses[b, part] = loss
+        now += 1
+    meet(counter, workers * (losses.shape[0] + 1))
+    learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
+
+
+@fast
+def flush(side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int) -> None:
+    """Bring rows [start, stop) up to step `now`; `anew`: it becomes step 0 of another history."""
+    K, length = side.x.shape[2], side.rows.shape[1]
+    rows, spared = side.rows.reshape(-1), np.empty(K, side.rows.dtype)
+    for i in range(start, stop):
+        x, b = i * length + WEIGHTS, i * length + BIAS
+        settle(i, biased, side, history, rule, now, rows, x, rows, x + K, rows, x + 2 * K, rows, b, spared)
+        side.ints[i, LAST] = 0 if anew else now
+        side.ints[i, STAMP] = 0
 
 
 @fast
@@ -218,108 +432,5 @@ def touch(ids: Any, rows: Any) -> None:
     """Read and write a number in every cache line of these rows: the memory's share of a pass, for the benchmark."""
     for p in range(ids.shape[0]):
         row = rows[ids[p]]
-        for line in range(0, row.shape[0], 16):
+        for line in range(0, row.shape[0], LINE):
             row[line] += row.dtype.type(1)
-
-
-@fast
-def remember(history: History, now: int, step: float, take: float) -> None:
-    """Step `now` has been taken."""
-    powers = history.fading.shape[0]
-    reach = min(powers, now)
-    drift, fading = history.drift[now - reach : now], history.fading[powers - reach :]
-    for j in range(reach):
-        drift[j] += step * fading[j]
-    history.drift[now] = 0.0
-    history.clock[now] = history.clock[now - 1] + take
-
-
-@fast
-def flush(rows: Any, ints: Any, K: int, biased: bool, history: History, rule: Yogi, now: int, start: int, stop: int) -> None:
-    """Bring rows [start, stop) up to step `now`, which becomes step 0."""
-    size = 1024
-    block = make_block(size, K, 1, rows)
-    ids = np.empty(size, np.int64)
-    for first in range(start, stop, size):
-        n = min(size, stop - first)
-        for j in range(n):
-            ids[j] = first + j
-        found = gather(ids[:n], rows, ints, K, biased, history, rule, now, block)
-        scatter(rows, ints, K, biased, block, found, 0)
-        for j in range(n):
-            ints[first + j, STAMP] = 0
-
-
-@fast
-def train(
-    users: Any,
-    items: Any,
-    ratings: Any,
-    B: int,
-    rows_u: Any,
-    ints_u: Any,
-    rows_i: Any,
-    ints_i: Any,
-    A_u: Dense,
-    A_i: Dense,
-    bias: Dense,
-    anchored: bool,
-    biased: bool,
-    history: History,
-    rule: Yogi,
-    steps: Any,
-    takes: Any,
-    now: int,
-    losses: Any,
-) -> int:
-    """Mini-batches of B over the ratings given, from step `now` on; losses[b] is batch b's mean loss. → the step after."""
-    number, dtype = rows_u.dtype.type, rows_u.dtype
-    Ku, Ki = (rows_u.shape[1] - WEIGHTS) // 3, (rows_i.shape[1] - WEIGHTS) // 3
-    block_u, block_i = make_block(B, Ku, Ki, rows_u), make_block(B, Ki, Ku, rows_i)
-    M, Mt, C = np.zeros((Ku, Ki), dtype), np.zeros((Ki, Ku), dtype), np.zeros((Ku, Ki), dtype)
-    mixed, err = np.empty((B, Ku), dtype), np.empty(B, dtype)
-    g_bias = np.empty((1, 1), dtype)
-    for b in range(steps.shape[0]):
-        first = b * B
-        n = min(B, users.shape[0] - first)
-        step, take = number(steps[b]), number(takes[b])
-        n_u = gather(users[first : first + n], rows_u, ints_u, Ku, biased, history, rule, now, block_u)
-        n_i = gather(items[first : first + n], rows_i, ints_i, Ki, biased, history, rule, now, block_i)
-        q = block_i.x
-        if anchored:
-            M[: A_u.x.shape[0], : A_i.x.shape[0]] = A_u.x @ A_i.x.T
-            Mt[:] = M.T
-            np.dot(block_i.x[:n_i], Mt, mixed[:n_i])
-            q = mixed
-        loss, total = 0.0, 0.0
-        for p in range(n):
-            u, i = block_u.place[p], block_i.place[p]
-            y = bias.x[0, 0] + block_u.bias[0, u] + block_i.bias[0, i] - ratings[first + p]
-            t, other = block_u.x[u], q[i]
-            for k in range(Ku):
-                y += t[k] * other[k]
-            err[p] = y / n
-            loss += y * y
-            total += err[p]
-        losses[b] = loss / (2 * n)
-        add_up(err[:n], block_u, n_u, block_i, biased)
-        add_up(err[:n], block_i, n_i, block_u, biased)
-        g_u, g_i = block_u.s, block_i.s
-        if anchored:
-            np.dot(block_u.x[:n_u].T, block_u.s[:n_u], C)
-            np.dot(block_u.s[:n_u], Mt, block_u.g[:n_u])
-            np.dot(block_i.s[:n_i], M, block_i.g[:n_i])
-            g_u, g_i = block_u.g, block_i.g
-        # Only now: each side's sums are over the other's old rows.
-        learn(rows_u, ints_u, Ku, biased, block_u, n_u, g_u, step, take, rule, now + 1)
-        learn(rows_i, ints_i, Ki, biased, block_i, n_i, g_i, step, take, rule, now + 1)
-        g_bias[0, 0] = number(total)
-        learn_dense(bias, g_bias, step, rule)
-        if anchored:
-            used = np.ascontiguousarray(C[: A_u.x.shape[0], : A_i.x.shape[0]])
-            g_A_u, g_A_i = used @ A_i.x, np.ascontiguousarray(used.T) @ A_u.x
-            learn_dense(A_u, g_A_u, step, rule)
-            learn_dense(A_i, g_A_i, step, rule)
-        now += 1
-        remember(history, now, steps[b], takes[b])
-    return now

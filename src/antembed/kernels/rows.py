@@ -1,7 +1,8 @@
 """Row-sparse steps of a momentum or Yogi rule with a non-negative ℓ1 prox, rows kept exactly lazy (optim/lazy.py).
 
 A row last current at step `last` moves, when it is needed again, in closed form: its momentum has drifted it by
-m·drift[last]/D and the prox owes it (clock[now] − clock[last])/D, where D = √v + eps has not changed in between.
+m·drift[last]/D and the prox owes it (clock[now] − clock[last])/D, where D = √v + eps has not changed in between; with weight
+decay all three are scaled (optim/lazy.py).
 """
 
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ class Rows(NamedTuple):
     last: np.ndarray  # (V,) int32: the step a row is current at
     drift: np.ndarray  # (steps,) float64: Σ_j a_{L+j}·decay^j from step L to now
     clock: np.ndarray  # (steps,) float64: what the prox has taken in all up to step L
+    scale: np.ndarray  # (steps,) float64: what weight decay has left of a weight up to step L
     free_starts: np.ndarray  # (V + 1,) int64, or empty: the entries that the prox leaves alone, in CSR form
     free_columns: np.ndarray
 
@@ -58,23 +60,25 @@ def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule,
             for k in range(K):
                 y[k] = x[k]
             continue
-        drift, owed = number(rows.drift[back]), number(rows.clock[now] - rows.clock[back])
+        scale = rows.scale[now]
+        kept, drift = number(scale / rows.scale[back]), number(scale * rows.drift[back])
+        owed = number(scale * (rows.clock[now] - rows.clock[back]))
         _mark_free(rows, i, penalised, number(0))
         if rows.second.shape[0] > 0:
             m, v = rows.momentum[i], rows.second[i]
             for k in range(K):
                 inverse = one / (np.sqrt(v[k]) + eps)
                 metric = one if rule.plain else inverse
-                z = x[k] - (m[k] * drift * inverse + owed * penalised[k] * metric)
+                z = x[k] * kept - (m[k] * drift * inverse + owed * penalised[k] * metric)
                 y[k] = floor if z < floor else z
         elif rows.momentum.shape[0] > 0:
             m = rows.momentum[i]
             for k in range(K):
-                z = x[k] - (m[k] * drift + owed * penalised[k])
+                z = x[k] * kept - (m[k] * drift + owed * penalised[k])
                 y[k] = floor if z < floor else z
         else:
             for k in range(K):
-                z = x[k] - owed * penalised[k]
+                z = x[k] * kept - owed * penalised[k]
                 y[k] = floor if z < floor else z
         _mark_free(rows, i, penalised, number(1))
 
@@ -114,19 +118,20 @@ def step_rows(
     rows: Rows,
     rule: Rule,
     now: int,
+    keep: float,
     step: float,
     take: float,
 ) -> None:
     """Step now + 1 for the rows unique[start:stop]: catch up, sum their gradients, update, prox.
 
-    `step` is a_t, `take` is what the prox takes (λ·a_t, or λ·lr in the plain metric).
+    `keep` is 1 − lr·decay, `step` is a_t, `take` is what the prox takes (λ·a_t, or λ·lr in the plain metric).
     """
     K = rows.weight.shape[1]
     number = rows.weight.dtype.type
     penalised = np.ones(K, rows.weight.dtype)
     g = np.empty(K, rows.weight.dtype)
     eps, floor, one = number(rule.eps), number(rule.floor), number(1)
-    gain, slow, a, taken = number(rule.gain), number(1 - rule.beta2), number(step), number(take)
+    gain, slow, left, a, taken = number(rule.gain), number(1 - rule.beta2), number(keep), number(step), number(take)
     for u in range(start, stop):
         i = unique[u]
         first = gradient[order[starts[u]]]
@@ -137,8 +142,10 @@ def step_rows(
             for k in range(K):
                 g[k] += more[k]
         back = rows.last[i]
-        drift, owed = number(rows.drift[back]), number(rows.clock[now] - rows.clock[back])
-        keep = number(rule.decay ** (now + 1 - back))
+        scale = rows.scale[now]
+        kept, drift = number(scale / rows.scale[back]), number(scale * rows.drift[back])
+        owed = number(scale * (rows.clock[now] - rows.clock[back]))
+        faded = number(rule.decay ** (now + 1 - back))
         x = rows.weight[i]
         _mark_free(rows, i, penalised, number(0))
         if rows.second.shape[0] > 0:
@@ -146,30 +153,30 @@ def step_rows(
             for k in range(K):
                 inverse = one / (np.sqrt(v[k]) + eps)
                 metric = one if rule.plain else inverse
-                z = x[k] - (m[k] * drift * inverse + owed * penalised[k] * metric)
+                z = x[k] * kept - (m[k] * drift * inverse + owed * penalised[k] * metric)
                 z = floor if z < floor else z
                 square = g[k] * g[k]
                 gap = v[k] - square
                 # Yogi: v − (1−β2)·sign(v − g²)·g²
                 v[k] += slow * (square if gap < 0 else (-square if gap > 0 else number(0)))
-                m[k] = keep * m[k] + gain * g[k]
+                m[k] = faded * m[k] + gain * g[k]
                 inverse = one / (np.sqrt(v[k]) + eps)
                 metric = one if rule.plain else inverse
-                z -= a * m[k] * inverse + taken * penalised[k] * metric
+                z = z * left - (a * m[k] * inverse + taken * penalised[k] * metric)
                 x[k] = floor if z < floor else z
         elif rows.momentum.shape[0] > 0:
             m = rows.momentum[i]
             for k in range(K):
-                z = x[k] - (m[k] * drift + owed * penalised[k])
+                z = x[k] * kept - (m[k] * drift + owed * penalised[k])
                 z = floor if z < floor else z
-                m[k] = keep * m[k] + gain * g[k]
-                z -= a * m[k] + taken * penalised[k]
+                m[k] = faded * m[k] + gain * g[k]
+                z = z * left - (a * m[k] + taken * penalised[k])
                 x[k] = floor if z < floor else z
         else:
             for k in range(K):
-                z = x[k] - owed * penalised[k]
+                z = x[k] * kept - owed * penalised[k]
                 z = floor if z < floor else z
-                z -= a * gain * g[k] + taken * penalised[k]
+                z = z * left - (a * gain * g[k] + taken * penalised[k])
                 x[k] = floor if z < floor else z
         _mark_free(rows, i, penalised, number(1))
         rows.last[i] = now + 1

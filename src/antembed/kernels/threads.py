@@ -10,9 +10,25 @@ from itertools import pairwise
 WORTH_SHARING = 1 << 16
 
 
+MOST_WORKERS = 256
+
+
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="antembed")
+    # Threads are made as they are needed. Fewer than the workers of a barrier, and they would wait for ever.
+    return ThreadPoolExecutor(max_workers=MOST_WORKERS, thread_name_prefix="antembed")
+
+
+def run_all(work: Callable[[int], object], workers: int) -> None:
+    """Call work(0) … work(workers − 1), all at the same time: they may wait for each other."""
+    if workers > MOST_WORKERS:
+        raise ValueError(f"{workers} threads were asked for, at most {MOST_WORKERS} can be had")
+    futures = [_pool(os.getpid()).submit(work, worker) for worker in range(1, workers)]
+    try:
+        work(0)
+    finally:
+        for future in futures:
+            future.result()
 
 
 def share(work: Callable[[int, int], object], rows: int, width: int, threads: int) -> None:

@@ -1,7 +1,8 @@
 """The proximal step: a rule gives a direction m and a metric D, the base class moves by a_t·m/D and then applies the prox.
 
-Groups are those of torch, with three more keys, all optional: `prox` (optim/prox.py), `table` (the module that reads the
-parameter by rows, so that it can be kept lazy) and `metric` ("diagonal": the prox uses the very step a_t/D of the update,
+Groups are those of torch, with four more keys, all optional: `prox` (optim/prox.py), `table` (the module that reads the
+parameter by rows, so that it can be kept lazy), `weight_decay` (decoupled, as in AdamW: the step starts from (1 − lr·decay)·x)
+and `metric` ("diagonal": the prox uses the very step a_t/D of the update,
 so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain": the prox takes lr·λ everywhere, as in the paper's eq. 3).
 """
 
@@ -28,7 +29,7 @@ class ProximalOptimizer(Optimizer):
 
     def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
         self._pending: dict[Tensor, LazyRows] = {}
-        super().__init__(params, defaults | {"prox": None, "table": None, "metric": metric, "compiled": compiled})
+        super().__init__(params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled})
 
     @abstractmethod
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
@@ -50,6 +51,8 @@ class ProximalOptimizer(Optimizer):
         merged = self.defaults | param_group
         if not merged["lr"] >= 0:
             raise ValueError(f"lr must be ≥ 0, got {merged['lr']}")
+        if not 0 <= merged["lr"] * merged["weight_decay"] < 1:
+            raise ValueError(f"lr·weight_decay must be in [0, 1), got {merged['lr']}·{merged['weight_decay']}")
         if merged["metric"] not in ("diagonal", "plain"):
             raise ValueError(f"metric is 'diagonal' or 'plain', not {merged['metric']!r}")
         super().add_param_group(param_group)
@@ -81,12 +84,14 @@ class ProximalOptimizer(Optimizer):
         state = self.state_of(weight, group)
         state["step"] += 1
         scale, prox = self._scale(state["step"], group), group["prox"]
+        keep = 1 - group["lr"] * group["weight_decay"]
         if gradient.is_sparse and gradient.sparse_dim() == 1 and self._can_be_lazy(prox, group):
             strength = prox.strength if prox is not None else 0.0
             self._rows(weight, group).step(
                 gradient,
                 self._idle_rule(group),
                 lambda values, buffers: self._direction(values, buffers, group),
+                keep,
                 scale,
                 strength,
                 strength * (group["lr"] if group["metric"] == "plain" else scale),
@@ -96,6 +101,8 @@ class ProximalOptimizer(Optimizer):
         if group["table"] is not None:
             group["table"].flush()
         move, metric = self._direction(gradient.to_dense() if gradient.is_sparse else gradient, state, group)
+        if keep != 1:
+            weight.mul_(keep)
         if metric is None:
             weight.add_(move, alpha=-scale)
         else:
@@ -126,7 +133,7 @@ class ProximalOptimizer(Optimizer):
         return state
 
     def _can_be_lazy(self, prox: Prox | None, group: Group) -> bool:
-        if not self.lazy or not (prox is None or type(prox) is NonNegativeL1):
+        if not self.lazy or not (prox is None or isinstance(prox, NonNegativeL1)):
             return False
         if group["table"] is None:
             raise ValueError(

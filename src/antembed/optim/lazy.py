@@ -5,7 +5,8 @@ increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle)
 
     x ← max( x − ( m·Σ_j a_{L+j}·β^j  +  Σ_j λ·a_{L+j} ) / D , 0 ),      m ← β^{t−L}·m
 
-Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
+With a decoupled weight decay, x ← r_j·x − …, the same holds for x/P with P_t = r_1·…·r_t, so every increment is divided by
+the P of its step, and P_t and P_L scale the result. Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
 β^j·|m| fades and λ stays. It holds for a λ that changes as long as it never falls faster than β, so a steeper fall
 flushes first. A forward pass computes the rows it needs and leaves the table alone, so what training arrives at depends on
 the gradients only, and DDP's processes stay the same to the last bit. Reading the table as a whole (`state_dict`, `eval`,
@@ -28,7 +29,8 @@ from antembed.optim.prox import FreeEntries
 
 # A drift term below this share of the first one is beyond double precision.
 NEGLIGIBLE = 2.0**-60
-FLUSH_EVERY = 1 << 20  # steps: bounds the history at 16 MB
+FLUSH_EVERY = 1 << 20  # steps: bounds the history at 24 MB
+SMALLEST_SCALE = 1e-100  # of P, or the increments divided by it would overflow
 CHUNK = 1 << 16  # rows at a time in the plain flush
 
 NO_INTS = np.empty(0, np.int64)
@@ -83,7 +85,7 @@ class LazyRows:
         """All rows are current: start the history anew."""
         self.now = 0
         self._views: tuple[int, kernel.Rows] | None = None
-        self._drift, self._clock = self._array(np.zeros(1024)), self._array(np.zeros(1024))
+        self._drift, self._clock, self._scale = (self._array(make(1024)) for make in (np.zeros, np.zeros, np.ones))
 
     def _array(self, values: np.ndarray) -> Any:
         # NumPy where it can be (a twentieth of a torch call's overhead), a tensor on other devices.
@@ -95,12 +97,13 @@ class LazyRows:
         gradient: Tensor,
         rule: Rule,
         direction: Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]],
+        keep: float,
         step: float,
         strength: float,
         take: float,
         free: FreeEntries | None,
     ) -> None:
-        """One step of size `step` with a row-sparse gradient (duplicates welcome), then the prox, which takes `take`."""
+        """One step of size `step` from keep·x with a row-sparse gradient (duplicates welcome), then the prox takes `take`."""
         if free is not None and free.shape != tuple(self.weight.shape):
             raise ValueError(
                 f"free entries are for a table of {free.shape}, this one is {tuple(self.weight.shape)}; rebuild them"
@@ -111,25 +114,26 @@ class LazyRows:
             self._set_rule(rule)
         ids, values = gradient._indices()[0], gradient._values()
         if self.compiled:
-            self._step_compiled(ids, values, step, take)
+            self._step_compiled(ids, values, keep, step, take)
         else:
-            self._step_plain(gradient, direction, step, take)
+            self._step_plain(gradient, direction, keep, step, take)
         self.strength = strength
-        self._remember(step, take)
-        if self.now >= FLUSH_EVERY:
+        self._remember(keep, step, take)
+        if self.now >= FLUSH_EVERY or self._scale[self.now] < SMALLEST_SCALE:
             self.flush()
 
-    def _remember(self, step: float, take: float) -> None:
+    def _remember(self, keep: float, step: float, take: float) -> None:
         now = self.now = self.now + 1
         if now == len(self._drift):
             self._views = None
-            self._drift, self._clock = (
+            self._drift, self._clock, self._scale = (
                 self._array(np.concatenate([np.asarray(torch.as_tensor(old).cpu()), np.zeros(now)]))
-                for old in (self._drift, self._clock)
+                for old in (self._drift, self._clock, self._scale)
             )
         reach = min(len(self._fading), now)
-        self._drift[now - reach : now] += step * self._fading[-reach:]
-        self._clock[now] = self._clock[now - 1] + take
+        scale = self._scale[now] = self._scale[now - 1] * keep
+        self._drift[now - reach : now] += step / scale * self._fading[-reach:]
+        self._clock[now] = self._clock[now - 1] + take / scale
 
     def group(self, ids: Tensor) -> Groups | None:
         """Equal ids put together, where that is compiled."""
@@ -193,18 +197,21 @@ class LazyRows:
             self.last.numpy(),
             self._drift,
             self._clock,
+            self._scale,
             NO_INTS if self.free is None else self.free.starts.numpy(),
             NO_INTS if self.free is None else self.free.columns.numpy(),
         )
 
-    def _step_compiled(self, ids: Tensor, values: Tensor, step: float, take: float) -> None:
+    def _step_compiled(self, ids: Tensor, values: Tensor, keep: float, step: float, take: float) -> None:
         groups = self.group(ids)
         assert groups is not None
         unique, _, starts, order = groups
         gradient = values.contiguous().numpy()
         rows, rule, now = self._rows(), self.rule, self.now
         share(
-            lambda start, stop: kernel.step_rows(start, stop, unique, starts, order, gradient, rows, rule, now, step, take),
+            lambda start, stop: kernel.step_rows(
+                start, stop, unique, starts, order, gradient, rows, rule, now, keep, step, take
+            ),
             len(unique),
             self.weight.shape[1],
             torch.get_num_threads(),
@@ -222,16 +229,17 @@ class LazyRows:
         return 1.0 if self.free is None else (~self.free.mask(ids)).to(self.weight)
 
     def _read_plain(self, ids: Tensor) -> Tensor:
-        dtype = self.weight.dtype
-        owed = (self._clock[self.now] - self._since(self._clock, ids)).to(dtype) * self._penalised(ids)
+        dtype, scale = self.weight.dtype, self._scale[self.now]
+        owed = (scale * (self._clock[self.now] - self._since(self._clock, ids))).to(dtype) * self._penalised(ids)
         x = self.weight.detach()[ids]
+        kept = x * (scale / self._since(self._scale, ids)).to(dtype)
         if self.momentum is None:
-            return (x - owed).clamp(min=self.rule.floor)
-        moved = self.momentum[ids] * self._since(self._drift, ids).to(dtype)
+            return (kept - owed).clamp(min=self.rule.floor)
+        moved = self.momentum[ids] * (scale * self._since(self._drift, ids)).to(dtype)
         if self.second is None:
-            return (x - (moved + owed)).clamp(min=self.rule.floor)
+            return (kept - (moved + owed)).clamp(min=self.rule.floor)
         metric = self.second[ids].sqrt() + self.rule.eps
-        caught_up = x - (moved / metric + (owed if self.rule.plain else owed / metric))
+        caught_up = kept - (moved / metric + (owed if self.rule.plain else owed / metric))
         # A row that is current comes back bit by bit, also where a prox-free weight is below the floor.
         return torch.where((self.last[ids] == self.now).unsqueeze(1), x, caught_up.clamp(min=self.rule.floor))
 
@@ -239,6 +247,7 @@ class LazyRows:
         self,
         gradient: Tensor,
         direction: Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]],
+        keep: float,
         step: float,
         take: float,
     ) -> None:
@@ -251,7 +260,7 @@ class LazyRows:
         if self.second is not None:
             buffers["second"] = self.second[ids]
         move, metric = direction(gradient.values(), buffers)
-        x = x - step * (move if metric is None else move / metric)
+        x = keep * x - step * (move if metric is None else move / metric)
         taken = take if metric is None or self.rule.plain else take / metric
         self.weight.data[ids] = (x - taken * self._penalised(ids)).clamp(min=self.rule.floor)
         for name, rows in buffers.items():

@@ -6,6 +6,7 @@ is what the penalty takes per coordinate, strength·step/D: a number in the plai
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -86,6 +87,7 @@ class Prox(ABC):
     """A penalty strength·g(t). `strength` (λ) lives here and nowhere else: change it here, log it from here."""
 
     strength: float
+    priced: ClassVar[bool] = True  # schedules of λ act on it
 
     def __post_init__(self) -> None:
         if not self.strength >= 0:
@@ -111,6 +113,13 @@ class NonNegativeL1(Prox):
 
     def penalty(self, t: Tensor) -> Tensor:
         return self.strength * _penalised(self.free, t).abs().sum()
+
+
+@dataclass
+class NonNegative(NonNegativeL1):
+    """T ≥ 0 and no price on it, whatever λ is elsewhere."""
+
+    priced: ClassVar[bool] = False
 
 
 @dataclass

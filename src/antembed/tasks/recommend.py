@@ -44,9 +44,10 @@ class MatrixFactorisation(nn.Module):
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """½ of the mean squared error: the Bregman divergence of Gaussian labels (SPEC §1)."""
-    users, items, ratings = batch
-    return (model(users, items) - ratings).square().mean() / 2
+    """½ of the mean squared error, the Bregman divergence of Gaussian labels (SPEC §1); a fourth column weighs the ratings."""
+    users, items, ratings, *weights = batch
+    squares = (model(users, items) - ratings).square()
+    return (squares * weights[0] if weights else squares).mean() / 2
 
 
 @torch.no_grad()

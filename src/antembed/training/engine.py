@@ -40,7 +40,7 @@ def set_rates(optimiser: ProximalOptimizer, lr: float, l1: float) -> None:
     """Put a step's learning rate and penalty where they live: in the parameter groups, the same for all."""
     for group in optimiser.param_groups:
         group["lr"] = lr
-        if group["prox"] is not None:
+        if group["prox"] is not None and group["prox"].priced:
             group["prox"].strength = l1
 
 

@@ -12,17 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antembed.embedding import AnchorEmbedding, FullEmbedding
+from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
 from antembed.kernels import ratings as kernel
-from antembed.kernels.threads import share
+from antembed.kernels.threads import run_all, share
 from antembed.optim import ProximalYogi
-from antembed.optim.lazy import fading_powers
-from antembed.optim.prox import NonNegativeL1
+from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
+from antembed.optim.prox import FreeEntries, NonNegativeL1
 from antembed.tasks.recommend import MatrixFactorisation
 from antembed.training.engine import set_rates
 from antembed.training.schedule import Schedule
 
 CHUNK = 1 << 17  # ratings between two signs of life
+NO_INTS = np.empty(0, np.int64)
 
 
 def why_not(model: nn.Module, optimiser: Any) -> str | None:
@@ -30,14 +31,14 @@ def why_not(model: nn.Module, optimiser: Any) -> str | None:
     if not isinstance(model, MatrixFactorisation):
         return "it is made for matrix factorisation"
     kinds = {type(model.users), type(model.items)}
-    if kinds not in ({AnchorEmbedding}, {FullEmbedding}):
-        return "it knows anchored and full tables, and both sides alike"
+    if len(kinds) != 1 or not kinds <= {AnchorEmbedding, LowRankEmbedding, FullEmbedding}:
+        return "it knows anchored, low-rank and full tables, and both sides alike"
     if type(optimiser) is not ProximalYogi or optimiser.defaults["metric"] != "diagonal":
         return "it knows Yogi with the diagonal metric"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in model.parameters()):
         return "it runs on the CPU, in float32 or float64"
-    if any(getattr(group["prox"], "free", None) is not None for group in optimiser.param_groups):
-        return "it has no free entries yet"
+    if any(group["prox"] is not None and not isinstance(group["prox"], NonNegativeL1) for group in optimiser.param_groups):
+        return "it knows the non-negative ℓ1 penalty"
     return None
 
 
@@ -47,11 +48,27 @@ class _Side:
     def __init__(self, weight: Tensor, bias: Tensor | None, optimiser: ProximalYogi):
         V, K = weight.shape
         self.K = kernel.padded(K)
-        self.rows = np.zeros((V, kernel.row_length(K)), weight.detach().numpy().dtype)
-        self.ints = kernel.integers(self.rows)
+        self.rows = kernel.make_rows(V, K, weight.detach().numpy().dtype)
+        prox = _group_of(optimiser, weight)["prox"]
+        self.free: FreeEntries | None = prox.free if isinstance(prox, NonNegativeL1) else None
         _adopt(optimiser, weight, self.rows, kernel.WEIGHTS, self.K)
         if bias is not None:
             _adopt(optimiser, bias, self.rows, kernel.BIAS, 1)
+
+    def laid_out(self, batch: int, parts: int, K_users: int, K_items: int) -> kernel.Side:
+        """As the kernel wants it, with room for `parts` workers to show each other a batch."""
+        dtype = self.rows.dtype
+        return kernel.Side(
+            self.rows,
+            kernel.integers(self.rows),
+            NO_INTS if self.free is None else self.free.starts.numpy(),
+            NO_INTS if self.free is None else self.free.columns.numpy(),
+            np.empty((2, batch), np.int32),
+            np.zeros((2, parts * batch + kernel.VECTOR, self.K), dtype),
+            np.zeros((2, parts * batch), dtype),
+            np.empty((2, parts, K_users, K_items), dtype),
+            np.empty((2, parts), dtype),
+        )
 
 
 def _group_of(optimiser: ProximalYogi, weight: Tensor) -> dict[str, Any]:
@@ -75,96 +92,133 @@ def _adopt(optimiser: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, a
 
 
 class FusedEngine:
-    """Trains a MatrixFactorisation in place; see `why_not` for what it can take."""
+    """Trains a MatrixFactorisation in place; see `why_not` for what it can take. One and two threads give the same bytes."""
 
-    def __init__(self, model: MatrixFactorisation, optimiser: ProximalYogi):
+    def __init__(self, model: MatrixFactorisation, optimiser: ProximalYogi, threads: int | None = None):
         reason = why_not(model, optimiser)
         if reason is not None:
             raise ValueError(f"the fused engine cannot train this model: {reason}; use the torch engine")
         self.model, self.optimiser = model, optimiser
+        self.threads = torch.get_num_threads() if threads is None else threads
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
-        tables = [table.tables[0].weight for table in (model.users, model.items)]
-        self.users, self.items = (_Side(w, b, optimiser) for w, b in zip(tables, biases, strict=True))
-        self.anchored, self.biased = isinstance(model.users, AnchorEmbedding), biases[0] is not None
-        self.parameters = tables + [b for b in biases if b is not None] + [model.bias]
-        if isinstance(model.users, AnchorEmbedding) and isinstance(model.items, AnchorEmbedding):
-            self.parameters += [model.users.anchors, model.items.anchors]
-        group = _group_of(optimiser, tables[0])
-        beta1, beta2 = group["betas"]
-        floor = 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf
-        self.rule = kernel.Yogi(beta1, beta2, group["eps"], floor)
-
-    def _dense(self, weight: Tensor) -> kernel.Dense:
-        state = self.optimiser.state_of(weight, _group_of(self.optimiser, weight))
-        parts = (weight.detach(), state["momentum"], state["second"])
-        return kernel.Dense(*(t.view(1, 1).numpy() if t.dim() == 0 else t.numpy() for t in parts))
+        self.tables = [table.tables[0].weight for table in (model.users, model.items)]
+        self.biases = [bias for bias in biases if bias is not None]
+        self.users, self.items = (_Side(w, b, optimiser) for w, b in zip(self.tables, biases, strict=True))
+        self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchorEmbedding)]
+        self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
+        group = _group_of(optimiser, self.tables[0])
+        self.rule = kernel.Rule(*group["betas"], group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
 
     def run(
         self, columns: tuple[Tensor, ...], batch_size: int, first: int, lr: Schedule, l1: Schedule
     ) -> Iterator[tuple[int, float]]:
         """One epoch over shuffled columns, from step `first` on; yields (ratings, their summed loss) as it goes."""
-        users, items, ratings = (c.numpy() for c in columns)
-        ratings = ratings.astype(self.users.rows.dtype, copy=False)
+        users, items, *values = (c.numpy() for c in columns)
+        dtype = self.users.rows.dtype
+        for name, ids, V in (("user", users, len(self.users.rows)), ("item", items, len(self.items.rows))):
+            if len(ids) and not (ids.min() >= 0 and ids.max() < V):
+                raise IndexError(f"{name} {ids.min() if ids.min() < 0 else ids.max()} is not one of the {V} {name}s")
         batches = -(-len(users) // batch_size)
-        model = self.model
-        if isinstance(model.users, AnchorEmbedding) and isinstance(model.items, AnchorEmbedding):
-            A_u, A_i = self._dense(model.users.anchors), self._dense(model.items.anchors)
-        else:
-            none = np.zeros((1, 1), self.users.rows.dtype)
-            A_u = A_i = kernel.Dense(none, none, none)
-        history = kernel.History(np.zeros(batches + 1), np.zeros(batches + 1), fading_powers(self.rule.beta1))
-        group = dict(_group_of(self.optimiser, self.parameters[0]))
-        strengths = np.array([l1(first + b) if self.anchored else 0.0 for b in range(batches)])
+        prices = np.array([l1(first + b) for b in range(batches)])
+        history = self._history(first, lr, prices)
         # A penalty that falls faster than momentum fades: settle all rows at the old price first (optim/lazy.py).
-        steep = set(np.flatnonzero(strengths[1:] < self.rule.beta1 * strengths[:-1]) + 1)
+        steep = set((np.flatnonzero(prices[1:] < self.rule.beta1 * prices[:-1]) + 1).tolist())
         cuts = sorted({*range(0, batches, max(CHUNK // batch_size, 1)), *steep, batches})
-        now = 0
+        parts = max(self.threads // 2, 1)
+        sides = [side.laid_out(batch_size, parts, self.users.K, self.items.K) for side in (self.users, self.items)]
+        A = self._anchors()
         for start, stop in pairwise(cuts):
             if start in steep:
-                now = self._flush(history, now)
-            steps = np.array([self.optimiser._scale(first + b + 1, group | {"lr": lr(first + b)}) for b in range(start, stop)])
-            losses = np.empty(stop - start)
+                self._flush(sides, history, start, anew=False)
             part = slice(start * batch_size, min(stop * batch_size, len(users)))
-            now = kernel.train(
-                users[part],
-                items[part],
-                ratings[part],
-                batch_size,
-                self.users.rows,
-                self.users.ints,
-                self.items.rows,
-                self.items.ints,
-                A_u,
-                A_i,
-                self._dense(model.bias),
-                self.anchored,
-                self.biased,
-                history,
-                self.rule,
-                steps,
-                steps * strengths[start:stop],
-                now,
-                losses,
-            )
+            ratings, *weights = (v[part].astype(dtype, copy=False) for v in values)
+            chunk = kernel.Batches(users[part], items[part], ratings, weights[0] if weights else ratings[:0], batch_size)
+            losses = np.empty((stop - start, parts))
+            self._train(chunk, sides, A, history, start, losses)
             counts = np.full(stop - start, batch_size)
             counts[-1] = part.stop - part.start - batch_size * (stop - start - 1)
-            yield part.stop - part.start, float((losses * counts).sum())
-        self._flush(history, now)
-        for weight in self.parameters:
+            yield part.stop - part.start, float((losses.sum(1) * counts).sum())
+        self._flush(sides, history, batches, anew=True)
+        self._give_back(A)
+        for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
             self.optimiser.state[weight]["step"] = first + batches
         set_rates(self.optimiser, lr(first + batches - 1), l1(first + batches - 1))
 
-    def _flush(self, history: kernel.History, now: int) -> int:
-        """All rows up to date; the history starts anew at step 0."""
-        for side in (self.users, self.items):
-            self._flush_side(side, history, now)
-        history.drift[0] = history.clock[0] = 0.0
-        return 0
+    def _train(
+        self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
+    ) -> None:
+        workers = 2 * losses.shape[1]
+        if self.threads < 2:
+            kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
+            return
+        counter = np.zeros(1, np.int64)
 
-    def _flush_side(self, side: _Side, history: kernel.History, now: int) -> None:
-        share(
-            lambda a, b: kernel.flush(side.rows, side.ints, side.K, self.biased, history, self.rule, now, a, b),
-            len(side.rows),
-            3 * side.K,
-            torch.get_num_threads(),
-        )
+        def work(worker: int) -> None:
+            part, is_users = worker // 2, worker % 2 == 0
+            own = A if worker == 0 else kernel.Anchors(*copies[worker])
+            kernel.train_part(is_users, part, workers, counter, chunk, *sides, own, self.kind, history, self.rule, now, losses)
+
+        # Everybody starts from the same anchors; worker 0 changes ours.
+        copies = [[p.copy() for p in A] for _ in range(workers)]
+        run_all(work, workers)
+
+    def _history(self, first: int, lr: Schedule, prices: np.ndarray) -> kernel.History:
+        """The epoch's steps, and what they will do to rows that are idle."""
+        batches = len(prices)
+        group = _group_of(self.optimiser, self.tables[0])
+        rates = [lr(first + b) for b in range(batches)]
+        steps = np.array([self.optimiser._scale(first + b + 1, group | {"lr": rate}) for b, rate in enumerate(rates)])
+        prox = group["prox"]
+        priced = prox is not None and prox.priced
+        takes = steps * prices if priced else 0 * steps
+        some = [(weights[:1] or [None])[0] for weights in (self.tables, self.biases, self.anchors, [self.model.bias])]
+        decays = [0.0 if w is None else _group_of(self.optimiser, w)["weight_decay"] for w in some]
+        keeps = [1 - np.array(rates) * decay for decay in decays]
+        idle = np.zeros((batches + 1, 8))
+        idle[:, [kernel.SCALE, kernel.BIAS_SCALE]] = 1.0
+        for keep, drift, scale in (
+            (keeps[0], kernel.DRIFT, kernel.SCALE),
+            (keeps[1], kernel.BIAS_DRIFT, kernel.BIAS_SCALE),
+        ):
+            idle[1:, scale] = np.cumprod(keep)
+            if idle[-1, scale] < SMALLEST_SCALE:
+                raise ValueError(
+                    f"weight decay leaves {idle[-1, scale]:.0e} of an idle weight over an epoch; lower lr·weight_decay"
+                )
+            kernel.look_ahead(steps / idle[1:, scale], self.rule.beta1, idle[:, drift])
+        idle[1:, kernel.CLOCK] = np.cumsum(takes / idle[1:, kernel.SCALE])
+        fading = np.concatenate([[1.0], fading_powers(self.rule.beta1)[::-1]])
+        return kernel.History(idle, np.stack([steps, takes, *keeps], axis=1), fading)
+
+    def _anchors(self) -> kernel.Anchors:
+        """Anchors and the global bias with their moments, padded with zeros."""
+        dtype, d = self.users.rows.dtype, kernel.padded(self.model.users.embedding_dim)
+        A = kernel.Anchors(*(np.zeros((3, n, w), dtype) for n, w in ((self.users.K, d), (self.items.K, d), (1, kernel.VECTOR))))
+        for at, p in zip(self._places(A), self._tensors(), strict=True):
+            at[:] = p
+        return A
+
+    def _give_back(self, A: kernel.Anchors) -> None:
+        for at, p in zip(self._places(A), self._tensors(), strict=True):
+            p[:] = at
+
+    def _places(self, A: kernel.Anchors) -> list[np.ndarray]:
+        shapes = [(padded, weight.shape) for padded, weight in zip(A, self.anchors, strict=False)] + [(A.bias, (1, 1))]
+        return [padded[part, : shape[0], : shape[1]] for padded, shape in shapes for part in range(3)]
+
+    def _tensors(self) -> list[np.ndarray]:
+        found = []
+        for weight in (*self.anchors, self.model.bias):
+            state = self.optimiser.state_of(weight, _group_of(self.optimiser, weight))
+            found += [t.view(1, 1).numpy() if t.dim() == 0 else t.numpy() for t in (weight.detach(), state["momentum"], state["second"])]
+        return found
+
+    def _flush(self, sides: list[kernel.Side], history: kernel.History, now: int, anew: bool) -> None:
+        """All rows up to date; `anew`: as of step 0 of the next epoch."""
+        for side in sides:
+            share(
+                lambda a, b, side=side: kernel.flush(side, self.kind.biased, history, self.rule, now, anew, a, b),
+                len(side.rows),
+                side.rows.shape[1],
+                self.threads,
+            )

@@ -1,0 +1,248 @@
+"""Loops over short rows that are vector instructions for sure, and what threads need: prefetch, atomics, a barrier.
+
+LLVM vectorises long loops. A loop over one row of K numbers it unrolls or leaves scalar, whatever K is known to be. So the
+rows' arithmetic is written once, as plain formulas over `Lanes` (a register of VECTOR numbers; NumPy arrays do as well, for
+the tests), and emitted register by register. Counts are multiples of VECTOR: rows are padded.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+VECTOR = 8  # numbers in a register: single precision fills AVX2
+FUSE = ("contract",)
+PATIENCE = 4096  # looks at the barrier before the core is given to others
+INTP = ir.IntType(64)
+
+
+class Lanes:
+    """A register of numbers in code that is being emitted."""
+
+    def __init__(self, builder: Any, value: Any):
+        self.builder, self.value = builder, value
+
+    def _with(self, operation: str, other: "Lanes") -> "Lanes":
+        return Lanes(self.builder, getattr(self.builder, operation)(self.value, other.value, flags=FUSE))
+
+    def __add__(self, other: "Lanes") -> "Lanes":
+        return self._with("fadd", other)
+
+    def __sub__(self, other: "Lanes") -> "Lanes":
+        return self._with("fsub", other)
+
+    def __mul__(self, other: "Lanes") -> "Lanes":
+        return self._with("fmul", other)
+
+    def __truediv__(self, other: "Lanes") -> "Lanes":
+        return self._with("fdiv", other)
+
+    def __lt__(self, other: "Lanes") -> "Lanes":
+        return Lanes(self.builder, self.builder.fcmp_ordered("<", self.value, other.value))
+
+
+def _suffix(number: Any) -> str:
+    """How LLVM's intrinsics call a register of such numbers."""
+    return f"v{VECTOR}f{32 if isinstance(number, ir.FloatType) else 64}"
+
+
+def sqrt(x: Any) -> Any:
+    """√x for lanes and for arrays."""
+    if not isinstance(x, Lanes):
+        return np.sqrt(x)
+    vector = x.value.type
+    kind = ir.FunctionType(vector, [vector])
+    function = cgutils.get_or_insert_function(x.builder.module, kind, f"llvm.sqrt.{_suffix(vector.element)}")
+    return Lanes(x.builder, x.builder.call(function, [x.value]))
+
+
+def where(condition: Any, yes: Any, no: Any) -> Any:
+    """yes where the condition holds, else no; for lanes and for arrays."""
+    if not isinstance(condition, Lanes):
+        return np.where(condition, yes, no)
+    return Lanes(condition.builder, condition.builder.select(condition.value, yes.value, no.value))
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, place: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, value=array).data
+    return builder.gep(data, [place])
+
+
+def _register(builder: Any, pointer: Any) -> tuple[Any, int]:
+    """The pointer seen as one to a whole register, and the alignment that can be relied on: a number's."""
+    number = pointer.type.pointee
+    return builder.bitcast(pointer, ir.VectorType(number, VECTOR).as_pointer()), 4 if isinstance(number, ir.FloatType) else 8
+
+
+def _load(builder: Any, pointer: Any) -> Any:
+    register, align = _register(builder, pointer)
+    return builder.load(register, align=align)
+
+
+def _splat(builder: Any, number: Any) -> Any:
+    vector = ir.VectorType(number.type, VECTOR)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _unpack(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    return list(zip(kind.types, cgutils.unpack_tuple(builder, value, len(kind.types)), strict=True))
+
+
+def elementwise(formula: Callable[..., tuple[Any, ...]]) -> Any:
+    """formula(*sources, *numbers) → targets, as a loop for compiled code:
+
+    op(count, sources, places, targets, places, numbers): arrays, and where in their memory the row begins.
+    """
+
+    @intrinsic
+    def op(typing: Any, count: Any, sources: Any, froms: Any, targets: Any, tos: Any, numbers: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            kinds = signature.args
+            n = context.cast(builder, values[0], kinds[0], types.intp)
+            places = [
+                [context.cast(builder, v, t, types.intp) for t, v in _unpack(builder, kinds[p], values[p])] for p in (2, 4)
+            ]
+            reads, writes = (
+                [_pointer(context, builder, t, v, at) for (t, v), at in zip(_unpack(builder, kinds[p], values[p]), ats, strict=True)]
+                for p, ats in zip((1, 3), places, strict=True)
+            )
+            number = kinds[1].types[0].dtype
+            scalars = [
+                Lanes(builder, _splat(builder, context.cast(builder, v, t, number)))
+                for t, v in _unpack(builder, kinds[5], values[5])
+            ]
+            step = ir.Constant(n.type, VECTOR)
+            with cgutils.for_range_slice(builder, ir.Constant(n.type, 0), n, step, inc=True) as (j, _):
+                sources = [Lanes(builder, _load(builder, builder.gep(p, [j]))) for p in reads]
+                results = formula(*sources, *scalars)
+                for target, result in zip(writes, results, strict=True):
+                    register, align = _register(builder, builder.gep(target, [j]))
+                    builder.store(result.value, register, align=align)
+            return context.get_dummy_value()
+
+        return types.void(count, sources, froms, targets, tos, numbers), emit
+
+    return op
+
+
+add_scaled = elementwise(lambda x, y, a: (y + a * x,))
+add_scaled.__doc__ = "y + a·x."
+
+
+@intrinsic
+def dot(typing: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
+    """Σ x·y over `count` numbers from places x_at and y_at of two arrays."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        n, xp, yp = values[0], *(_pointer(context, builder, signature.args[i], values[i], values[i + 1]) for i in (1, 3))
+        number = xp.type.pointee
+        vector = ir.VectorType(number, VECTOR)
+        total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * VECTOR))
+        with cgutils.for_range_slice(builder, ir.Constant(n.type, 0), n, ir.Constant(n.type, VECTOR), inc=True) as (j, _):
+            product = builder.fmul(_load(builder, builder.gep(xp, [j])), _load(builder, builder.gep(yp, [j])), flags=FUSE)
+            builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+        kind = ir.FunctionType(number, [number, vector])
+        reduce = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.{_suffix(number)}")
+        return builder.call(reduce, [ir.Constant(number, 0.0), builder.load(total)], fastmath=("reassoc",))
+
+    return x.dtype(types.intp, x, types.intp, y, types.intp), emit
+
+
+@intrinsic
+def multiply(
+    typing: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any, columns: Any, Y: Any, Y_at: Any, out: Any, out_at: Any
+) -> Any:  # fmt: skip
+    """out = X·Y, (rows, columns), row-major. Element (r, k) of X is at X_at + r·down + k·right, so X may be transposed.
+
+    VECTOR rows at a time, each with its own sum in a register: so many additions are under way at once that none waits for
+    another. Rows are rounded up to a multiple of VECTOR, for X as for out.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        rows, inner, X, X_at, down, right, columns, Y, Y_at, out, out_at = values
+        kinds, zero, eight = signature.args, ir.Constant(INTP, 0), ir.Constant(INTP, VECTOR)
+        Xp = _pointer(context, builder, kinds[2], X, X_at)
+        Yp = _pointer(context, builder, kinds[7], Y, Y_at)
+        Op = _pointer(context, builder, kinds[9], out, out_at)
+        vector = ir.VectorType(Xp.type.pointee, VECTOR)
+        totals = [cgutils.alloca_once(builder, vector) for _ in range(VECTOR)]
+        lanes = [ir.Constant(INTP, lane) for lane in range(VECTOR)]
+        with cgutils.for_range_slice(builder, zero, rows, eight, inc=True) as (r, _):
+            lines = [builder.mul(builder.add(r, lane), down) for lane in lanes]
+            with cgutils.for_range_slice(builder, zero, columns, eight, inc=True) as (j, _):
+                for total in totals:
+                    builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
+                with cgutils.for_range(builder, inner) as loop:
+                    y = _load(builder, builder.gep(Yp, [builder.add(builder.mul(loop.index, columns), j)]))
+                    across = builder.mul(loop.index, right)
+                    for total, line in zip(totals, lines, strict=True):
+                        x = builder.load(builder.gep(Xp, [builder.add(line, across)]))
+                        product = builder.fmul(_splat(builder, x), y, flags=FUSE)
+                        builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+                for total, lane in zip(totals, lanes, strict=True):
+                    place = builder.add(builder.mul(builder.add(r, lane), columns), j)
+                    register, align = _register(builder, builder.gep(Op, [place]))
+                    builder.store(builder.load(total), register, align=align)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(n, n, X, n, n, n, n, Y, n, out, n), emit
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, place: Any) -> Any:
+    """Ask for the cache line at this place of an array, and do not wait for it."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for_writing, near, data = (ir.Constant(flag, number) for number in (1, 2, 1))
+        builder.call(function, [pointer, for_writing, near, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), emit
+
+
+@intrinsic
+def _arrive(typing: Any, counter: Any) -> Any:
+    """Add one to counter[0] as one indivisible act, after all that was written before."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], values[0], ir.Constant(INTP, 0))
+        builder.atomic_rmw("add", pointer, ir.Constant(pointer.type.pointee, 1), "acq_rel")
+        return context.get_dummy_value()
+
+    return types.void(counter), emit
+
+
+@intrinsic
+def _look(typing: Any, counter: Any) -> Any:
+    """counter[0] as it is now, before all that is read after."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], values[0], ir.Constant(INTP, 0))
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(counter), emit
+
+
+_give_way = types.ExternalFunction("sched_yield", types.int32())
+
+
+@njit(nogil=True, cache=True)
+def meet(counter: Any, arrivals: int) -> None:
+    """A barrier: go on when `arrivals` have come here in all, this one included. counter: (1,) int64, 0 at the start."""
+    _arrive(counter)
+    looks = 0
+    while _look(counter) < arrivals:
+        looks += 1
+        if looks % PATIENCE == 0:
+            _give_way()

@@ -1,0 +1,113 @@
+"""Emitted registers against NumPy: the same formulas, the same numbers."""
+
+import threading
+
+import numpy as np
+import pytest
+from numba import njit
+
+from antembed.kernels.ratings import catch_up, caught_up, stepped, take_step
+from antembed.kernels.vector import add_scaled, dot, meet, multiply
+
+rng = np.random.default_rng(0)
+K = 24
+
+
+@njit
+def call_catch_up(x, m, v, out, numbers):
+    catch_up(K, (x, m, v), (K, 0, 0), (out, out, out), (0, K, 2 * K), numbers)
+
+
+@njit
+def call_take_step(x, m, v, g, out, numbers):
+    take_step(K, (x, m, v, g), (K, 0, 0, 0), (out, out, out), (0, K, 2 * K), numbers)
+
+
+@njit
+def call_products(x, y, out):
+    multiply(8, 5, x, 3, 5, 1, 16, y, 0, out, 0)
+    return dot(16, y, 16, y, 0)
+
+
+@njit
+def call_transposed(x, y, out):
+    multiply(8, 6, x, 0, 1, 8, 16, y, 0, out, 0)
+
+
+@njit
+def call_add_scaled(x, y):
+    add_scaled(16, (x, y), (0, 8), (y,), (8,), (0.5,))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+class TestAgainstNumpy:
+    def draw(self, dtype, *shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    def test_catch_up(self, dtype):
+        x, m, v = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2
+        numbers, out = (0.9, 0.3, 0.2, 0.5, 1e-3, 0.0), np.empty((3, K), dtype)
+        call_catch_up(x, m, v, out, numbers)
+        np.testing.assert_allclose(out, caught_up(x[1], m, v, *numbers), rtol=1e-5)
+        assert 0 < (out[0] == 0).sum() < K
+
+    def test_take_step(self, dtype):
+        x, m, v, g = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2, self.draw(dtype, K)
+        v[0] = g[0] = 0.0
+        v[1] = g[1] * g[1]
+        numbers, out = (0.99, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0), np.empty((3, K), dtype)
+        call_take_step(x, m, v, g, out, numbers)
+        np.testing.assert_allclose(out, stepped(x[1], m, v, g, *numbers), rtol=1e-4, atol=1e-6)
+        assert out[2, 0] == 0 and out[2, 1] == v[1]
+
+    def test_a_gradient_that_is_no_number_stays_visible(self, dtype):
+        x, m, v, g = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2, self.draw(dtype, K)
+        g[3] = np.nan
+        out = np.empty((3, K), dtype)
+        call_take_step(x, m, v, g, out, (1.0, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0))
+        assert np.isnan(out[:, 3]).all() and np.isfinite(np.delete(out, 3, axis=1)).all()
+
+    def test_products(self, dtype):
+        x, y, out = self.draw(dtype, 43), self.draw(dtype, 5, 16), np.empty((8, 16), dtype)
+        assert call_products(x, y, out) == pytest.approx(float(y[1] @ y[0]), rel=1e-5)
+        np.testing.assert_allclose(out, x[3:].reshape(8, 5) @ y, rtol=1e-4, atol=1e-5)
+
+    def test_transposed(self, dtype):
+        x, y, out = self.draw(dtype, 6, 8), self.draw(dtype, 6, 16), np.empty((8, 16), dtype)
+        call_transposed(x, y, out)
+        np.testing.assert_allclose(out, x.T @ y, rtol=1e-4, atol=1e-5)
+
+    def test_add_scaled(self, dtype):
+        x, y = self.draw(dtype, 16), self.draw(dtype, 30)
+        wanted = y.copy()
+        wanted[8:24] += x / 2
+        call_add_scaled(x, y)
+        np.testing.assert_allclose(y, wanted, rtol=1e-6)
+
+
+@njit(nogil=True)
+def relay(me, others, counter, board, rounds):
+    """Each round: write, meet, add up what all have written."""
+    total = 0
+    for r in range(rounds):
+        board[r % 2, me] = r + me
+        meet(counter, others * (r + 1))
+        for other in range(others):
+            total += board[r % 2, other]
+    return total
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_all_see_what_was_written_before_the_meeting(workers):
+    counter, board, rounds = np.zeros(1, np.int64), np.zeros((2, workers), np.int64), 3000
+    totals = [0] * workers
+
+    def work(me):
+        totals[me] = relay(me, workers, counter, board, rounds)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(totals) == {sum(r + me for r in range(rounds) for me in range(workers))}
