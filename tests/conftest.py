@@ -6,9 +6,10 @@ import torch
 
 
 @pytest.fixture(autouse=True)
-def _same_start():
+def _same_start(tmp_path_factory, monkeypatch):
     torch.set_num_threads(2)
     torch.manual_seed(0)
+    monkeypatch.setenv("ANTEMBED_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture

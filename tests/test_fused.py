@@ -1,9 +1,11 @@
 """The fused engine against its twin: the same parameters and optimiser state after the same batches."""
 
+import numpy as np
 import pytest
 import torch
 
 import antembed as ant
+from antembed.data import Examples
 from antembed.embedding import EMBEDDINGS
 from antembed.tasks.recommend import MatrixFactorisation, loss
 from antembed.training import FusedEngine, TorchEngine, why_not
@@ -30,6 +32,10 @@ def columns(dtype=torch.float64):
     return skewed, items, 0.3 * torch.randn(N, generator=g, dtype=dtype) + 2.5 + 1.5 * alike
 
 
+def examples(columns):
+    return Examples(tuple(column.numpy() for column in columns), np.arange(len(columns[0])))
+
+
 def lr(step):
     return 0.02 if step < 200 else 0.01
 
@@ -45,7 +51,7 @@ def falling(step):
 def train(engine, batch_size, l1, epochs=2, data=None):
     total, first = 0.0, 0
     for _ in range(epochs):
-        total += sum(part for _, part in engine.run(data or columns(), batch_size, first, lr, l1))
+        total += sum(part for _, part in engine.run(examples(data or columns()), batch_size, first, lr, l1))
         first += -(-N // batch_size)
     return total
 
@@ -102,7 +108,7 @@ def test_one_and_two_threads_give_the_same_bytes():
     results = []
     for threads in (1, 2):
         model, optimiser = build(dtype=torch.float32)
-        list(FusedEngine(model, optimiser, threads).run(columns(torch.float32), 100, 0, lr, ramped))
+        list(FusedEngine(model, optimiser, threads).run(examples(columns(torch.float32)), 100, 0, lr, ramped))
         results.append(model.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
@@ -131,8 +137,8 @@ def test_single_precision():
     plain, optimiser = build(dtype=torch.float32)
     fused, fused_optimiser = build(dtype=torch.float32)
     data = columns(torch.float32)
-    list(TorchEngine(plain, optimiser, loss).run(data, 50, 0, lr, ramped))
-    list(FusedEngine(fused, fused_optimiser).run(data, 50, 0, lr, ramped))
+    list(TorchEngine(plain, optimiser, loss).run(examples(data), 50, 0, lr, ramped))
+    list(FusedEngine(fused, fused_optimiser).run(examples(data), 50, 0, lr, ramped))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(fused.state_dict()[name], tensor, atol=2e-4, rtol=0)
 
@@ -141,7 +147,7 @@ def test_the_same_seed_gives_the_same_bytes():
     results = []
     for _ in range(2):
         model, optimiser = build(dtype=torch.float32)
-        list(FusedEngine(model, optimiser).run(columns(torch.float32), 300, 0, lr, ramped))
+        list(FusedEngine(model, optimiser).run(examples(columns(torch.float32)), 300, 0, lr, ramped))
         results.append(model.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
@@ -152,7 +158,7 @@ def test_the_model_goes_on_with_torch_afterwards():
     train(FusedEngine(mixed, optimiser), 50, ramped, epochs=1)
     train(TorchEngine(plain, plain_optimiser, loss), 50, ramped, epochs=1)
     for model, its in ((mixed, optimiser), (plain, plain_optimiser)):
-        list(TorchEngine(model, its, loss).run(columns(), 50, 50, lr, ramped))
+        list(TorchEngine(model, its, loss).run(examples(columns()), 50, 50, lr, ramped))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(mixed.state_dict()[name], tensor, atol=1e-11, rtol=0)
 

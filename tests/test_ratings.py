@@ -1,10 +1,17 @@
 """Ratings from files of every kind, and clear words about bad ones."""
 
+import gzip
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import polars as pl
 import pytest
+import zstandard
 
-from antembed.data import DataError, read_ratings, split
+from antembed.data import DataError, Examples, read_ratings, split
+from antembed.data.batches import permutation
+from antembed.kernels.ids import Numbering
 
 ROWS = [(10, "b", 4.0), (2, "a", 3.5), (10, "a", 1.0)]
 
@@ -15,7 +22,7 @@ def check(ratings, string_users=False):
     assert ratings.users.tolist() == ([0, 1, 0] if string_users else [1, 0, 1])
     assert ratings.items.tolist() == [1, 0, 0]
     np.testing.assert_array_equal(ratings.values, np.float32([4, 3.5, 1]))
-    assert ratings.users.dtype == np.int64
+    assert ratings.users.dtype == np.int32
 
 
 def test_movielens_dat(tmp_path):
@@ -42,8 +49,10 @@ def test_columns_in_any_order_by_name_or_place(tmp_path):
         read_ratings(file)
     with pytest.raises(DataError, match="no column 'whom'; it has: when, stars, who, what"):
         read_ratings(file, ["whom", "what", "stars"])
-    with pytest.raises(DataError, match="three, user, item and rating; got 2"):
+    with pytest.raises(DataError, match="or four with a weight; got 2"):
         read_ratings(file, ["who", "what"])
+    with pytest.raises(DataError, match="columns must differ, got who, what, who"):
+        read_ratings(file, ["who", "what", "3"])
 
 
 def test_parquet(tmp_path):
@@ -66,26 +75,206 @@ def test_quoted_names(tmp_path):
     assert read_ratings(file).item_labels.to_list() == ["a, b", "c"]
 
 
+HEAD = b"user,item,rating\n1,2,3\n"
+DAMAGED = {
+    "bad row": (HEAD + b"1,2,good\n", r"line 3: the rating is no number: '1,2,good'; mend it, or .* --on-error skip"),
+    "no item": (HEAD + b"1,,3\n", "line 3: no item"),
+    "not finite": (HEAD + b"1,4,nan\n", "line 3: the rating is no number"),
+    "too many fields": (HEAD + b"1,2,3,4,5\n", "line 3: 5 fields instead of 3"),
+    "too few fields": (HEAD + b"1,2\n", "line 3: 2 fields instead of 3"),
+    "only separators": (HEAD + b",,\n", "line 3: no user"),
+    "bad UTF-8": (HEAD + b"a\xff\xfe,2,3\n", "line 3: byte 2 is not UTF-8"),
+    "far down": (HEAD + b"5,6,1\n" * 30_000 + b"7,8,one\n", "line 30003: the rating is no number"),
+    "in MovieLens' form": (b"1::2::3::4\n1::2::x::4\n", "line 2: the rating is no number: '1::2::x::4'"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_rows_are_named_or_skipped(tmp_path, name):
+    content, text = DAMAGED[name]
+    file = tmp_path / "damaged.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=text):
+        read_ratings(file)
+    ratings = read_ratings(file, on_error="skip")
+    assert ratings.skipped == 1
+    assert len(ratings) == content.count(b"\n") - content.count(b"user") - 1
+    assert text.split(";")[0] in ratings.complaint
+    with pytest.raises(ValueError, match="'hope' is none of: stop, skip"):
+        read_ratings(file, on_error="hope")
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
         (b"", "is empty"),
+        (b"\n1,2,3\n", "begins with an empty line"),
         (b"user,item,rating\n", "no ratings"),
-        (b"user,item,rating\n1,2,good\n", r"row 1 of 1 is not a rating: \('1', '2', 'good'\)"),
-        (b"user,item,rating\n1,2,3\n1,,3\n", "row 2 of 2 is not a rating"),
-        (b"user,item,rating\n1,2,3\n1,4,nan\n", "row 2 of 2 is not a rating"),
         (b"user item rating\n1 2 3\n", "no separator found"),
         (b"1,2\n1,3\n", "no separator found"),
-        (b"user,item,rating\n1,2,3,4,5\n", "more fields than the first line"),
-        (b"user,item,rating\n\xff\xfe,2,3\n", "not UTF-8 throughout"),
-        (b"\x1f\x8b\x08\x00rubbish\n", "is compressed"),
+        (b"user,item,when\n1,2,3\n", "which column is the rating"),
+        (b"PK\x03\x04rubbish\n", "is a zip archive"),
+        (b"PAR1rubbish", "could not be read as Parquet"),
+        (b"\x1f\x8b\x08\x00rubbish\n", "cannot be unpacked|ends in the middle"),
+        (b"\x28\xb5\x2f\xfdrubbish\n", "cannot be unpacked|ends in the middle"),
     ],
 )
-def test_bad_files(tmp_path, content, text):
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_files_that_cannot_be_used(tmp_path, content, text, on_error):
     file = tmp_path / "bad.csv"
     file.write_bytes(content)
     with pytest.raises(DataError, match=text):
+        read_ratings(file, on_error=on_error)
+
+
+PACKERS = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "two members": lambda data: gzip.compress(data[:1000]) + gzip.compress(data[1000:]),
+    "two frames": lambda data: b"".join(zstandard.ZstdCompressor().compress(part) for part in (data[:1000], data[1000:])),
+}
+
+
+@pytest.mark.parametrize("separator", [",", "::"])
+@pytest.mark.parametrize("packer", PACKERS)
+def test_packed_files(tmp_path, packer, separator):
+    rng = np.random.default_rng(0)
+    rows = [(int(u), int(i), int(u + i) % 5) for u, i in rng.integers(0, 300, (200_000, 2))]
+    text = "".join(separator.join(map(str, row)) + "\n" for row in rows).encode()
+    plain, packed = tmp_path / "plain.csv", tmp_path / "packed.csv"
+    plain.write_bytes(text)
+    data = PACKERS[packer](text)
+    packed.write_bytes(data)
+    one, other = read_ratings(plain), read_ratings(packed)
+    assert one.digest == other.digest
+    assert len(other) == 200_000
+    assert one.users[:50].tolist() == [row[0] for row in rows[:50]]
+    packed.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match="ends in the middle"):
+        read_ratings(packed)
+    packed.write_bytes(data[:200] + bytes(50) + data[250:])
+    with pytest.raises(DataError, match="cannot be unpacked|ends in the middle|line"):
+        read_ratings(packed)
+
+
+def test_parquet_rows_without_a_rating(tmp_path):
+    file = tmp_path / "r.parquet"
+    pl.DataFrame({"user": ["x", None, "y"], "item": [1, 2, 3], "rating": [1.0, 2.0, None]}).write_parquet(file)
+    with pytest.raises(DataError, match=r"row 2 is no rating: \(None, 2, 2.0\) \(2 such rows\)"):
         read_ratings(file)
+    ratings = read_ratings(file, on_error="skip")
+    assert (len(ratings), ratings.skipped) == (1, 2)
+
+
+def test_empty_lines_are_no_damage(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating\n1,2,3\n\n2,3,4\n\n")
+    ratings = read_ratings(file)
+    assert (len(ratings), ratings.skipped) == (2, 0)
+
+
+def test_labels_that_turn_to_text_far_down(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating\n" + "10,2,3\n" * 20_000 + "9,2,3\nabc,2,3\n")
+    assert read_ratings(file).user_labels.to_list() == ["10", "9", "abc"]
+
+
+def test_weights(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating,trust\n1,2,3,0.5\n2,3,4,2\n")
+    ratings = read_ratings(file, ["user", "item", "rating", "trust"])
+    np.testing.assert_array_equal(ratings.weights, np.float32([0.5, 2]))
+    assert len(ratings.columns) == 4
+    assert ratings.digest != read_ratings(file).digest
+    file.write_text("user,item,rating,trust\n1,2,3,-0.5\n2,3,4,2\n")
+    with pytest.raises(DataError, match="weights are ≥ 0 and not all 0; the smallest is -0.5"):
+        read_ratings(file, ["user", "item", "rating", "trust"])
+
+
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def _cache_all(self, monkeypatch):
+        monkeypatch.setattr("antembed.data.ratings.CACHED_FROM", 0)
+
+    def file(self, folder, last="x,9,1.5"):
+        file = folder / "r.csv"
+        file.write_text("user,item,rating\n" + "".join(f"u{n % 37},{n % 11},{n % 5}\n" for n in range(5000)) + last)
+        return file
+
+    def test_it_gives_the_same_without_reading_again(self, tmp_path, monkeypatch):
+        file = self.file(tmp_path)
+        plain, first = read_ratings(file), read_ratings(file, cache=tmp_path / "cache")
+        monkeypatch.setattr(pl, "scan_csv", None)
+        again = read_ratings(file, cache=tmp_path / "cache")
+        assert plain.digest == first.digest == again.digest
+        assert isinstance(again.users, np.memmap)
+        assert plain.user_labels.to_list() == again.user_labels.to_list()
+        assert again.user_labels.dtype == pl.String
+        with pytest.raises(ValueError, match="read-only"):
+            again.users[0] = 1
+
+    def test_other_contents_are_another_entry(self, tmp_path):
+        one = read_ratings(self.file(tmp_path), cache=tmp_path / "cache")
+        two = read_ratings(self.file(tmp_path, "x,9,2.5"), cache=tmp_path / "cache")
+        three = read_ratings(self.file(tmp_path), ["1", "2", "3"], cache=tmp_path / "cache")
+        assert one.digest == three.digest != two.digest
+        assert len(list((tmp_path / "cache").iterdir())) == 3
+
+    def test_skipped_rows_are_remembered(self, tmp_path):
+        for _ in range(2):
+            ratings = read_ratings(self.file(tmp_path, "x,9,bad"), on_error="skip", cache=tmp_path / "cache")
+            assert (len(ratings), ratings.skipped) == (5000, 1)
+            assert "line 5002" in ratings.complaint
+
+    def test_a_failure_leaves_nothing(self, tmp_path):
+        with pytest.raises(DataError, match="line 5002"):
+            read_ratings(self.file(tmp_path, "x,9,bad"), cache=tmp_path / "cache")
+        assert list((tmp_path / "cache").iterdir()) == []
+
+    def test_what_a_killed_process_left_is_swept(self, tmp_path):
+        old, young = tmp_path / "cache" / ".partial-old", tmp_path / "cache" / ".partial-young"
+        for left in (old, young):
+            left.mkdir(parents=True)
+        os.utime(old, (0, 0))
+        read_ratings(self.file(tmp_path), cache=tmp_path / "cache")
+        assert (old.exists(), young.exists()) == (False, True)
+
+    def test_two_that_fill_one_entry_do_not_disturb_each_other(self, tmp_path):
+        file = self.file(tmp_path)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: read_ratings(file, cache=tmp_path / "cache"), range(8)))
+        assert len({ratings.digest for ratings in found}) == 1
+        assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_labels_with_one_hash_are_refused(tmp_path, monkeypatch):
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating\nx,2,3\ny,3,4\n")
+    monkeypatch.setattr(pl.Series, "hash", lambda self, seed: pl.Series(np.zeros(len(self), np.uint64)))
+    with pytest.raises(DataError, match="the same 64-bit hash"):
+        read_ratings(file)
+
+
+def test_numbering_follows_the_stream():
+    rng = np.random.default_rng(0)
+    numbering, seen = Numbering(), {}
+    for n in (1, 10, 200_000, 5):
+        keys = rng.integers(-(2**62), 2**62, n) if n < 1000 else rng.integers(-40_000, 40_000, n)
+        before = len(seen)
+        wanted = [seen.setdefault(int(key), len(seen)) for key in keys]
+        numbers, firsts = numbering(keys)
+        assert numbers.tolist() == wanted
+        assert [seen[int(key)] for key in keys[firsts]] == list(range(before, len(seen)))
+
+
+def test_an_epoch_is_a_permutation_that_can_be_had_again():
+    examples = Examples((np.arange(1000) * 2, np.arange(1000.0)), np.arange(5, 905))
+    ids, values = examples.shuffled(3, 1)[:]
+    assert sorted(ids.tolist()) == list(range(10, 1810, 2))
+    assert (ids == 2 * values).all()
+    assert ids.tolist() == examples.shuffled(3, 1)[:][0].tolist() != examples.shuffled(3, 2)[:][0].tolist()
+    np.testing.assert_array_equal(permutation(1000, 4), np.random.default_rng(4).permutation(1000))
+    assert [len(batch[0]) for batch in examples.batches(400)] == [400, 400, 100]
 
 
 def test_no_file(tmp_path):

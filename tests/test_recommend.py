@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -207,10 +208,10 @@ def test_overwrite_replaces_a_run(data, tmp_path):
 
 def test_labels_say_which_row_is_who(run):
     out, _, _ = run
-    users = json.loads((out / "users.labels.json").read_text())
+    users = pl.read_parquet(out / "users.labels.parquet")["label"].to_list()
     assert users == sorted(users)
     assert "u7" in users
-    assert json.loads((out / "items.labels.json").read_text()) == list(range(80))
+    assert pl.read_parquet(out / "items.labels.parquet")["label"].to_list() == list(range(80))
 
 
 def test_an_unfinished_run_says_so(run, tmp_path):

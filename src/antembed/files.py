@@ -3,8 +3,12 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 try:
     import fcntl
@@ -12,13 +16,13 @@ except ImportError:  # not on Windows, where two writers of one log must be kept
     fcntl = None  # type: ignore[assignment]
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Put `data` at `path`; a crash or a full disk at any moment leaves the old file or the new one, never a part."""
+def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
+    """Put `data`, or its pieces, at `path`; a crash or a full disk at any moment leaves the old file or the new one, never a part."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes it private

@@ -1,5 +1,6 @@
 """The commands."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -45,15 +46,18 @@ def numbers(text: str) -> tuple[int, int]:
 
 @train_app.command("recommend")
 def train_recommend(
-    data: Annotated[Path, typer.Argument(help="Ratings: MovieLens .dat/.csv, any delimited file, or Parquet.")],
+    data: Annotated[Path, typer.Argument(help="Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/recommend-EMBEDDING-SEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after a stop.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")] = False,
-    columns: Annotated[str | None, typer.Option(help="USER,ITEM,RATING columns, by name or place (from 1).")] = None,
+    columns: Annotated[str | None, typer.Option(help="USER,ITEM,RATING[,WEIGHT] columns, by name or place (from 1).")] = None,
+    on_error: Annotated[str, typer.Option(help="At a row that is no rating: stop, or skip it and say how many.")] = "stop",
     protocol: Annotated[
         str, typer.Option(help="honest: 80/10/10, the best epoch by validation; paper: 90/10, the last epoch.")
     ] = "honest",
-    embedding: Annotated[str, typer.Option(help="anchor, full, mixture or softmax-mixture.")] = "anchor",
+    embedding: Annotated[
+        str, typer.Option(help="anchor, full, low-rank, low-rank-nonnegative, mixture or softmax-mixture.")
+    ] = "anchor",
     anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items.")] = "15",
     dimensions: Annotated[int, typer.Option(help="Width of the vectors.")] = 16,
     l1: Annotated[
@@ -63,6 +67,7 @@ def train_recommend(
     prune: Annotated[
         float, typer.Option(help="At the end, drop weights below this share of the mean contribution; 0 keeps all.")
     ] = 0.1,
+    l2: Annotated[float, typer.Option(help="Decoupled weight decay of full tables, anchors and biases; T has λ2.")] = 0.0,
     biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
     optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
@@ -77,8 +82,11 @@ def train_recommend(
     ] = "auto",
     values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads for torch and the kernels; small batches are fastest with one.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1, help="Default: two for the fused engine (the same bytes as with one), one for small batches in torch."
+        ),
+    ] = None,
     record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -89,23 +97,28 @@ def train_recommend(
     import torch
 
     from antembed.cli import show
-    from antembed.data import PROTOCOLS, read_ratings
+    from antembed.data import PROTOCOLS, default_cache, read_ratings
     from antembed.pipelines.recommend import Settings, paper_settings, train
     from antembed.reporting import append_record
     from antembed.training import RunFolder
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads or (1 if engine == "torch" else min(2, os.cpu_count() or 1)))
     named = tuple(name.strip() for name in columns.split(",")) if columns else None
-    ratings = read_ratings(data, named)
+    with show.status(f"reading {data}"):
+        ratings = read_ratings(data, named, on_error=on_error, cache=default_cache())
+    if ratings.skipped:
+        show.err.print(f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}", highlight=False)
     chosen: dict[str, Any] = {
         "data": str(data),
         "columns": named,
+        "on_error": on_error,
         "protocol": protocol,
         "embedding": embedding,
         "anchors": numbers(anchors),
         "dimensions": dimensions,
         "l1_ramp": l1_ramp,
         "prune": prune,
+        "l2": l2,
         "biases": biases,
         "optimiser": optimiser,
         "lr": lr,

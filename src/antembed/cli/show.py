@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -49,6 +49,11 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
             f"{result['seconds']:.1f}",
         )
     return table
+
+
+def status(text: str) -> AbstractContextManager[Any]:
+    """A moving sign beside the text, on stderr, while something goes on."""
+    return err.status(text) if err.is_terminal else nullcontext()
 
 
 @contextmanager

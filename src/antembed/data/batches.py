@@ -1,11 +1,42 @@
-"""The order of an epoch: it depends on the seed and the epoch only, so that a resumed run sees what it would have seen."""
+"""Examples in the order of an epoch, read piece by piece: the order is held in memory, a second copy of the data is not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-def shuffled(columns: tuple[Tensor, ...], seed: int, epoch: int) -> tuple[Tensor, ...]:
-    """Aligned columns in the order of this epoch; batches are then slices."""
-    order = torch.from_numpy(np.random.default_rng([seed, epoch]).permutation(len(columns[0])))
-    return tuple(column[order.to(column.device)] for column in columns)
+@dataclass(frozen=True)
+class Examples:
+    """Rows `rows` of aligned columns, which may lie in memory-mapped files."""
+
+    columns: tuple[np.ndarray, ...]
+    rows: np.ndarray  # (n,) int32 or int64
+    device: str = "cpu"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, piece: slice) -> tuple[Tensor, ...]:
+        """Some of them, as tensors on the device."""
+        rows = self.rows[piece]
+        return tuple(torch.from_numpy(column[rows]).to(self.device) for column in self.columns)
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
+        return (self[start : start + size] for start in range(0, len(self), size))
+
+    def shuffled(self, seed: int, epoch: int) -> "Examples":
+        """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees what it would have."""
+        order = permutation(len(self), [seed, epoch])
+        for start in range(0, len(order), 1 << 20):  # in place: two orders would be as large as a column each
+            order[start : start + (1 << 20)] = self.rows[order[start : start + (1 << 20)]]
+        return Examples(self.columns, order, self.device)
+
+
+def permutation(n: int, seed: int | list[int]) -> np.ndarray:
+    """default_rng(seed).permutation(n), in half the memory where int32 will do."""
+    order = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
+    np.random.default_rng(seed).shuffle(order)
+    return order

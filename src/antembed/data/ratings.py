@@ -1,12 +1,23 @@
-"""Ratings files → ids: MovieLens .dat, any delimited file, Parquet; columns by name or by place."""
+"""Ratings files → ids: MovieLens .dat, any delimited file (also gzip, zstd), Parquet; columns by name or by place.
 
-import math
-from collections.abc import Sequence
+A file is read once, piece by piece. Its labels are numbered as they come (kernels/ids.py), and renumbered at the end by their
+order, so that ids do not depend on the order of the rows. Of large files the ids are kept on disk, memory-mapped, under the
+hash of the file's contents (data/cache.py). A file that polars stumbles over is gone through line by line (data/text.py).
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+
+from antembed.data.cache import Column, Shelf
+from antembed.data.text import DataError, Format, bad_lines, guess_format, plain_text
+from antembed.kernels.ids import Numbering
 
 NAMES = {
     "user": ("user", "userid", "user_id", "uid", "reviewerid", "reviewer_id", "customer", "customer_id"),
@@ -14,23 +25,24 @@ NAMES = {
              "product_id", "book_id", "isbn", "song_id"),
     "rating": ("rating", "ratings", "score", "overall", "stars", "value"),
 }  # fmt: skip
-SEPARATORS = (",", "\t", ";", "|")
-UNIT = b"\x1f"  # stands in for "::", since polars splits at single bytes
-
-
-class DataError(ValueError):
-    """A file that cannot be used as it is; the message says where and what to do."""
+ON_ERROR = ("stop", "skip")
+CACHED_FROM = 32 << 20  # bytes: smaller files are read faster than they are looked up
+SNIFFED = 10_000  # rows that decide whether labels are whole numbers
+PIECE = 1 << 20  # rows at a time
 
 
 @dataclass(frozen=True)
 class Ratings:
     """Row n: user users[n] gave item items[n] the rating values[n]. Ids are places in the sorted labels."""
 
-    users: np.ndarray  # (n,) int64
-    items: np.ndarray  # (n,) int64
+    users: np.ndarray  # (n,) int32
+    items: np.ndarray  # (n,) int32
     values: np.ndarray  # (n,) float32
     user_labels: pl.Series
     item_labels: pl.Series
+    weights: np.ndarray | None = None  # (n,) float32: how much each rating counts
+    skipped: int = 0  # lines that were no ratings
+    complaint: str = ""  # about the first of them
 
     def __len__(self) -> int:
         return len(self.values)
@@ -40,108 +52,204 @@ class Ratings:
         """How many users and items."""
         return len(self.user_labels), len(self.item_labels)
 
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """users, items, values, and weights if there are any."""
+        found = (self.users, self.items, self.values)
+        return found if self.weights is None else (*found, self.weights)
 
-def read_ratings(path: str | Path, columns: Sequence[str] | None = None) -> Ratings:
-    """Read a ratings file. `columns` names the user, item and rating columns (or their places, from 1).
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the columns."""
+        digest = hashlib.sha256()
+        for column in self.columns:
+            for start in range(0, len(column), PIECE):
+                digest.update(np.ascontiguousarray(column[start : start + PIECE]))
+        return digest.hexdigest()
 
-    Without it they are found by their usual names, or are the first three of a file without a header.
+
+class Irregular(Exception):
+    """Something is wrong with some row; not yet known with which."""
+
+
+def read_ratings(
+    path: str | Path, columns: Sequence[str] | None = None, *, on_error: str = "stop", cache: str | Path | None = None
+) -> Ratings:
+    """Read a ratings file. `columns` names the user, item and rating columns, maybe a weight (or their places, from 1).
+
+    Without it they are found by their usual names, or are the first three of a file without a header. `on_error`: "stop" at a
+    row that is no rating, or "skip" it. `cache`: a folder for the ids of large files.
     """
     path = Path(path)
-    frame = read_frame(path)
-    chosen = _choose(path, frame.columns, columns)
-    frame = frame.select(pl.col(name).alias(role) for role, name in chosen.items())
-    values = frame["rating"].cast(pl.Float32, strict=False)
-    bad = values.is_null() | ~values.is_finite() | frame["user"].is_null() | frame["item"].is_null()
-    if bad.any():
-        first = int(bad.arg_true()[0])
-        raise DataError(
-            f"{path}: row {first + 1} of {len(frame)} is not a rating: {frame.row(first)} "
-            f"({int(bad.sum())} such rows); every row needs a user, an item and a number"
-        )
-    if len(frame) == 0:
-        raise DataError(f"{path} has no ratings: 0 rows after the header")
-    users, user_labels = _codes(frame["user"])
-    items, item_labels = _codes(frame["item"])
-    return Ratings(users, items, values.to_numpy(writable=True), user_labels, item_labels)
-
-
-def read_frame(path: Path) -> pl.DataFrame:
-    """The file as a table. Columns of a file without a header are called column_1, column_2, …"""
+    if on_error not in ON_ERROR:
+        raise ValueError(f"on_error {on_error!r} is none of: {', '.join(ON_ERROR)}")
     if not path.is_file():
-        raise DataError(f"{path} is no file; give a ratings file (.dat, .csv, .tsv, .parquet)")
+        raise DataError(f"{path} is no file; give a ratings file (.dat, .csv, .tsv, .parquet, also .gz and .zst)")
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes)")
+    if cache is None or path.stat().st_size < CACHED_FROM:
+        return _read(path, columns, on_error, Shelf(None))
+    shelf = Shelf.of_file(Path(cache), path, {"columns": list(columns or []), "on_error": on_error})
+    return _reopen(shelf) or _read(path, columns, on_error, shelf)
+
+
+def _reopen(shelf: Shelf) -> Ratings | None:
+    about = shelf.about()
+    if about is None:
+        return None
+    columns = [shelf.column(name, kind) for name, kind in about["columns"].items()]
+    labels = [shelf.labels(side) for side in ("user", "item")]
+    return Ratings(*columns[:3], *labels, *columns[3:], skipped=about["skipped"], complaint=about["complaint"])
+
+
+def _read(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf) -> Ratings:
+    with open(path, "rb") as file:
+        parquet = file.read(4) == b"PAR1" or path.suffix == ".parquet"
+    if parquet:
+        return _read_parquet(path, columns, on_error, shelf)
+    with plain_text(path, shelf.scratch) as plain:
+        form = guess_format(path, plain)
+        chosen = choose(path, form.columns, columns)
+        try:
+            return _read_text(path, plain, form, chosen, shelf)
+        except (Irregular, pl.exceptions.PolarsError) as error:
+            reason, complaint = error, ""
+            for number, wrong, text in bad_lines(plain, form, chosen):
+                complaint = f"{path}, line {number}: {wrong}: {text!r}"
+                break
+            if complaint and on_error == "stop":
+                raise DataError(f"{complaint}; mend it, or go on without such lines with --on-error skip") from None
+        with shelf.temporary_file() as good:  # without empty lines, which polars does not forgive
+            skipped = sum(1 for _ in bad_lines(plain, form, chosen, good))
+            good.flush()
+            try:
+                return _read_text(path, Path(good.name), form, chosen, shelf, skipped, complaint)
+            except (Irregular, pl.exceptions.PolarsError):
+                raise DataError(f"{path} could not be read: {reason}") from reason
+
+
+def _read_text(
+    path: Path, plain: Path, form: Format, chosen: list[str], shelf: Shelf, skipped: int = 0, complaint: str = ""
+) -> Ratings:
+    """Users and items are numbers if they begin like it, else text."""
+    settings: dict[str, Any] = {
+        "separator": form.separator,
+        "has_header": form.header,
+        "quote_char": '"' if form.quoted else None,
+    }
+    text: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
+    head = pl.read_csv(plain, n_rows=SNIFFED, schema=text, truncate_ragged_lines=True, encoding="utf8-lossy", **settings)
+    text |= dict.fromkeys(chosen[2:], pl.Float32)
+    numbers = {name: pl.Int64 for name in chosen[:2] if _whole_numbers(head[name])}
+
+    def collect(kinds: dict[str, Any]) -> Ratings:
+        frame = pl.scan_csv(plain, schema=kinds, ignore_errors=True, **settings).select(chosen)
+        return _collect(path, frame.collect_batches(chunk_size=PIECE), shelf, skipped, complaint)
+
+    if numbers:
+        try:
+            return collect(text | numbers)
+        except Irregular:  # perhaps only because a label further down is no number
+            pass
+    return collect(text)
+
+
+def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf) -> Ratings:
     try:
-        if path.suffix == ".parquet":
-            return pl.read_parquet(path)
-        with open(path, "rb") as file:
-            first = file.readline()
-        if first.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK")):
-            raise DataError(f"{path} is compressed; unpack it first")
-        double = b"::" in first
-        separator = UNIT.decode() if double else _separator(path, first.decode("utf-8", "replace"))
-        fields = first.decode("utf-8", "replace").strip().split("::" if double else separator)
-        source = path.read_bytes().replace(b"::", UNIT) if double else path
-        headless = any(_is_number(field) for field in fields)
-        frame = pl.read_csv(
-            source,
-            separator=separator,
-            has_header=not headless,
-            infer_schema=False,
-            quote_char=None if double else '"',
-        )
-        return frame.rename(lambda name: f"column_{frame.columns.index(name) + 1}") if headless else frame
-    except pl.exceptions.PolarsError as error:
-        if "utf-8" in str(error):
-            raise DataError(f"{path} is not UTF-8 throughout; convert it, e.g. iconv -f latin1 -t utf-8") from error
-        if "more fields" in str(error):
-            raise DataError(f"{path}: some row has more fields than the first line; quote or mend it") from error
-        raise DataError(f"{path} could not be read: {error}") from error
+        frame = pl.scan_parquet(path)
+        chosen = choose(path, frame.collect_schema().names(), columns)
+        frame = frame.select(pl.col(chosen[:2]), pl.col(chosen[2:]).cast(pl.Float32, strict=False))
+        bad = pl.any_horizontal(pl.col(chosen).is_null(), ~pl.col(chosen[2:]).is_finite())
+        wrong = frame.with_row_index("row").filter(bad)
+        skipped, complaint = int(wrong.select(pl.len()).collect().item()), ""
+        if skipped:
+            row, *values = wrong.head(1).collect().row(0)
+            complaint = f"{path}, row {row + 1} is no rating: {tuple(values)}"
+        if skipped and on_error == "stop":
+            raise DataError(f"{complaint} ({skipped} such rows); mend it, or go on without them with --on-error skip")
+        return _collect(path, frame.filter(~bad).collect_batches(chunk_size=PIECE), shelf, skipped, complaint)
+    except (pl.exceptions.PolarsError, Irregular) as error:
+        raise DataError(f"{path} could not be read as Parquet: {error}") from error
 
 
-def _separator(path: Path, line: str) -> str:
-    best = max(SEPARATORS, key=line.count)
-    if line.count(best) < 2:
-        raise DataError(
-            f"{path}: no separator found in its first line {line.strip()[:80]!r}; "
-            "user, item and rating are separated by '::', a comma, a tab, ';' or '|'"
-        )
-    return best
+class _Labels:
+    """Labels of one column, numbered as they come."""
+
+    def __init__(self, ids: Column):
+        self.ids = ids
+        self.numbering = Numbering()
+        self.labels: pl.Series | None = None
+
+    def add(self, labels: pl.Series) -> None:
+        whole = labels.dtype.is_integer()
+        keys = labels.cast(pl.Int64) if whole else labels.hash(seed=0).reinterpret(signed=True)
+        numbers, firsts = self.numbering(keys.to_numpy())
+        new = labels.gather(firsts)
+        self.labels = new if self.labels is None else self.labels.extend(new)
+        if not whole and not (self.labels.gather(numbers) == labels).all():
+            raise DataError("two labels have the same 64-bit hash; rename one of them, or give whole numbers as labels")
+        self.ids.append(numbers)
+
+    def finish(self) -> tuple[np.ndarray, pl.Series]:
+        """Ids by the order of the labels, and the labels in that order."""
+        assert self.labels is not None
+        order = self.labels.arg_sort().to_numpy()
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return self.ids.finish(lambda numbers: rank[numbers]), self.labels.gather(order)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text.strip('"')))
-    except ValueError:
-        return False
+def _collect(path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, skipped: int = 0, complaint: str = "") -> Ratings:
+    with shelf.writing() as writer:
+        sides = [_Labels(writer.column(name, np.int32)) for name in ("users", "items")]
+        numbers: list[Column] = []
+        for piece in pieces:
+            user, item, *rest = piece.get_columns()
+            if any(column.null_count() for column in (user, item, *rest)) or not all(c.is_finite().all() for c in rest):
+                raise Irregular("a row is no rating")
+            for side, labels in zip(sides, (user, item), strict=True):
+                side.add(labels)
+            numbers = numbers or [writer.column(name, np.float32) for name, _ in zip(("values", "weights"), rest, strict=False)]
+            for column, values in zip(numbers, rest, strict=True):
+                column.append(values.to_numpy())
+        if not numbers or not len(numbers[0]):
+            raise DataError(f"{path} has no ratings: 0 rows after the header")
+        (users, user_labels), (items, item_labels) = (side.finish() for side in sides)
+        values, *weights = (column.finish() for column in numbers)
+        if weights and not (weights[0].min() >= 0 and weights[0].max() > 0):
+            raise DataError(f"{path}: weights are ≥ 0 and not all 0; the smallest is {weights[0].min()}")
+        writer.labels("user", user_labels)
+        writer.labels("item", item_labels)
+        writer.done({"skipped": skipped, "complaint": complaint})
+    return Ratings(users, items, values, user_labels, item_labels, *weights, skipped=skipped, complaint=complaint)
 
 
-def _choose(path: Path, present: list[str], columns: Sequence[str] | None) -> dict[str, str]:
+def _whole_numbers(labels: pl.Series) -> bool:
+    """Whether all are whole numbers as one would write them: "007" and "7" are two labels."""
+    numbers = labels.cast(pl.Int64, strict=False)
+    return len(labels) > 0 and bool(numbers.cast(pl.String).eq_missing(labels).all())
+
+
+def choose(path: Path, present: list[str], columns: Sequence[str] | None) -> list[str]:
+    """The names of the user, item and rating columns, and of the weights if asked for."""
     if columns is not None:
-        if len(columns) != 3:
-            raise DataError(f"columns are three, user, item and rating; got {len(columns)}: {', '.join(columns)}")
+        if len(columns) not in (3, 4):
+            raise DataError(
+                f"columns are three, user, item and rating, or four with a weight; got {len(columns)}: {', '.join(columns)}"
+            )
         named = [present[int(name) - 1] if name.isdigit() and 1 <= int(name) <= len(present) else name for name in columns]
         missing = [name for name in named if name not in present]
         if missing:
             raise DataError(f"{path} has no column {missing[0]!r}; it has: {', '.join(present)}")
-        return dict(zip(NAMES, named, strict=True))
+        if len(set(named)) != len(named):
+            raise DataError(f"columns must differ, got {', '.join(named)}")
+        return named
     if present[0] == "column_1":
-        if len(present) < 3:
-            raise DataError(f"{path} has {len(present)} columns; a rating needs 3: user, item, rating")
-        return dict(zip(NAMES, present, strict=False))
-    found = {}
+        return present[:3]
+    found = []
     for role, names in NAMES.items():
         match = next((name for name in present if name.lower() in names), None)
         if match is None:
             raise DataError(f"{path}: which column is the {role}? It has: {', '.join(present)}; say --columns USER,ITEM,RATING")
-        found[role] = match
+        found.append(match)
     return found
-
-
-def _codes(labels: pl.Series) -> tuple[np.ndarray, pl.Series]:
-    """Labels of any type → their places among the sorted distinct ones. Text that is whole numbers sorts as numbers."""
-    if labels.dtype == pl.String:
-        numbers = labels.cast(pl.Int64, strict=False)
-        if numbers.cast(pl.String).eq_missing(labels).all():  # "007" and "7" are two labels
-            labels = numbers
-    return labels.rank("dense").to_numpy().astype(np.int64) - 1, labels.unique().sort()

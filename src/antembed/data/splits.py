@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from antembed.data.batches import permutation
+
 # name → shares of train, validation, test
 PROTOCOLS = {
     "honest": (0.8, 0.1, 0.1),
@@ -18,7 +20,7 @@ def split(n: int, protocol: str, seed: int) -> dict[str, np.ndarray]:
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}; there are: {', '.join(PROTOCOLS)}")
     train, validation, _ = PROTOCOLS[protocol]
-    order = np.random.default_rng(seed).permutation(n)
+    order = permutation(n, seed)
     a, b = round(n * train), round(n * (train + validation))
     if a == 0 or b == n or (validation and a == b):
         raise ValueError(f"{n} examples are too few for the protocol {protocol!r}; 10 are enough")

@@ -70,8 +70,8 @@ def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise:
     )
     values = (mean + scores + noise * rng.standard_normal(n)).astype(np.float32)
     return Ratings(
-        u.astype(np.int64),
-        i.astype(np.int64),
+        u.astype(np.int32),
+        i.astype(np.int32),
         values,
         pl.Series("user", np.arange(len(users.T))),
         pl.Series("item", np.arange(len(items.T))),

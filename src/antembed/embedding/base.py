@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from antembed.embedding.table import RowTable
 from antembed.embedding.usage import Usage, usage_of
 
+PIECE = 1 << 20  # rows at a time, where a whole table's worth of intermediate results might not fit
+
 
 class Embedding(nn.Module, ABC):
     """ids (*batch) → vectors (*batch, d), held in one or more tables of rows."""
@@ -68,10 +70,15 @@ class Embedding(nn.Module, ABC):
         """
         pruned = 0
         for table, anchors in self.pairs:
-            parts = table.current.abs() * anchors.norm(dim=1)
-            small = (parts < share * parts.sum() / parts.count_nonzero().clamp(min=1)) & (parts > 0)
-            table.weight[small] = 0
-            pruned += int(small.sum())
+            norms, total, count = anchors.norm(dim=1), 0.0, 0
+            for rows in table.current.split(PIECE):
+                total += float((rows.abs() * norms).sum())
+                count += int(rows.count_nonzero())
+            for rows in table.weight.split(PIECE):
+                parts = rows.abs() * norms
+                small = (parts < share * total / max(count, 1)) & (parts > 0)
+                rows[small] = 0
+                pruned += int(small.sum())
         return pruned
 
     def to_dense(self) -> Tensor:

@@ -109,7 +109,10 @@ def elementwise(formula: Callable[..., tuple[Any, ...]]) -> Any:
                 [context.cast(builder, v, t, types.intp) for t, v in _unpack(builder, kinds[p], values[p])] for p in (2, 4)
             ]
             reads, writes = (
-                [_pointer(context, builder, t, v, at) for (t, v), at in zip(_unpack(builder, kinds[p], values[p]), ats, strict=True)]
+                [
+                    _pointer(context, builder, t, v, at)
+                    for (t, v), at in zip(_unpack(builder, kinds[p], values[p]), ats, strict=True)
+                ]
                 for p, ats in zip((1, 3), places, strict=True)
             )
             number = kinds[1].types[0].dtype

@@ -29,7 +29,9 @@ class ProximalOptimizer(Optimizer):
 
     def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
         self._pending: dict[Tensor, LazyRows] = {}
-        super().__init__(params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled})
+        super().__init__(
+            params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
+        )
 
     @abstractmethod
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from antembed.data import Ratings
+from antembed.data import Examples, Ratings
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import AnchorEmbedding, param_groups
 from antembed.kernels import ratings as kernel
@@ -51,10 +51,10 @@ def fused(data: Ratings, embedding: str) -> Work:
     settings = Settings(data="", embedding=embedding, anchors=ANCHORS, dimensions=DIMENSIONS, biases=False)
     model = build_model(settings, data.objects, 3.5)
     engine = FusedEngine(model, ProximalYogi(param_groups(model, L1)))
-    columns = tuple(torch.from_numpy(c) for c in (data.users, data.items, data.values))
+    examples = Examples(data.columns, np.arange(len(data), dtype=np.int32))
 
     def work() -> int:
-        return sum(n for n, _ in engine.run(columns, BATCH, 0, lambda step: 0.01, lambda step: L1))
+        return sum(n for n, _ in engine.run(examples, BATCH, 0, lambda step: 0.01, lambda step: L1))
 
     return work
 

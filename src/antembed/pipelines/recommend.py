@@ -1,17 +1,18 @@
 """Ratings → trained tables → small files: the whole way, top to bottom."""
 
-import hashlib
+import io
 import json
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from antembed.data import PROTOCOLS, Ratings, read_ratings, shuffled, split
-from antembed.embedding import EMBEDDINGS, Embedding, param_groups
+from antembed.data import PROTOCOLS, Examples, Ratings, default_cache, read_ratings, split
+from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, param_groups
+from antembed.data.ratings import ON_ERROR
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES, Table, export, open_table
@@ -35,7 +36,9 @@ EVALUATION_BATCH = 65_536
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
 LARGEST_START = 0.1  # of a mean prediction, before anything is learned
-STARTS = {"full": {"std": 0.01}}  # small, or a free vector for everybody starts as noise that is never unlearned
+# Small, or a free vector for everybody starts as noise that is never unlearned.
+STARTS = {"full": {"std": 0.01}, "low-rank": {"std": 0.1}, "low-rank-nonnegative": {"std": 0.1}}
+PIECE = 1 << 20  # ratings
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Settings:
     """All that decides the result. The defaults are the paper's for MovieLens 1M, with biases, a ramp of l1 and pruning."""
 
     data: str
-    columns: tuple[str, ...] | None = None  # user, item, rating
+    columns: tuple[str, ...] | None = None  # user, item, rating, maybe weight
+    on_error: str = "stop"  # or "skip": rows that are no ratings
     protocol: str = "honest"
     embedding: str = "anchor"
     anchors: tuple[int, int] = (15, 15)  # users, items
@@ -51,6 +55,7 @@ class Settings:
     l1: float = 1e-4
     l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
     prune: float = 0.1  # weights below this share of the mean contribution are dropped at the end
+    l2: float = 0.0  # decoupled weight decay of full tables, anchors and biases
     biases: bool = True
     optimiser: str = "yogi"
     lr: float = 0.01
@@ -71,6 +76,7 @@ class Settings:
             "schedule": SCHEDULES,
             "engine": ENGINES,
             "values": VALUES,
+            "on_error": ON_ERROR,
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
@@ -81,6 +87,7 @@ class Settings:
             "epochs": 1,
             "halve_every": 1,
             "l1": 0,
+            "l2": 0,
             "lr": 0,
             "prune": 0,
             "l1_ramp": 0,
@@ -130,23 +137,21 @@ class Job:
 
     settings: Settings
     model: MatrixFactorisation
-    parts: dict[str, tuple[Tensor, ...]]  # train, validation, test: users, items, ratings
+    parts: dict[str, Examples]  # train, validation, test: users, items, ratings
     scale: tuple[float, float]
 
     def judge(self, part: str) -> dict[str, float] | None:
         """Errors on one part of the data; None if this protocol has no such part."""
-        columns = self.parts[part]
-        if not len(columns[0]):
-            return None
-        return evaluate(self.model, zip(*(c.split(EVALUATION_BATCH) for c in columns), strict=True), self.scale)
+        examples = self.parts[part]
+        return evaluate(self.model, examples.batches(EVALUATION_BATCH), self.scale) if len(examples) else None
 
 
 def prepare(settings: Settings, ratings: Ratings) -> Job:
     """Split the data, make the tables, put both on the device."""
     cut = split(len(ratings), settings.protocol, settings.seed)
-    columns = [torch.from_numpy(column) for column in (ratings.users, ratings.items, ratings.values)]
-    parts = {name: tuple(c[torch.from_numpy(rows)].to(settings.device) for c in columns) for name, rows in cut.items()}
-    values = parts["train"][2]
+    parts = {name: Examples(ratings.columns, rows, settings.device) for name, rows in cut.items()}
+    pieces = [ratings.values[cut["train"][start : start + PIECE]] for start in range(0, len(cut["train"]), PIECE)]
+    values = torch.from_numpy(np.concatenate(pieces))
     model = build_model(settings, ratings.objects, float(values.mean()))
     return Job(settings, model, parts, (float(values.min()), float(values.max())))
 
@@ -166,6 +171,11 @@ def engine_for(settings: Settings, model: MatrixFactorisation, optimiser: Any) -
     return TorchEngine(model, optimiser, loss)
 
 
+def read(settings: Settings, data: str | None = None) -> Ratings:
+    """The ratings of a run; `data`: where they are now, if they have moved."""
+    return read_ratings(data or settings.data, settings.columns, on_error=settings.on_error, cache=default_cache())
+
+
 def train(
     settings: Settings,
     out: str | Path,
@@ -175,11 +185,11 @@ def train(
     tell: Callable[[Tick], None] = lambda tick: None,
 ) -> dict[str, Any]:
     """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory."""
-    ratings = ratings if ratings is not None else read_ratings(settings.data, settings.columns)
+    ratings = ratings if ratings is not None else read(settings)
     job = prepare(settings, ratings)
     training = job.parts["train"]
-    lr, l1 = schedules(settings, len(training[0]))
-    optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0)), lr=lr(0))
+    lr, l1 = schedules(settings, len(training))
+    optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0), settings.l2), lr=lr(0))
     reason = why_not(job.model, optimiser)
     if settings.engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
@@ -194,20 +204,21 @@ def train(
 
     plan = Plan(
         engine=lambda: engine_for(settings, job.model, optimiser),
-        columns=lambda epoch: shuffled(training, settings.seed, epoch),
+        examples=lambda epoch: training.shuffled(settings.seed, epoch),
         batch_size=settings.batch_size,
         epochs=settings.epochs,
         lr=lr,
         l1=l1,
         price=settings.l1,
-        validate=validate if len(job.parts["validation"][0]) else None,
+        validate=validate if len(job.parts["validation"]) else None,
         count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
     )
     fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
         load_checkpoint(folder.best, job.model)
     for table in job.model.tables.values():
-        table.prune(settings.prune)
+        if not isinstance(table, LowRankEmbedding):  # it is to stay what it is: dense
+            table.prune(settings.prune)
     save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
     write_tables(job.model, folder.path, values=settings.values)
     result = measure(job, folder) | {"engine": "fused" if settings.engine != "torch" and reason is None else "torch"}
@@ -217,21 +228,20 @@ def train(
 
 def about(ratings: Ratings) -> dict[str, Any]:
     """What a run remembers of its data, so that it is judged on the very same."""
-    digest = hashlib.sha256()
-    for column in (ratings.users, ratings.items, ratings.values):
-        digest.update(column.tobytes())
-    return {"task": "recommend", "objects": ratings.objects, "ratings": len(ratings), "sha256": digest.hexdigest()}
+    return {"task": "recommend", "objects": ratings.objects, "ratings": len(ratings), "sha256": ratings.digest}
 
 
 def write_labels(ratings: Ratings, out: Path) -> None:
-    """Which user and item each row is: users.labels.json and items.labels.json, lists in the order of the rows."""
+    """Which user and item each row is: users.labels.parquet and items.labels.parquet, one column in the order of the rows."""
     for name, labels in (("users", ratings.user_labels), ("items", ratings.item_labels)):
-        write_atomically(out / f"{name}.labels.json", json.dumps(labels.to_list(), ensure_ascii=False).encode())
+        packed = io.BytesIO()
+        labels.alias("label").to_frame().write_parquet(packed)
+        write_atomically(out / f"{name}.labels.parquet", packed.getvalue())
 
 
 def nonzeros(table: Any) -> int:
     """nnz over a table's rows, cheap enough for every epoch."""
-    return sum(int(rows.current.count_nonzero()) for rows in table.tables)
+    return sum(int(piece.count_nonzero()) for rows in table.tables for piece in rows.current.split(PIECE))
 
 
 def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
@@ -290,7 +300,7 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
     settings, remembered = settings_of(folder)
     if data is None and not Path(settings.data).is_file():
         raise ValueError(f"the run was trained on {settings.data}, which is not there; say where it is now with --data")
-    ratings = read_ratings(data or settings.data, settings.columns)
+    ratings = read(settings, data)
     if about(ratings)["sha256"] != remembered["sha256"]:
         raise ValueError(
             f"{data or settings.data} is not what the run was trained on: {len(ratings)} ratings here, "

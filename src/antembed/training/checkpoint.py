@@ -1,16 +1,29 @@
 """Model and optimiser in one safetensors file: tensors as tensors, numbers as JSON in its header. No pickle."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from antembed.files import write_atomically
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+PIECE = 1 << 18  # rows
+KINDS = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class CheckpointError(ValueError):
@@ -29,8 +42,24 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None, p
         for index, state in saved["state"].items():
             tensors |= {f"optimiser/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
             packed["state"][str(index)] = {k: v for k, v in state.items() if not isinstance(v, Tensor)}
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(contiguous, {"antembed": json.dumps(packed)}))
+    write_atomically(path, in_pieces(tensors, {"antembed": json.dumps(packed)}))
+
+
+def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> "Iterator[Buffer]":
+    """A safetensors file, piece by piece: the library's own writer needs two more copies of everything in memory."""
+    header: dict[str, Any] = {"__metadata__": about}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    packed = json.dumps(header).encode()
+    packed += b" " * (-len(packed) % 8)
+    yield len(packed).to_bytes(8, "little")
+    yield packed
+    for tensor in tensors.values():
+        rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+        for start in range(0, len(rows), PIECE):
+            yield rows[start : start + PIECE].cpu().contiguous().numpy().data
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:

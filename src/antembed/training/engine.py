@@ -1,6 +1,7 @@
 """Engines take an epoch's examples through the optimiser. This is the plain one; fused.py has the fast one for ratings."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -8,13 +9,26 @@ from torch import Tensor, nn
 from antembed.optim.base import ProximalOptimizer
 from antembed.training.schedule import Schedule
 
+CHUNK = 1 << 17  # examples between two signs of life of a compiled pass
+
+
+class Source(Protocol):
+    """Examples in the order of an epoch; a slice of them is aligned columns."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, piece: slice) -> tuple[Tensor, ...]: ...
+
 
 class Engine(Protocol):
-    """One epoch over shuffled columns in batches, from step `first` on; yields (examples, their summed loss) as it goes."""
+    """One epoch over shuffled examples in batches, from step `first` on; yields (examples, their summed loss) as it goes."""
 
-    def run(
-        self, columns: tuple[Tensor, ...], batch_size: int, first: int, lr: Schedule, l1: Schedule
-    ) -> Iterator[tuple[int, float]]: ...
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]: ...
+
+
+def chunk_size(batch_size: int) -> int:
+    """Examples to fetch at a time: many, and whole batches."""
+    return max(CHUNK // batch_size, 1) * batch_size
 
 
 class TorchEngine:
@@ -23,10 +37,10 @@ class TorchEngine:
     def __init__(self, model: nn.Module, optimiser: ProximalOptimizer, loss: Callable[[nn.Module, Any], Tensor]):
         self.model, self.optimiser, self.loss = model, optimiser, loss
 
-    def run(
-        self, columns: tuple[Tensor, ...], batch_size: int, first: int, lr: Schedule, l1: Schedule
-    ) -> Iterator[tuple[int, float]]:
-        batches = zip(*(column.split(batch_size) for column in columns), strict=True)
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
+        size = chunk_size(batch_size)
+        chunks = (examples[start : start + size] for start in range(0, len(examples), size))
+        batches = chain.from_iterable(zip(*(c.split(batch_size) for c in chunk), strict=True) for chunk in chunks)
         for step, batch in enumerate(batches, first):
             set_rates(self.optimiser, lr(step), l1(step))
             loss = self.loss(self.model, batch)

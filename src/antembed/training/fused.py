@@ -19,10 +19,9 @@ from antembed.optim import ProximalYogi
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
 from antembed.optim.prox import FreeEntries, NonNegativeL1
 from antembed.tasks.recommend import MatrixFactorisation
-from antembed.training.engine import set_rates
+from antembed.training.engine import Source, chunk_size, set_rates
 from antembed.training.schedule import Schedule
 
-CHUNK = 1 << 17  # ratings between two signs of life
 NO_INTS = np.empty(0, np.int64)
 
 
@@ -109,40 +108,45 @@ class FusedEngine:
         group = _group_of(optimiser, self.tables[0])
         self.rule = kernel.Rule(*group["betas"], group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
 
-    def run(
-        self, columns: tuple[Tensor, ...], batch_size: int, first: int, lr: Schedule, l1: Schedule
-    ) -> Iterator[tuple[int, float]]:
-        """One epoch over shuffled columns, from step `first` on; yields (ratings, their summed loss) as it goes."""
-        users, items, *values = (c.numpy() for c in columns)
-        dtype = self.users.rows.dtype
-        for name, ids, V in (("user", users, len(self.users.rows)), ("item", items, len(self.items.rows))):
-            if len(ids) and not (ids.min() >= 0 and ids.max() < V):
-                raise IndexError(f"{name} {ids.min() if ids.min() < 0 else ids.max()} is not one of the {V} {name}s")
-        batches = -(-len(users) // batch_size)
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
+        """One epoch over shuffled examples, from step `first` on; yields (ratings, their summed loss) as it goes."""
+        batches = -(-len(examples) // batch_size)
         prices = np.array([l1(first + b) for b in range(batches)])
         history = self._history(first, lr, prices)
         # A penalty that falls faster than momentum fades: settle all rows at the old price first (optim/lazy.py).
         steep = set((np.flatnonzero(prices[1:] < self.rule.beta1 * prices[:-1]) + 1).tolist())
-        cuts = sorted({*range(0, batches, max(CHUNK // batch_size, 1)), *steep, batches})
+        cuts = sorted({*range(0, batches, chunk_size(batch_size) // batch_size), *steep, batches})
         parts = max(self.threads // 2, 1)
         sides = [side.laid_out(batch_size, parts, self.users.K, self.items.K) for side in (self.users, self.items)]
         A = self._anchors()
         for start, stop in pairwise(cuts):
             if start in steep:
                 self._flush(sides, history, start, anew=False)
-            part = slice(start * batch_size, min(stop * batch_size, len(users)))
-            ratings, *weights = (v[part].astype(dtype, copy=False) for v in values)
-            chunk = kernel.Batches(users[part], items[part], ratings, weights[0] if weights else ratings[:0], batch_size)
+            chunk = self._batches(examples[start * batch_size : stop * batch_size], batch_size)
             losses = np.empty((stop - start, parts))
             self._train(chunk, sides, A, history, start, losses)
             counts = np.full(stop - start, batch_size)
-            counts[-1] = part.stop - part.start - batch_size * (stop - start - 1)
-            yield part.stop - part.start, float((losses.sum(1) * counts).sum())
+            counts[-1] = len(chunk.ratings) - batch_size * (stop - start - 1)
+            yield len(chunk.ratings), float((losses.sum(1) * counts).sum())
         self._flush(sides, history, batches, anew=True)
         self._give_back(A)
         for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
             self.optimiser.state[weight]["step"] = first + batches
         set_rates(self.optimiser, lr(first + batches - 1), l1(first + batches - 1))
+
+    def _batches(self, columns: tuple[Tensor, ...], size: int) -> kernel.Batches:
+        users, items, *values = (column.numpy() for column in columns)
+        for name, ids, V in (("user", users, len(self.users.rows)), ("item", items, len(self.items.rows))):
+            if not (ids.min() >= 0 and ids.max() < V):  # compiled code would write anywhere
+                raise IndexError(f"{name} {ids.min() if ids.min() < 0 else ids.max()} is not one of the {V} {name}s")
+        ratings, *weights = (column.astype(self.users.rows.dtype, copy=False) for column in values)
+        return kernel.Batches(
+            users.astype(np.int32, copy=False),
+            items.astype(np.int32, copy=False),
+            ratings,
+            weights[0] if weights else ratings[:0],
+            size,
+        )
 
     def _train(
         self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
@@ -210,7 +214,10 @@ class FusedEngine:
         found = []
         for weight in (*self.anchors, self.model.bias):
             state = self.optimiser.state_of(weight, _group_of(self.optimiser, weight))
-            found += [t.view(1, 1).numpy() if t.dim() == 0 else t.numpy() for t in (weight.detach(), state["momentum"], state["second"])]
+            found += [
+                t.view(1, 1).numpy() if t.dim() == 0 else t.numpy()
+                for t in (weight.detach(), state["momentum"], state["second"])
+            ]
         return found
 
     def _flush(self, sides: list[kernel.Side], history: kernel.History, now: int, anew: bool) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from antembed.growth.objective import penalties
 from antembed.optim.base import ProximalOptimizer
 from antembed.training.checkpoint import load_checkpoint, save_checkpoint
-from antembed.training.engine import Engine, rates
+from antembed.training.engine import Engine, Source, rates
 from antembed.training.run import RunFolder
 from antembed.training.schedule import Schedule
 
@@ -23,7 +23,7 @@ class Plan:
     """What to train on, how long, and how to judge it."""
 
     engine: Callable[[], Engine]  # made once the model and the optimiser stand where training goes on
-    columns: Callable[[int], tuple[Tensor, ...]]  # epoch → its examples, shuffled
+    examples: Callable[[int], Source]  # epoch → its examples, shuffled
     batch_size: int
     epochs: int
     lr: Schedule  # step → learning rate
@@ -65,8 +65,7 @@ def fit(
         model.train()
         started = told = time.perf_counter()
         total, seen = 0.0, 0
-        columns = plan.columns(epoch)
-        for examples, loss in engine.run(columns, plan.batch_size, step, plan.lr, plan.l1):
+        for examples, loss in engine.run(plan.examples(epoch), plan.batch_size, step, plan.lr, plan.l1):
             seen += examples
             total += loss
             if (now := time.perf_counter()) - told > TELL_EVERY:
