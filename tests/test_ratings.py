@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,6 +13,7 @@ import zstandard
 from antembed.data import DataError, Examples, read_ratings, split
 from antembed.data.batches import permutation
 from antembed.kernels.ids import Numbering
+from antembed.kernels.shuffle import shuffled
 
 ROWS = [(10, "b", 4.0), (2, "a", 3.5), (10, "a", 1.0)]
 
@@ -153,7 +155,7 @@ def test_packed_files(tmp_path, packer, separator):
     with pytest.raises(DataError, match="ends in the middle"):
         read_ratings(packed)
     packed.write_bytes(data[:200] + bytes(50) + data[250:])
-    with pytest.raises(DataError, match="cannot be unpacked|ends in the middle|line"):
+    with pytest.raises(DataError, match=r"cannot be unpacked|ends in the middle|line"):
         read_ratings(packed)
 
 
@@ -187,7 +189,7 @@ def test_weights(tmp_path):
     assert len(ratings.columns) == 4
     assert ratings.digest != read_ratings(file).digest
     file.write_text("user,item,rating,trust\n1,2,3,-0.5\n2,3,4,2\n")
-    with pytest.raises(DataError, match="weights are ≥ 0 and not all 0; the smallest is -0.5"):
+    with pytest.raises(DataError, match=r"weights are ≥ 0 and not all 0; the smallest is -0\.5"):
         read_ratings(file, ["user", "item", "rating", "trust"])
 
 
@@ -265,6 +267,26 @@ def test_numbering_follows_the_stream():
         numbers, firsts = numbering(keys)
         assert numbers.tolist() == wanted
         assert [seen[int(key)] for key in keys[firsts]] == list(range(before, len(seen)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 1000, 300_000])
+def test_a_shuffle_loses_nothing(n):
+    values = np.arange(n, dtype=np.int32) * 3
+    one, two = shuffled(values, 1, 1, threads=1), shuffled(values, 1, 1, threads=2)
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(np.sort(one), values)
+    if n > 10:
+        assert abs(np.corrcoef(one, values)[0, 1]) < 4 / n**0.5
+        assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 4 / n**0.5
+        assert (one != shuffled(values, 1, 2)).mean() > 0.9
+
+
+def test_all_orders_are_equally_likely(monkeypatch):
+    """24 orders of 4 numbers, in buckets of 2: 400 of each are expected, χ² with 23 degrees of freedom."""
+    monkeypatch.setattr("antembed.kernels.shuffle.BUCKET", 2)
+    orders = Counter(tuple(shuffled(np.arange(4), 0, epoch).tolist()) for epoch in range(9600))
+    assert len(orders) == 24
+    assert sum((count - 400) ** 2 / 400 for count in orders.values()) < 50
 
 
 def test_an_epoch_is_a_permutation_that_can_be_had_again():

@@ -318,7 +318,9 @@ def test_errors_are_one_line_and_exit_1(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [(), ("train", "recommend"), ("evaluate",), ("export",), ("inspect",), ("demo",)])
+@pytest.mark.parametrize(
+    "command", [(), ("train", "recommend"), ("evaluate",), ("export",), ("inspect",), ("demo",), ("bench",), ("run",)]
+)
 def test_every_command_has_help_with_an_example(command):
     text = call(*command, "--help")
     assert "antembed demo" in text if not command else "Example:" in text

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.data.synthetic import labelled_bags, planted, ratings, tokens, zipf
+from antembed.data.synthetic import labelled_bags, planted, ratings, stream, tokens, zipf
 
 
 def test_planted_is_what_it_says():
@@ -86,3 +86,29 @@ def test_nonzeros_shrink_as_the_price_grows(recovered):
     counts = [layer.usage().nnz for layer in layers.values()]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > 1.5 * counts[2] > 1.8 * counts[3]
+
+
+def test_a_stream_has_the_same_ratings_in_any_pieces():
+    whole = next(stream((500, 200), 3000, seed=4))
+    pieces = list(stream((500, 200), 3000, seed=4, piece=700))
+    assert [len(piece[0]) for piece in pieces] == [700, 700, 700, 700, 200]
+    for column, parts in zip(whole, zip(*pieces, strict=True), strict=True):
+        np.testing.assert_array_equal(column, np.concatenate(parts))
+    with pytest.raises(ValueError, match="exponents in"):
+        next(stream((500, 200), 10, exponents=(1.0, 0.5)))
+
+
+def test_a_stream_has_the_planted_structure():
+    """Each side has two of six tastes: the best tables of that rank leave the noise, and popularity falls as asked."""
+    users, items, values = next(stream((60, 40), 400_000, noise=0.3, exponents=(0.5, 0.5)))
+    mean = np.zeros((60, 40))
+    count = np.zeros((60, 40))
+    np.add.at(mean, (users, items), values)
+    np.add.at(count, (users, items), 1)
+    assert count.min() > 10
+    mean /= count
+    singular = np.linalg.svd(mean - 3.5, compute_uv=False)
+    assert singular[5] > 10 * singular[6]
+    assert np.var(values - mean[users, items]) == pytest.approx(0.09, rel=0.03)
+    seen = np.sort(np.bincount(users))[::-1]
+    assert seen[0] / seen[15] == pytest.approx(4, rel=0.2)

@@ -58,14 +58,16 @@ class TestAgainstNumpy:
         numbers, out = (0.99, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0), np.empty((3, K), dtype)
         call_take_step(x, m, v, g, out, numbers)
         np.testing.assert_allclose(out, stepped(x[1], m, v, g, *numbers), rtol=1e-4, atol=1e-6)
-        assert out[2, 0] == 0 and out[2, 1] == v[1]
+        assert out[2, 0] == 0
+        assert out[2, 1] == v[1]
 
     def test_a_gradient_that_is_no_number_stays_visible(self, dtype):
         x, m, v, g = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2, self.draw(dtype, K)
         g[3] = np.nan
         out = np.empty((3, K), dtype)
         call_take_step(x, m, v, g, out, (1.0, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0))
-        assert np.isnan(out[:, 3]).all() and np.isfinite(np.delete(out, 3, axis=1)).all()
+        assert np.isnan(out[:, 3]).all()
+        assert np.isfinite(np.delete(out, 3, axis=1)).all()
 
     def test_products(self, dtype):
         x, y, out = self.draw(dtype, 43), self.draw(dtype, 5, 16), np.empty((8, 16), dtype)

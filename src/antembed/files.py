@@ -17,7 +17,7 @@ except ImportError:  # not on Windows, where two writers of one log must be kept
 
 
 def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
-    """Put `data`, or its pieces, at `path`; a crash or a full disk at any moment leaves the old file or the new one, never a part."""
+    """Put `data`, or its pieces, at `path`; a crash or a full disk leaves the old file or the new one, never a part."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

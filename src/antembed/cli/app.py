@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -276,37 +277,84 @@ def demo(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which: recommend.")],
-    ratings: Annotated[int, typer.Option(help="How many synthetic ratings.")] = 1_000_000,
+    name: Annotated[str, typer.Argument(help="recommend: against the peers; growth: larger tables; amazon: 58.7M rows.")],
+    ratings: Annotated[
+        int | None,
+        typer.Option(help="Synthetic ratings; default 4M, 8M for growth, 233M for amazon (fewer: fewer objects too)."),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of each contestant; medians count.")] = 5,
-    threads: Annotated[int, typer.Option(help="Threads for the PyTorch peers.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="For the PyTorch peers, and for us where it is not said.")] = 2,
     record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure speed against the peers, side by side in one run; needs the extra `bench`.
+    """Measure speed, side by side in one run; `recommend` needs the extra `bench`, `amazon` 20 GB of memory and some minutes.
 
     Example:  antembed bench recommend --record results/bench.jsonl
     """
-    import torch
-
     from antembed.cli import show
     from antembed.pipelines import bench as benches
     from antembed.reporting import append_record
 
-    if name != "recommend":
-        raise typer.BadParameter(f"{name!r} is none of: recommend", param_hint="NAME")
-    torch.set_num_threads(threads)
-    try:
-        result = benches.recommend(ratings, repeats) | {"command": command()}
-    except ModuleNotFoundError as error:
-        raise ValueError(f"the peer {error.name} is not installed; pip install 'antembed[bench]'") from error
+    defaults = {"recommend": 4_000_000, "growth": 8_000_000, "amazon": benches.AMAZON_RATINGS}
+    if name not in defaults:
+        raise typer.BadParameter(f"{name!r} is none of: {', '.join(defaults)}", param_hint="NAME")
+    n = ratings or defaults[name]
+    if name == "amazon":
+        with show.counting("ratings", n) as tell:
+            result = benches.amazon(n, threads, tell)
+    elif name == "growth":
+        with show.status("measuring"):
+            result = benches.growth(n, repeats, threads)
+    else:
+        try:
+            with show.status("measuring"):
+                result = benches.recommend(n, repeats, threads)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"the peer {error.name} is not installed; pip install 'antembed[bench]'") from error
+    result["command"] = command()
     if record is not None:
         append_record(record, result)
     if as_json:
         show.print_json(result)
         return
-    for peer, speed in result["million_ratings_a_second"].items():
-        show.out.print(f"{peer:30} {speed:8.3f} M ratings/s", highlight=False)
+    speeds = result["million_ratings_a_second"]
+    for what, speed in (speeds if isinstance(speeds, dict) else {"": speeds}).items():
+        show.out.print(f"{what:30} {speed:8.3f} M ratings/s", highlight=False)
+    for more in ("train_mse", "nnz", "entries", "peak_gigabytes", "seconds"):
+        if more in result:
+            show.out.print(f"{more.replace('_', ' '):30} {show.pairs(result[more])}", highlight=False)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    recipe: Annotated[Path, typer.Argument(help="A recipe, FILE.toml.")],
+) -> None:
+    """Run an experiment that is written down: a command with its options. More options may follow; they win.
+
+    Example:  antembed run recipes/amazon.toml --ratings 2330000
+    """
+    app([*recipe_words(recipe), *context.args], standalone_mode=False)
+
+
+def recipe_words(recipe: Path) -> list[str]:
+    """What would be typed instead: command = "train recommend", arguments = […], and the table [options]."""
+    if not recipe.is_file():
+        raise ValueError(f"{recipe} is no file; recipes are .toml files with a command and its options")
+    try:
+        written = tomllib.loads(recipe.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{recipe} is no TOML: {error}") from error
+    unknown = set(written) - {"about", "command", "arguments", "options"}
+    if unknown or not isinstance(written.get("command"), str):
+        wrong = f"has {min(unknown)!r}" if unknown else "has no command"
+        raise ValueError(f"{recipe} {wrong}; a recipe has about, command, arguments and [options]")
+    words = [*written["command"].split(), *(str(argument) for argument in written.get("arguments", []))]
+    if words[0] == "run":
+        raise ValueError(f"{recipe} runs a recipe; write down its command instead")
+    for name, value in written.get("options", {}).items():
+        words += [f"--{name}"] if value is True else [f"--no-{name}"] if value is False else [f"--{name}", str(value)]
+    return words
 
 
 def command() -> str:

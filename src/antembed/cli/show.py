@@ -57,6 +57,19 @@ def status(text: str) -> AbstractContextManager[Any]:
 
 
 @contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
+    """A bar that is told (done, seconds); where stderr is no terminal, nothing."""
+    if not err.is_terminal:
+        yield lambda done, seconds: None
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn(), console=err
+    ) as bar:
+        task = bar.add_task(what, total=total, told="")
+        yield lambda done, seconds: bar.update(task, completed=done, told=f"{size(done / max(seconds, 1e-9))}/s")
+
+
+@contextmanager
 def progress_bar(label: str, epochs: int, examples: int) -> Iterator["Callable[[Tick], None]"]:
     """A bar over all epochs with loss, non-zeros and speed, on stderr; where that is no terminal, a line an epoch."""
     if not err.is_terminal:

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from antembed.kernels.shuffle import pick, shuffled
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -21,21 +23,18 @@ class Examples:
 
     def __getitem__(self, piece: slice) -> tuple[Tensor, ...]:
         """Some of them, as tensors on the device."""
-        rows = self.rows[piece]
-        return tuple(torch.from_numpy(column[rows]).to(self.device) for column in self.columns)
+        rows, threads = self.rows[piece], torch.get_num_threads()
+        return tuple(torch.from_numpy(pick(column, rows, threads)).to(self.device) for column in self.columns)
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def shuffled(self, seed: int, epoch: int) -> "Examples":
         """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees what it would have."""
-        order = permutation(len(self), [seed, epoch])
-        for start in range(0, len(order), 1 << 20):  # in place: two orders would be as large as a column each
-            order[start : start + (1 << 20)] = self.rows[order[start : start + (1 << 20)]]
-        return Examples(self.columns, order, self.device)
+        return Examples(self.columns, shuffled(self.rows, seed, epoch, torch.get_num_threads()), self.device)
 
 
-def permutation(n: int, seed: int | list[int]) -> np.ndarray:
+def permutation(n: int, seed: int) -> np.ndarray:
     """default_rng(seed).permutation(n), in half the memory where int32 will do."""
     order = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
     np.random.default_rng(seed).shuffle(order)

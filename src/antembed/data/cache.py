@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,7 +46,7 @@ class Column:
         if self._file is None:
             self._pieces.append(values)
         else:
-            self._file.write(values)
+            self._file.write(values.data)
 
     def finish(self, change: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
         """All of it, each piece changed on the way; read-only if it is a file's."""
@@ -121,8 +121,11 @@ class Shelf:
             for file in partial.iterdir():
                 with open(file, "rb") as written:
                     os.fsync(written.fileno())
-            with suppress(OSError):  # another process was faster: its shelf is the same; ours stays open until we are done
+            try:
                 os.rename(partial, self.folder)
+            except OSError:
+                if self.about() is None:
+                    raise  # else another process was faster; its shelf is the same
         finally:
             writer.close()
             shutil.rmtree(partial, ignore_errors=True)  # maps of removed files live on until they are closed

@@ -5,6 +5,7 @@ order, so that ids do not depend on the order of the rows. Of large files the id
 hash of the file's contents (data/cache.py). A file that polars stumbles over is gone through line by line (data/text.py).
 """
 
+import errno
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Ratings:
         digest = hashlib.sha256()
         for column in self.columns:
             for start in range(0, len(column), PIECE):
-                digest.update(np.ascontiguousarray(column[start : start + PIECE]))
+                digest.update(np.ascontiguousarray(column[start : start + PIECE]).data)
         return digest.hexdigest()
 
 
@@ -90,16 +91,31 @@ def read_ratings(
     if cache is None or path.stat().st_size < CACHED_FROM:
         return _read(path, columns, on_error, Shelf(None))
     shelf = Shelf.of_file(Path(cache), path, {"columns": list(columns or []), "on_error": on_error})
-    return _reopen(shelf) or _read(path, columns, on_error, shelf)
+    try:
+        return _reopen(shelf) or _read(path, columns, on_error, shelf)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DataError(
+            f"{cache} is full: {path} needs some {path.stat().st_size} bytes; name a folder by ANTEMBED_CACHE"
+        ) from error
 
 
 def _reopen(shelf: Shelf) -> Ratings | None:
     about = shelf.about()
     if about is None:
         return None
-    columns = [shelf.column(name, kind) for name, kind in about["columns"].items()]
-    labels = [shelf.labels(side) for side in ("user", "item")]
-    return Ratings(*columns[:3], *labels, *columns[3:], skipped=about["skipped"], complaint=about["complaint"])
+    columns = {name: shelf.column(name, kind) for name, kind in about["columns"].items()}
+    return Ratings(
+        columns["users"],
+        columns["items"],
+        columns["values"],
+        shelf.labels("user"),
+        shelf.labels("item"),
+        columns.get("weights"),
+        about["skipped"],
+        about["complaint"],
+    )
 
 
 def _read(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf) -> Ratings:
@@ -210,8 +226,8 @@ def _collect(path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, skipped: 
             for side, labels in zip(sides, (user, item), strict=True):
                 side.add(labels)
             numbers = numbers or [writer.column(name, np.float32) for name, _ in zip(("values", "weights"), rest, strict=False)]
-            for column, values in zip(numbers, rest, strict=True):
-                column.append(values.to_numpy())
+            for column, part in zip(numbers, rest, strict=True):
+                column.append(part.to_numpy())
         if not numbers or not len(numbers[0]):
             raise DataError(f"{path} has no ratings: 0 rows after the header")
         (users, user_labels), (items, item_labels) = (side.finish() for side in sides)
@@ -221,7 +237,8 @@ def _collect(path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, skipped: 
         writer.labels("user", user_labels)
         writer.labels("item", item_labels)
         writer.done({"skipped": skipped, "complaint": complaint})
-    return Ratings(users, items, values, user_labels, item_labels, *weights, skipped=skipped, complaint=complaint)
+    weight = weights[0] if weights else None
+    return Ratings(users, items, values, user_labels, item_labels, weight, skipped, complaint)
 
 
 def _whole_numbers(labels: pl.Series) -> bool:

@@ -1,11 +1,13 @@
 """Data with a known answer: planted anchors A* and a planted sparse T* ≥ 0, seen as ratings, labelled bags or tokens."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from antembed.data.ratings import Ratings
+from antembed.kernels.draw import draw_ratings
 
 
 def zipf(V: int, exponent: float) -> np.ndarray:
@@ -76,6 +78,27 @@ def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise:
         pl.Series("user", np.arange(len(users.T))),
         pl.Series("item", np.arange(len(items.T))),
     )
+
+
+def stream(
+    objects: tuple[int, int],
+    n: int,
+    *,
+    anchors: int = 6,
+    exponents: tuple[float, float] = (0.6, 0.9),
+    mean: float = 3.5,
+    noise: float = 0.5,
+    seed: int = 0,
+    piece: int = 1 << 22,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """n ratings of so many users and items, piece by piece: planted like `ratings`, at any size and without a table."""
+    if anchors < 2 or not all(0 <= exponent < 1 for exponent in exponents):
+        raise ValueError(f"anchors ≥ 2 and exponents in [0, 1) are needed, got {anchors} and {exponents}")
+    for first in range(0, n, piece):
+        size = min(piece, n - first)
+        columns = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
+        draw_ratings(first, seed, *objects, exponents, anchors, mean, noise, *columns)
+        yield columns
 
 
 @dataclass(frozen=True)

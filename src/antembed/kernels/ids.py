@@ -13,7 +13,7 @@ compiled = njit(nogil=True, cache=True)
 
 
 @compiled
-def _slot(key: Any, keys: Any, numbers: Any) -> int:
+def _slot(key: Any, keys: Any, numbers: Any) -> Any:
     """Where the key is, or where it would go."""
     mask = np.uint64(keys.shape[0] - 1)
     hashed = np.uint64(key) * SPREAD

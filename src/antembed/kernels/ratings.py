@@ -146,8 +146,8 @@ def stepped(
 
 catch_up = elementwise(caught_up)
 take_step = elementwise(stepped)
-fast = njit(nogil=True, cache=True, error_model="numpy")
-inlined = njit(
+fast: Any = njit(nogil=True, cache=True, error_model="numpy")
+inlined: Any = njit(
     inline="always", error_model="numpy"
 )  # called for every row: handing over the tuples would cost more than the work
 

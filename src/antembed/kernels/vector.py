@@ -5,19 +5,20 @@ rows' arithmetic is written once, as plain formulas over `Lanes` (a register of 
 the tests), and emitted register by register. Counts are multiples of VECTOR: rows are padded.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
 FUSE = ("contract",)
 PATIENCE = 4096  # looks at the barrier before the core is given to others
 INTP = ir.IntType(64)
+intrinsic: Any = extending.intrinsic  # for mypy, what it makes still has its first argument
 
 
 class Lanes:
@@ -159,7 +160,8 @@ def dot(typing: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
 
 @intrinsic
 def multiply(
-    typing: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any, columns: Any, Y: Any, Y_at: Any, out: Any, out_at: Any
+    typing: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any,
+    columns: Any, Y: Any, Y_at: Any, out: Any, out_at: Any,
 ) -> Any:  # fmt: skip
     """out = X·Y, (rows, columns), row-major. Element (r, k) of X is at X_at + r·down + k·right, so X may be transposed.
 
@@ -207,8 +209,8 @@ def prefetch(typing: Any, array: Any, place: Any) -> Any:
         pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        for_writing, near, data = (ir.Constant(flag, number) for number in (1, 2, 1))
-        builder.call(function, [pointer, for_writing, near, data])
+        writing, near, data = (ir.Constant(flag, number) for number in (0, 2, 1))
+        builder.call(function, [pointer, writing, near, data])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), emit
@@ -237,7 +239,7 @@ def _look(typing: Any, counter: Any) -> Any:
     return types.int64(counter), emit
 
 
-_give_way = types.ExternalFunction("sched_yield", types.int32())
+_give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
 @njit(nogil=True, cache=True)

@@ -6,7 +6,9 @@ increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle)
     x ← max( x − ( m·Σ_j a_{L+j}·β^j  +  Σ_j λ·a_{L+j} ) / D , 0 ),      m ← β^{t−L}·m
 
 With a decoupled weight decay, x ← r_j·x − …, the same holds for x/P with P_t = r_1·…·r_t, so every increment is divided by
-the P of its step, and P_t and P_L scale the result. Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
+the P of its step, and P_t and P_L scale the result.
+
+Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
 β^j·|m| fades and λ stays. It holds for a λ that changes as long as it never falls faster than β, so a steeper fall
 flushes first. A forward pass computes the rows it needs and leaves the table alone, so what training arrives at depends on
 the gradients only, and DDP's processes stay the same to the last bit. Reading the table as a whole (`state_dict`, `eval`,

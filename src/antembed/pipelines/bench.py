@@ -1,27 +1,35 @@
-"""Matrix factorisation against its peers, side by side in one run: `antembed bench recommend`."""
+"""Matrix factorisation against its peers, as its tables grow, and in Amazon's shape: `antembed bench NAME`."""
 
+import resource
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from antembed.data import Examples, Ratings
-from antembed.data.synthetic import planted, ratings
+from antembed.data import Examples, Ratings, default_cache
+from antembed.data.batches import permutation
+from antembed.data.cache import Column
+from antembed.data.synthetic import planted, ratings, stream
 from antembed.embedding import AnchorEmbedding, param_groups
 from antembed.kernels import ratings as kernel
 from antembed.optim import ProximalYogi
-from antembed.pipelines.recommend import Settings, build_model
+from antembed.pipelines.recommend import Settings, build_model, nonzeros
 from antembed.tasks.recommend import MatrixFactorisation, loss
 from antembed.training import FusedEngine
 
 USERS, ITEMS, DIMENSIONS, ANCHORS, BATCH, L1 = 162_000, 59_000, 16, (10, 15), 1024, 2e-6  # the shape of MovieLens 25M
+AMAZON_USERS, AMAZON_ITEMS, AMAZON_RATINGS, AMAZON_ANCHORS = 43_500_000, 15_200_000, 233_000_000, (15, 10)
+AMAZON_L1 = 0.4  # over the users: in the mean loss, a user's ratings weigh 1/users
+GROWTH = (*((V, 16) for V in (10**5, 10**6, 10**7, 5 * 10**7)), *((10**6, K) for K in (8, 32, 64)))  # rows, anchors
 SURPRISE_EPOCHS, CORNAC_EPOCHS = 4, 30
-OURS = "anchored, fused, 1 thread"
+PEERS = 1_000_000  # ratings for the compiled peers, whose set-up is slow
 Work = Callable[[], int]  # does some of the work and says how much
 
 
@@ -46,12 +54,16 @@ def shape_of_movielens_25m(n: int, seed: int = 0) -> Ratings:
     return replace(data, users=rng.permutation(USERS)[data.users], items=rng.permutation(ITEMS)[data.items])
 
 
-def fused(data: Ratings, embedding: str) -> Work:
+def fused(data: Ratings, embedding: str, threads: int) -> Work:
     """Our compiled pass over all of the data."""
     settings = Settings(data="", embedding=embedding, anchors=ANCHORS, dimensions=DIMENSIONS, biases=False)
-    model = build_model(settings, data.objects, 3.5)
-    engine = FusedEngine(model, ProximalYogi(param_groups(model, L1)))
-    examples = Examples(data.columns, np.arange(len(data), dtype=np.int32))
+    return epochs_of(settings, data.objects, Examples(data.columns, np.arange(len(data), dtype=np.int32)), threads)
+
+
+def epochs_of(settings: Settings, objects: tuple[int, int], examples: Examples, threads: int) -> Work:
+    """Whole epochs of a new model, all rows brought up to date at the end."""
+    model = build_model(settings, objects, 3.5)
+    engine = FusedEngine(model, ProximalYogi(param_groups(model, L1)), threads)
 
     def work() -> int:
         return sum(n for n, _ in engine.run(examples, BATCH, 0, lambda step: 0.01, lambda step: L1))
@@ -105,8 +117,8 @@ def surprise_svd(data: Ratings) -> Work:
     return work
 
 
-def cornac_mf(data: Ratings) -> Work:
-    """cornac's MF on one thread, many epochs, so that making its tables hardly counts."""
+def cornac_mf(data: Ratings, threads: int = 1) -> Work:
+    """cornac's MF, many epochs, so that making its tables hardly counts."""
     from cornac.data import Dataset
     from cornac.models import MF
 
@@ -114,7 +126,7 @@ def cornac_mf(data: Ratings) -> Work:
     dataset = Dataset(USERS, ITEMS, {u: u for u in range(USERS)}, {i: i for i in range(ITEMS)}, triples)
 
     def work() -> int:
-        MF(k=DIMENSIONS, max_iter=CORNAC_EPOCHS, num_threads=1, seed=0).fit(dataset)
+        MF(k=DIMENSIONS, max_iter=CORNAC_EPOCHS, num_threads=threads, seed=0).fit(dataset)
         return len(data) * CORNAC_EPOCHS
 
     return work
@@ -132,32 +144,111 @@ def memory_limit(data: Ratings) -> Work:
     return work
 
 
-def recommend(n: int, repeats: int) -> dict[str, Any]:
-    """Seconds a rating of each contestant as ratios to our pass on one thread."""
+def recommend(n: int, repeats: int, threads: int) -> dict[str, Any]:
+    """Seconds a rating of each contestant as ratios to our pass, on one thread and on two."""
     warnings.filterwarnings("ignore")  # the peers' own
+    torch.set_num_threads(threads)
     data = shape_of_movielens_25m(n)
     plain = PlainFactorisation()
     torch.manual_seed(0)
     users, items = (AnchorEmbedding(V, DIMENSIONS, num_anchors=K) for V, K in zip((USERS, ITEMS), ANCHORS, strict=True))
     dense = MatrixFactorisation(users, items, mean=3.5)
+    peers_data = replace(data, users=data.users[:PEERS], items=data.items[:PEERS], values=data.values[:PEERS])
     seconds = interleave(
         {
-            OURS: fused(data, "anchor"),
-            "full, fused, 1 thread": fused(data, "full"),
+            "anchored, fused, 1 thread": fused(data, "anchor", 1),
+            "anchored, fused, 2 threads": fused(data, "anchor", 2),
+            "full, fused, 2 threads": fused(data, "full", 2),
             "full, PyTorch, SparseAdam": torch_steps(data, plain, torch.optim.SparseAdam(plain.parameters(), lr=0.01), 20),
             "anchored, PyTorch, dense T": torch_steps(data, dense, ProximalYogi(param_groups(dense, L1)), 3),
-            "surprise SVD": surprise_svd(data),
-            "cornac MF, 1 thread": cornac_mf(data),
+            "surprise SVD, 1 thread": surprise_svd(peers_data),
+            "cornac MF, 1 thread": cornac_mf(peers_data),
+            "cornac MF, 2 threads": cornac_mf(peers_data, 2),
             "memory limit, 1 thread": memory_limit(data),
         },
         repeats,
     )
-    one = seconds[OURS]
     return {
         "benchmark": "matrix factorisation",
         "setting": f"{USERS:,} users, {ITEMS:,} items, d={DIMENSIONS}, K={ANCHORS[0]}/{ANCHORS[1]}, batch {BATCH}",
         "million_ratings_a_second": {name: round(1e-6 / s, 3) for name, s in seconds.items()},
-        "ratios": {name: round(s / one, 3) for name, s in seconds.items() if s != one},
+        "ratios": {
+            ours: {name: round(s / seconds[ours], 3) for name, s in seconds.items() if name != ours}
+            for ours in ("anchored, fused, 1 thread", "anchored, fused, 2 threads")
+        },
+        "repeats": repeats,
+        "ratings": n,
+        "threads_of_torch": threads,
+    }
+
+
+def growth(n: int, repeats: int, threads: int) -> dict[str, Any]:
+    """Ratings a second as the tables grow (three users to an item), and as the anchors do."""
+    speeds: dict[str, float] = {}
+    for V, K in GROWTH:
+        objects = (V - V // 4, V // 4)
+        columns = tuple(np.concatenate(parts) for parts in zip(*stream(objects, n), strict=True))
+        settings = Settings(data="", anchors=(K, K), dimensions=DIMENSIONS)
+        work = epochs_of(settings, objects, Examples(columns, np.arange(n, dtype=np.int32)), threads)
+        seconds = interleave({"": work}, repeats)[""]
+        speeds[f"{V:,} rows, K={K}"] = round(1e-6 / seconds, 3)
+        del work  # before the next tables are made: two of the largest would not fit
+    return {
+        "benchmark": "growth of the cost",
+        "setting": f"d={DIMENSIONS}, biases, batch {BATCH}, {n:,} ratings an epoch, {threads} threads",
+        "million_ratings_a_second": speeds,
         "repeats": repeats,
         "ratings": n,
     }
+
+
+def amazon(n: int, threads: int, tell: Callable[[int, float], None] = lambda done, seconds: None) -> dict[str, Any]:
+    """One epoch in the shape of all Amazon ratings, or of a share of them if n is less than 233 million."""
+    share = n / AMAZON_RATINGS
+    objects = (max(round(AMAZON_USERS * share), 2), max(round(AMAZON_ITEMS * share), 2))
+    with tempfile.TemporaryDirectory(dir=_large_folder()) as folder:
+        started = time.perf_counter()
+        columns = _on_disk(Path(folder), objects, n)
+        drawn = time.perf_counter()
+        settings = Settings(data="", anchors=AMAZON_ANCHORS, dimensions=DIMENSIONS)
+        l1 = AMAZON_L1 / objects[0]
+        model = build_model(settings, objects, 3.5)
+        engine = FusedEngine(model, ProximalYogi(param_groups(model, l1)), threads)
+        examples = Examples(columns, permutation(n, 0))
+        ready = time.perf_counter()
+        done, loss_ = 0, 0.0
+        for count, part in engine.run(examples, BATCH, 0, lambda step: 0.01, lambda step: l1):
+            done += count
+            loss_ += part
+            tell(done, time.perf_counter() - ready)
+        seconds = time.perf_counter() - ready
+    return {
+        "benchmark": "one epoch in Amazon's shape",
+        "setting": f"{objects[0]:,} users, {objects[1]:,} items, d={DIMENSIONS}, K={AMAZON_ANCHORS[0]}/{AMAZON_ANCHORS[1]}, "
+        f"biases, batch {BATCH}, λ2 {l1:.1e}, {threads} threads",
+        "ratings": n,
+        "million_ratings_a_second": round(n / seconds / 1e6, 3),
+        "seconds": {"drawing": round(drawn - started, 1), "model": round(ready - drawn, 1), "epoch": round(seconds, 1)},
+        "peak_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, 2),
+        "train_mse": round(2 * loss_ / n, 4),
+        "nnz": {name: nonzeros(table) for name, table in model.tables.items()},
+        "entries": {
+            name: table.num_embeddings * K for (name, table), K in zip(model.tables.items(), AMAZON_ANCHORS, strict=True)
+        },
+    }
+
+
+def _large_folder() -> Path:
+    """Where gigabytes may lie for a while: /tmp is memory on many machines."""
+    folder = default_cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _on_disk(folder: Path, objects: tuple[int, int], n: int) -> tuple[np.ndarray, ...]:
+    """Drawn ratings as memory-mapped columns."""
+    columns = [Column(kind, folder / name) for name, kind in (("users", "i4"), ("items", "i4"), ("values", "f4"))]
+    for pieces in stream(objects, n):
+        for column, piece in zip(columns, pieces, strict=True):
+            column.append(piece)
+    return tuple(column.finish() for column in columns)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from antembed.data import PROTOCOLS, Examples, Ratings, default_cache, read_ratings, split
-from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, param_groups
 from antembed.data.ratings import ON_ERROR
+from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES, Table, export, open_table
@@ -35,7 +35,7 @@ LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25
 EVALUATION_BATCH = 65_536
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
-LARGEST_START = 0.1  # of a mean prediction, before anything is learned
+SMALLEST_START, LARGEST_START = 0.05, 0.1  # of a mean prediction, before anything is learned
 # Small, or a free vector for everybody starts as noise that is never unlearned.
 STARTS = {"full": {"std": 0.01}, "low-rank": {"std": 0.1}, "low-rank-nonnegative": {"std": 0.1}}
 PIECE = 1 << 20  # ratings
@@ -124,11 +124,15 @@ def build_model(settings: Settings, objects: tuple[int, int], mean: float = 0.0)
 
 @torch.no_grad()
 def calm(users: Embedding, items: Embedding) -> None:
-    """Few objects start with large weights (√(2/V)), all of one sign: shrink both T until a rating starts near the mean."""
-    start = float(users.to_dense().mean(0) @ items.to_dense().mean(0))
-    if abs(start) > LARGEST_START:
+    """T starts at √(2/V), all of one sign. With few objects that is far from the mean rating; with millions it is so near
+    to nothing that no gradient gets through. Scale both T until a rating's part by taste starts in between.
+    """
+    mean_user, mean_item = (T.mean(0) if A is None else T.mean(0) @ A for T, A in (users.factors(), items.factors()))
+    start = float(mean_user @ mean_item)
+    wanted = min(max(abs(start), SMALLEST_START), LARGEST_START)
+    if wanted != abs(start) != 0:
         for table, _ in [*users.pairs, *items.pairs]:
-            table.weight.mul_((LARGEST_START / abs(start)) ** 0.5)
+            table.weight.mul_((wanted / abs(start)) ** 0.5)
 
 
 @dataclass(frozen=True)

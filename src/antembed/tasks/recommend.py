@@ -52,7 +52,10 @@ def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]], scale: tuple[float, float]) -> dict[str, float]:
-    """Errors over examples (not means of batch means), each counted once whatever its weight. `clipped_mse` keeps predictions inside the ratings' scale."""
+    """Errors over examples (not means of batch means), each counted once whatever its weight.
+
+    `clipped_mse` keeps predictions inside the ratings' scale.
+    """
     squared = clipped = absolute = 0.0
     n = 0
     for users, items, ratings, *_ in batches:

@@ -5,6 +5,7 @@ parameters become views of those rows. Evaluation, checkpoints and export go on 
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,14 +24,14 @@ from antembed.training.engine import Source, chunk_size, set_rates
 from antembed.training.schedule import Schedule
 
 NO_INTS = np.empty(0, np.int64)
+KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, FullEmbedding)
 
 
 def why_not(model: nn.Module, optimiser: Any) -> str | None:
     """What keeps this model from the fused engine; None if nothing does."""
     if not isinstance(model, MatrixFactorisation):
         return "it is made for matrix factorisation"
-    kinds = {type(model.users), type(model.items)}
-    if len(kinds) != 1 or not kinds <= {AnchorEmbedding, LowRankEmbedding, FullEmbedding}:
+    if type(model.users) is not type(model.items) or type(model.users) not in KNOWN:
         return "it knows anchored, low-rank and full tables, and both sides alike"
     if type(optimiser) is not ProximalYogi or optimiser.defaults["metric"] != "diagonal":
         return "it knows Yogi with the diagonal metric"
@@ -106,7 +107,8 @@ class FusedEngine:
         self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchorEmbedding)]
         self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
         group = _group_of(optimiser, self.tables[0])
-        self.rule = kernel.Rule(*group["betas"], group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
+        beta1, beta2 = group["betas"]
+        self.rule = kernel.Rule(beta1, beta2, group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
 
     def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
         """One epoch over shuffled examples, from step `first` on; yields (ratings, their summed loss) as it goes."""
@@ -223,9 +225,5 @@ class FusedEngine:
     def _flush(self, sides: list[kernel.Side], history: kernel.History, now: int, anew: bool) -> None:
         """All rows up to date; `anew`: as of step 0 of the next epoch."""
         for side in sides:
-            share(
-                lambda a, b, side=side: kernel.flush(side, self.kind.biased, history, self.rule, now, anew, a, b),
-                len(side.rows),
-                side.rows.shape[1],
-                self.threads,
-            )
+            settled = partial(kernel.flush, side, self.kind.biased, history, self.rule, now, anew)
+            share(settled, len(side.rows), side.rows.shape[1], self.threads)

@@ -1,0 +1,52 @@
+"""Recipes are commands that exist, with options that exist."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from antembed.cli.app import app, recipe_words
+
+RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
+
+
+def test_there_are_recipes():
+    assert len(RECIPES) >= 2
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_they_can_be_typed(recipe):
+    words = recipe_words(recipe)
+    depth = 2 if words[0] == "train" else 1
+    shown = CliRunner().invoke(app, [*words[:depth], "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    for option in (word for word in words if word.startswith("--")):
+        assert option in shown.stdout
+
+
+def test_a_recipe_runs_and_later_options_win(tmp_path):
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{n % 7},{n % 11},3\n" for n in range(60)))
+    (tmp_path / "r.toml").write_text(
+        f"command = 'train recommend'\narguments = ['{tmp_path / 'r.csv'}']\n"
+        "[options]\nepochs = 1\nbiases = false\noverwrite = true\njson = true\n"
+    )
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "r.toml"), "--epochs", "2", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert '"epochs": 2' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("command = ", "is no TOML"),
+        ("about = 'x'", "has no command"),
+        ("command = 'demo'\ncode = 'x'", "has 'code'"),
+        ("command = 'run x.toml'", "runs a recipe"),
+    ],
+)
+def test_what_is_no_recipe(tmp_path, text, wrong):
+    (tmp_path / "r.toml").write_text(text)
+    with pytest.raises(ValueError, match=wrong):
+        recipe_words(tmp_path / "r.toml")
+    with pytest.raises(ValueError, match="is no file"):
+        recipe_words(tmp_path / "none.toml")
