@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check bench readme format clean
+.PHONY: demo test check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -31,6 +31,11 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 	$(BIN)/python benchmarks/step.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --record results/bench.jsonl
+	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
+
+bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, a quarter of an hour
+	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl
+	$(BIN)/antembed run recipes/amazon.toml --record results/bench.jsonl
 
 readme: .venv/ready  ## fill README.md's tables from results/
 	$(BIN)/python -m antembed.reporting.readme README.md results

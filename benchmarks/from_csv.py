@@ -76,7 +76,6 @@ def main() -> None:
             "whole_command_seconds": round(whole, 1),
             "exported_bytes": exported,
             "test_mse": round(result["test"]["mse"], 4),
-            "ratios": {f"an epoch ÷ reading, {what}": round(epoch / seconds, 2) for what, seconds in reading.items()},
         },
     )
 

@@ -205,3 +205,11 @@ def test_objects_can_be_added(name):
     assert layer(torch.tensor([V + 2])).ne(0).any()
     with pytest.raises(ValueError, match="≥ 0, got -1"):
         layer.add_objects(-1)
+
+
+def test_low_rank_from_a_trained_table_is_the_best_of_its_rank():
+    E = torch.randn(40, 3) @ torch.randn(3, d)
+    assert ant.LowRankEmbedding.from_pretrained(E, num_anchors=3).reconstruction_error < 1e-5
+    layer = ant.LowRankEmbedding.from_pretrained(E + 0.1 * torch.randn(40, d), num_anchors=2)
+    assert 0.05 < layer.reconstruction_error < 0.9
+    assert (layer.transform < 0).any()

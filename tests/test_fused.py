@@ -7,6 +7,8 @@ import torch
 import antembed as ant
 from antembed.data import Examples
 from antembed.embedding import EMBEDDINGS
+from antembed.kernels import ratings as kernel
+from antembed.optim.prox import NonNegative
 from antembed.tasks.recommend import MatrixFactorisation, loss
 from antembed.training import FusedEngine, TorchEngine, why_not
 
@@ -104,6 +106,46 @@ def test_fused_equals_torch_in_all_it_can_do(more, threads):
     assert_same(plain, fused)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pieces_of_an_epoch_make_no_difference(monkeypatch, threads):
+    plain, fused = build(decay=0.2), build(decay=0.2)
+    monkeypatch.setattr("antembed.training.engine.CHUNK", 200)
+    train(TorchEngine(*plain, loss), 40, ramped)
+    train(FusedEngine(*fused, threads=threads), 40, ramped)
+    assert_same(plain, fused)
+
+
+def test_an_epoch_that_nobody_wants_to_its_end(monkeypatch):
+    monkeypatch.setattr("antembed.training.engine.CHUNK", 400)
+    plain, fused = build(), build()
+    engine = FusedEngine(*fused)
+    epoch = engine.run(examples(columns()), 40, 0, lr, ramped)
+    next(epoch)
+    epoch.close()
+    first = tuple(column[:400] for column in columns())
+    for e in (engine, TorchEngine(*plain, loss)):
+        if e is not engine:
+            list(e.run(examples(first), 40, 0, lr, ramped))
+        list(e.run(examples(columns()), 40, 10, lr, ramped))
+    assert_same(plain, fused)
+
+
+def test_a_failure_frees_those_who_wait_and_is_not_forgotten(monkeypatch):
+    engine = FusedEngine(*build(), threads=2)
+    train_part = kernel.train_part
+
+    def fails_for_items(is_users, *rest):
+        if not is_users:
+            raise MemoryError("no room")
+        train_part(is_users, *rest)
+
+    monkeypatch.setattr(kernel, "train_part", fails_for_items)
+    with pytest.raises(MemoryError):
+        train(engine, 50, ramped)
+    with pytest.raises(RuntimeError, match="broke off in the middle"):
+        train(engine, 50, ramped)
+
+
 def test_one_and_two_threads_give_the_same_bytes():
     results = []
     for threads in (1, 2):
@@ -171,5 +213,18 @@ def test_it_says_what_it_cannot_do():
     mixture, optimiser = build("mixture")
     assert "anchored, low-rank and full" in why_not(mixture, optimiser)
     assert "matrix factorisation" in why_not(torch.nn.Linear(1, 1), optimiser)
+    for change, reason in (
+        ({"betas": (0.8, 0.999)}, "betas"),
+        ({"metric": "plain"}, "diagonal"),
+        ({"weight_decay": 0.3}, "one setting"),
+        ({"prox": NonNegative(0.0)}, "one setting"),
+        ({"prox": ant.L1(1e-3)}, "non-negative"),
+    ):
+        model, optimiser = build()
+        optimiser.param_groups[0].update(change)
+        assert reason in why_not(model, optimiser)
+    model, optimiser = build()
+    model.users.anchors.requires_grad_(False)
+    assert "all of a model's parameters" in why_not(model, optimiser)
     with pytest.raises(ValueError, match="use the torch engine"):
         FusedEngine(mixture, optimiser)

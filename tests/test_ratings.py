@@ -12,7 +12,7 @@ import zstandard
 
 from antembed.data import DataError, Examples, read_ratings, split
 from antembed.data.batches import permutation
-from antembed.kernels.ids import Numbering
+from antembed.kernels.ids import Numbering, count_digits
 from antembed.kernels.shuffle import shuffled
 
 ROWS = [(10, "b", 4.0), (2, "a", 3.5), (10, "a", 1.0)]
@@ -155,7 +155,7 @@ def test_packed_files(tmp_path, packer, separator):
     with pytest.raises(DataError, match="ends in the middle"):
         read_ratings(packed)
     packed.write_bytes(data[:200] + bytes(50) + data[250:])
-    with pytest.raises(DataError, match=r"cannot be unpacked|ends in the middle|line"):
+    with pytest.raises(DataError, match=r"cannot be unpacked|ends in the middle|line \d+: "):
         read_ratings(packed)
 
 
@@ -179,6 +179,77 @@ def test_labels_that_turn_to_text_far_down(tmp_path):
     file = tmp_path / "r.csv"
     file.write_text("user,item,rating\n" + "10,2,3\n" * 20_000 + "9,2,3\nabc,2,3\n")
     assert read_ratings(file).user_labels.to_list() == ["10", "9", "abc"]
+
+
+def test_labels_with_leading_zeros_far_down(tmp_path):
+    file = tmp_path / "r.csv"
+    for odd in ("007", "+7", " 7"):
+        file.write_text("user,item,rating\n" + "7,-2,3\n" * 20_000 + f"{odd},-2,3\n")
+        assert read_ratings(file).user_labels.to_list() == sorted(["7", odd])
+        assert read_ratings(file).item_labels.to_list() == ["-2"]
+
+
+QUOTED = {
+    "lines inside quotes": ('1,"a\n7,8,5\nb",3\n2,c,4\n3,d,x\n', ["1", "2"], 1),
+    "an empty line inside quotes, and one outside": ('1,"good\n\nbook",3\n2,c,4\n\n3,d,5\n', ["1", "2", "3"], 0),
+    "a mark that is not closed": ("".join(f"{n},i{n},3\n" for n in range(3000)) + '3000,TV 32" black,4\n3001,e,5\n', None, 1),
+}
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_records_that_go_on_over_lines(tmp_path, name):
+    text, users, bad = QUOTED[name]
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating\n" + text)
+    if bad:
+        with pytest.raises(DataError, match=r"line 6: the rating is no number|line 3002: a quotation mark is not closed"):
+            read_ratings(file)
+    ratings = read_ratings(file, on_error="skip")
+    assert ratings.skipped == bad
+    found = ratings.user_labels.cast(pl.String).to_list()
+    assert found == users if users else len(found) == 3001
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("\ufeffuser,item,rating\n10,b,4\n2,a,3.5\n10,a,1e0\n", None),
+        ("user,item,rating\r\n10,b,4\r\n2,a,3.5\r\n10,a,1\r\n", None),
+        ("id,2020,user,item,rating\n1,0,10,b,4\n1,0,2,a,3.5\n1,0,10,a,1\n", None),
+        ("user,item,rating,x,x,\n10,b,4,,,\n2,a,3.5,1,2,3\n10,a,1,,,\n", None),
+        ("a::b,c,d\n10,b,4\n2,a,3.5\n10,a,1\n", ["a::b", "c", "d"]),
+        ('"user","item","rating"\n"10","b","4"\n"2","a","3.5"\n"10","a","1"\n', None),
+    ],
+    ids=["byte order mark", "CRLF", "a number among the names", "names twice", "colons in a name", "all quoted"],
+)
+def test_unusual_files(tmp_path, text, columns):
+    file = tmp_path / "r.csv"
+    file.write_bytes(text.encode())
+    check(read_ratings(file, columns))
+
+
+@pytest.mark.parametrize("number", ["4 ", "1_0", "1e39", "²", "0x1", ""])
+def test_what_is_no_number(tmp_path, number):
+    file = tmp_path / "r.csv"
+    file.write_text(f"user,item,rating\n1,2,3\n1,2,{number}\n")
+    with pytest.raises(DataError, match=r"line 3: (the rating is no number|no rating)"):
+        read_ratings(file)
+
+
+def test_rows_may_lack_what_is_not_needed(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text("user,item,rating,comment\n1,2,3\n2,3,4,good\n3,4,x,bad\n")
+    ratings = read_ratings(file, on_error="skip")
+    assert (len(ratings), ratings.skipped) == (2, 1)
+
+
+def test_hashes_as_labels(tmp_path):
+    file = tmp_path / "r.parquet"
+    labels = pl.Series([2**64 - 1, 5, 2**63], dtype=pl.UInt64)
+    pl.DataFrame({"user": labels, "item": [1, 2, 3], "rating": [1, 2, 3]}).write_parquet(file)
+    ratings = read_ratings(file)
+    assert ratings.user_labels.to_list() == [5, 2**63, 2**64 - 1]
+    assert ratings.users.tolist() == [2, 0, 1]
 
 
 def test_weights(tmp_path):
@@ -228,6 +299,19 @@ class TestCache:
             assert (len(ratings), ratings.skipped) == (5000, 1)
             assert "line 5002" in ratings.complaint
 
+    def test_half_an_entry_is_replaced(self, tmp_path):
+        file = self.file(tmp_path)
+        read_ratings(file, cache=tmp_path / "cache")
+        (entry,) = (tmp_path / "cache").iterdir()
+        (entry / "about.json").unlink()
+        assert isinstance(read_ratings(file, cache=tmp_path / "cache").users, np.memmap)
+        assert (entry / "about.json").exists()
+
+    def test_a_cache_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "cache").write_text("a file")
+        with pytest.raises(DataError, match="name another folder by ANTEMBED_CACHE"):
+            read_ratings(self.file(tmp_path), cache=tmp_path / "cache")
+
     def test_a_failure_leaves_nothing(self, tmp_path):
         with pytest.raises(DataError, match="line 5002"):
             read_ratings(self.file(tmp_path, "x,9,bad"), cache=tmp_path / "cache")
@@ -255,6 +339,11 @@ def test_labels_with_one_hash_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(pl.Series, "hash", lambda self, seed: pl.Series(np.zeros(len(self), np.uint64)))
     with pytest.raises(DataError, match="the same 64-bit hash"):
         read_ratings(file)
+
+
+def test_digits_are_counted():
+    numbers = [0, 5, 9, 10, 99, 100, -1, -10, 10**18, 10**18 - 1, 2**63 - 1, -(2**63) + 1]
+    assert count_digits(np.array(numbers)) == sum(len(str(n)) for n in numbers)
 
 
 def test_numbering_follows_the_stream():

@@ -11,12 +11,14 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
-from antembed.pipelines.recommend import reopen_model
+from antembed.embedding import EMBEDDINGS
+from antembed.pipelines.recommend import Settings, build_model, reopen_model
 from antembed.reporting import read_records
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
@@ -204,6 +206,29 @@ def test_overwrite_replaces_a_run(data, tmp_path):
     for seed in (0, 1):
         call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1, "--seed", seed, "--overwrite")
     assert json.loads((tmp_path / "r" / "config.json").read_text())["seed"] == 1
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+@pytest.mark.parametrize("objects", [(30, 20), (6040, 3706), (400_000, 50_000)])
+def test_every_model_starts_near_the_mean_but_not_at_nothing(embedding, objects):
+    model = build_model(Settings(data="", embedding=embedding), objects, mean=3.0)
+    rng = torch.Generator().manual_seed(0)
+    users, items = (torch.randint(0, V, (2000,), generator=rng) for V in objects)
+    spread = (model(users, items) - 3.0).square().mean().sqrt()
+    assert 1e-5 < spread < 0.5
+
+
+def test_resume_wins_over_overwrite(data, tmp_path):
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK)
+    written = (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--overwrite", "--resume")
+    assert (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns == written
+
+
+def test_a_price_is_not_charged_where_there_is_none(data, tmp_path):
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--embedding", "low-rank-nonnegative", "--epochs", 1)
+    row = json.loads((tmp_path / "r" / "metrics.jsonl").read_text())
+    assert row["penalty"] == 0
 
 
 def test_labels_say_which_row_is_who(run):

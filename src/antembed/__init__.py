@@ -10,6 +10,7 @@ _HOMES = {
     "AnchorEmbedding": "embedding",
     "AnchorEmbeddingBag": "embedding",
     "FullEmbedding": "embedding",
+    "LowRankEmbedding": "embedding",
     "MixtureEmbedding": "embedding",
     "param_groups": "embedding",
     "FreeEntries": "optim",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         AnchorEmbedding,
         AnchorEmbeddingBag,
         FullEmbedding,
+        LowRankEmbedding,
         MixtureEmbedding,
         param_groups,
     )

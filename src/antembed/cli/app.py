@@ -40,7 +40,7 @@ def common(
 def numbers(text: str) -> tuple[int, int]:
     """'15' → (15, 15); '40,16' → (40, 16)."""
     parts = text.split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts) or len(parts) > 2:
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts) or len(parts) > 2:
         raise typer.BadParameter(f"{text!r} is not a number of anchors; say 15, or 40,16 for users and items")
     return int(parts[0]), int(parts[-1])
 
@@ -84,9 +84,7 @@ def train_recommend(
     values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
     threads: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Default: two for the fused engine (the same bytes as with one), one for small batches in torch."
-        ),
+        typer.Option(min=1, help="Default: two (in the fused engine the same bytes as with one), or one with --engine torch."),
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
     as_json: AsJson = False,
@@ -103,7 +101,8 @@ def train_recommend(
     from antembed.reporting import append_record
     from antembed.training import RunFolder
 
-    torch.set_num_threads(threads or (1 if engine == "torch" else min(2, os.cpu_count() or 1)))
+    threads = threads or (1 if engine == "torch" else min(2, os.cpu_count() or 1))
+    torch.set_num_threads(threads)
     named = tuple(name.strip() for name in columns.split(",")) if columns else None
     with show.status(f"reading {data}"):
         ratings = read_ratings(data, named, on_error=on_error, cache=default_cache())
@@ -126,6 +125,7 @@ def train_recommend(
         "schedule": schedule,
         "epochs": epochs,
         "seed": seed,
+        "threads": threads,
         "device": device,
         "engine": engine,
         "values": values,
@@ -137,7 +137,7 @@ def train_recommend(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     folder = out or Path("runs") / f"recommend-{embedding}-{seed}"
-    if overwrite:
+    if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
         RunFolder(folder).remove()
     examples = round(len(ratings) * PROTOCOLS[settings.protocol][0])
     with show.progress_bar(embedding, epochs, examples) as tell:
@@ -334,7 +334,7 @@ def run(
 
     Example:  antembed run recipes/amazon.toml --ratings 2330000
     """
-    app([*recipe_words(recipe), *context.args], standalone_mode=False)
+    raise typer.Exit(app([*recipe_words(recipe), *context.args], standalone_mode=False) or 0)
 
 
 def recipe_words(recipe: Path) -> list[str]:
@@ -346,7 +346,7 @@ def recipe_words(recipe: Path) -> list[str]:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{recipe} is no TOML: {error}") from error
     unknown = set(written) - {"about", "command", "arguments", "options"}
-    if unknown or not isinstance(written.get("command"), str):
+    if unknown or not isinstance(written.get("command"), str) or not written["command"].split():
         wrong = f"has {min(unknown)!r}" if unknown else "has no command"
         raise ValueError(f"{recipe} {wrong}; a recipe has about, command, arguments and [options]")
     words = [*written["command"].split(), *(str(argument) for argument in written.get("arguments", []))]

@@ -17,13 +17,19 @@ class Examples:
     columns: tuple[np.ndarray, ...]
     rows: np.ndarray  # (n,) int32 or int64
     device: str = "cpu"
+    threads: int | None = None  # None: torch's
+
+    def __post_init__(self) -> None:
+        n = min(len(column) for column in self.columns)
+        if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < n):
+            raise IndexError(f"rows {self.rows.min()} to {self.rows.max()} are not all among the {n} there are")
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, piece: slice) -> tuple[Tensor, ...]:
         """Some of them, as tensors on the device."""
-        rows, threads = self.rows[piece], torch.get_num_threads()
+        rows, threads = self.rows[piece], self.threads or torch.get_num_threads()
         return tuple(torch.from_numpy(pick(column, rows, threads)).to(self.device) for column in self.columns)
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
@@ -31,7 +37,8 @@ class Examples:
 
     def shuffled(self, seed: int, epoch: int) -> "Examples":
         """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees what it would have."""
-        return Examples(self.columns, shuffled(self.rows, seed, epoch, torch.get_num_threads()), self.device)
+        order = shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
+        return Examples(self.columns, order, self.device, self.threads)
 
 
 def permutation(n: int, seed: int) -> np.ndarray:

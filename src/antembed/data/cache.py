@@ -11,12 +11,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
+
+from antembed.data.text import PARTIAL
 
 VERSION = 1  # of what is on a shelf: a change makes all old shelves strangers
 PIECE = 1 << 20
@@ -25,8 +27,14 @@ STALE = 24 * 3600  # seconds after which an unfinished shelf is nobody's
 
 def default_cache() -> Path:
     """ANTEMBED_CACHE, or antembed in the user's folder of caches."""
-    named = os.environ.get("ANTEMBED_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "antembed"
+    if named := os.environ.get("ANTEMBED_CACHE"):
+        return Path(named)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "antembed"
+    try:
+        return Path.home() / ".cache" / "antembed"
+    except RuntimeError:  # nobody's process has no home
+        return Path(tempfile.gettempdir()) / "antembed-cache"
 
 
 class Column:
@@ -103,7 +111,7 @@ class Shelf:
 
     @contextmanager
     def temporary_file(self) -> Iterator[BinaryIO]:
-        with tempfile.NamedTemporaryFile(dir=self.scratch) as file:
+        with tempfile.NamedTemporaryFile(prefix=PARTIAL, dir=self.scratch) as file:
             yield file  # type: ignore[misc]
 
     @contextmanager
@@ -114,7 +122,7 @@ class Shelf:
             return
         assert self.scratch is not None
         self._sweep()
-        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=self.scratch))
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=self.scratch))
         writer = Writer(partial)
         try:
             yield writer
@@ -124,8 +132,9 @@ class Shelf:
             try:
                 os.rename(partial, self.folder)
             except OSError:
-                if self.about() is None:
-                    raise  # else another process was faster; its shelf is the same
+                if self.about() is None:  # what is there is half a shelf; else another process was faster with the same
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                    os.rename(partial, self.folder)
         finally:
             writer.close()
             shutil.rmtree(partial, ignore_errors=True)  # maps of removed files live on until they are closed
@@ -133,9 +142,10 @@ class Shelf:
     def _sweep(self) -> None:
         """Remove what was left by processes that were killed."""
         assert self.scratch is not None
-        for left in self.scratch.glob(".partial-*"):
-            if time.time() - left.stat().st_mtime > STALE:
-                shutil.rmtree(left, ignore_errors=True)
+        for left in self.scratch.glob(f"{PARTIAL}*"):
+            with suppress(FileNotFoundError):  # it may be renamed or removed at any moment
+                if time.time() - left.stat().st_mtime > STALE:
+                    shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
 
 
 class Writer:

@@ -5,9 +5,9 @@ order, so that ids do not depend on the order of the rows. Of large files the id
 hash of the file's contents (data/cache.py). A file that polars stumbles over is gone through line by line (data/text.py).
 """
 
-import errno
 import hashlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ import polars as pl
 
 from antembed.data.cache import Column, Shelf
 from antembed.data.text import DataError, Format, bad_lines, guess_format, plain_text
-from antembed.kernels.ids import Numbering
+from antembed.kernels.ids import Numbering, count_digits
 
 NAMES = {
     "user": ("user", "userid", "user_id", "uid", "reviewerid", "reviewer_id", "customer", "customer_id"),
@@ -94,11 +94,7 @@ def read_ratings(
     try:
         return _reopen(shelf) or _read(path, columns, on_error, shelf)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise DataError(
-            f"{cache} is full: {path} needs some {path.stat().st_size} bytes; name a folder by ANTEMBED_CACHE"
-        ) from error
+        raise DataError(f"{path} could not be kept in the cache ({error}); name another folder by ANTEMBED_CACHE") from error
 
 
 def _reopen(shelf: Shelf) -> Ratings | None:
@@ -124,17 +120,19 @@ def _read(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf
     if parquet:
         return _read_parquet(path, columns, on_error, shelf)
     with plain_text(path, shelf.scratch) as plain:
-        form = guess_format(path, plain)
+        known = {name.lower() for name in columns or ()} | {name for names in NAMES.values() for name in names}
+        form = guess_format(path, plain, known)
         chosen = choose(path, form.columns, columns)
         try:
             return _read_text(path, plain, form, chosen, shelf)
         except (Irregular, pl.exceptions.PolarsError) as error:
             reason, complaint = error, ""
             for number, wrong, text in bad_lines(plain, form, chosen):
-                complaint = f"{path}, line {number}: {wrong}: {text!r}"
+                complaint = f"line {number}: {wrong}: {text!r}"
                 break
-            if complaint and on_error == "stop":
-                raise DataError(f"{complaint}; mend it, or go on without such lines with --on-error skip") from None
+            if complaint and (on_error == "stop" or number == 1):
+                remedy = "" if number == 1 else ", or go on without such lines with --on-error skip"
+                raise DataError(f"{path}, {complaint}; mend it{remedy}") from None
         with shelf.temporary_file() as good:  # without empty lines, which polars does not forgive
             skipped = sum(1 for _ in bad_lines(plain, form, chosen, good))
             good.flush()
@@ -150,24 +148,25 @@ def _read_text(
     """Users and items are numbers if they begin like it, else text."""
     settings: dict[str, Any] = {
         "separator": form.separator,
-        "has_header": form.header,
+        "has_header": form.header and not form.renamed,
+        "skip_rows": int(form.renamed),
         "quote_char": '"' if form.quoted else None,
     }
     text: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
     head = pl.read_csv(plain, n_rows=SNIFFED, schema=text, truncate_ragged_lines=True, encoding="utf8-lossy", **settings)
     text |= dict.fromkeys(chosen[2:], pl.Float32)
-    numbers = {name: pl.Int64 for name in chosen[:2] if _whole_numbers(head[name])}
+    numbers = [_whole_numbers(head[name]) for name in chosen[:2]]
 
-    def collect(kinds: dict[str, Any]) -> Ratings:
-        frame = pl.scan_csv(plain, schema=kinds, ignore_errors=True, **settings).select(chosen)
-        return _collect(path, frame.collect_batches(chunk_size=PIECE), shelf, skipped, complaint)
+    def collect(numbers: list[bool]) -> Ratings:
+        frame = pl.scan_csv(plain, schema=text, ignore_errors=True, **settings).select(chosen)
+        return _collect(path, frame.collect_batches(chunk_size=PIECE), shelf, numbers, skipped, complaint)
 
-    if numbers:
+    if any(numbers):
         try:
-            return collect(text | numbers)
+            return collect(numbers)
         except Irregular:  # perhaps only because a label further down is no number
             pass
-    return collect(text)
+    return collect([False, False])
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf) -> Ratings:
@@ -180,10 +179,11 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shel
         skipped, complaint = int(wrong.select(pl.len()).collect().item()), ""
         if skipped:
             row, *values = wrong.head(1).collect().row(0)
-            complaint = f"{path}, row {row + 1} is no rating: {tuple(values)}"
+            complaint = f"row {row + 1} is no rating: {tuple(values)}"
         if skipped and on_error == "stop":
-            raise DataError(f"{complaint} ({skipped} such rows); mend it, or go on without them with --on-error skip")
-        return _collect(path, frame.filter(~bad).collect_batches(chunk_size=PIECE), shelf, skipped, complaint)
+            raise DataError(f"{path}, {complaint} ({skipped} such rows); mend it, or go on without them with --on-error skip")
+        pieces = frame.filter(~bad).collect_batches(chunk_size=PIECE)
+        return _collect(path, pieces, shelf, [False, False], skipped, complaint)
     except (pl.exceptions.PolarsError, Irregular) as error:
         raise DataError(f"{path} could not be read as Parquet: {error}") from error
 
@@ -191,14 +191,24 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shel
 class _Labels:
     """Labels of one column, numbered as they come."""
 
-    def __init__(self, ids: Column):
-        self.ids = ids
+    def __init__(self, ids: Column, numbers: bool):
+        self.ids, self.numbers = ids, numbers  # text to be read as whole numbers
         self.numbering = Numbering()
         self.labels: pl.Series | None = None
 
     def add(self, labels: pl.Series) -> None:
+        if self.numbers:
+            text, labels = labels, labels.cast(pl.Int64, strict=False)
+            # "007", "+7" and " 7" are longer than 7, and no number is shorter than its digits.
+            if labels.null_count() or count_digits(labels.to_numpy()) != text.str.len_bytes().sum():
+                raise Irregular("a label is no whole number")
+        elif labels.dtype == pl.String and (labels == "").any():
+            raise Irregular("a label is empty")
         whole = labels.dtype.is_integer()
-        keys = labels.cast(pl.Int64) if whole else labels.hash(seed=0).reinterpret(signed=True)
+        if labels.dtype == pl.UInt64:
+            keys = labels.reinterpret(signed=True)
+        else:
+            keys = labels.cast(pl.Int64) if whole else labels.hash(seed=0).reinterpret(signed=True)
         numbers, firsts = self.numbering(keys.to_numpy())
         new = labels.gather(firsts)
         self.labels = new if self.labels is None else self.labels.extend(new)
@@ -215,16 +225,18 @@ class _Labels:
         return self.ids.finish(lambda numbers: rank[numbers]), self.labels.gather(order)
 
 
-def _collect(path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, skipped: int = 0, complaint: str = "") -> Ratings:
-    with shelf.writing() as writer:
-        sides = [_Labels(writer.column(name, np.int32)) for name in ("users", "items")]
+def _collect(
+    path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, whole_numbers: list[bool], skipped: int = 0, complaint: str = ""
+) -> Ratings:
+    with shelf.writing() as writer, ThreadPoolExecutor(2) as pool:
+        columns = [writer.column(name, np.int32) for name in ("users", "items")]
+        sides = [_Labels(column, whole) for column, whole in zip(columns, whole_numbers, strict=True)]
         numbers: list[Column] = []
         for piece in pieces:
             user, item, *rest = piece.get_columns()
             if any(column.null_count() for column in (user, item, *rest)) or not all(c.is_finite().all() for c in rest):
                 raise Irregular("a row is no rating")
-            for side, labels in zip(sides, (user, item), strict=True):
-                side.add(labels)
+            list(pool.map(_Labels.add, sides, (user, item)))
             numbers = numbers or [writer.column(name, np.float32) for name, _ in zip(("values", "weights"), rest, strict=False)]
             for column, part in zip(numbers, rest, strict=True):
                 column.append(part.to_numpy())
@@ -254,7 +266,7 @@ def choose(path: Path, present: list[str], columns: Sequence[str] | None) -> lis
             raise DataError(
                 f"columns are three, user, item and rating, or four with a weight; got {len(columns)}: {', '.join(columns)}"
             )
-        named = [present[int(name) - 1] if name.isdigit() and 1 <= int(name) <= len(present) else name for name in columns]
+        named = [present[int(name) - 1] if name.isdecimal() and 1 <= int(name) <= len(present) else name for name in columns]
         missing = [name for name in named if name not in present]
         if missing:
             raise DataError(f"{path} has no column {missing[0]!r}; it has: {', '.join(present)}")

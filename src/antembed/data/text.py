@@ -1,9 +1,9 @@
 """Delimited text as it lies on disk: unpacked, its format guessed, its damaged lines found."""
 
 import csv
-import math
+import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -11,9 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
+import numpy as np
+
 SEPARATORS = (",", "\t", ";", "|")
 UNIT = "\x1f"  # stands in for "::", since polars splits at single bytes
 PIECE = 1 << 18
+PARTIAL = ".partial-"  # temporary files in a cache; what a killed process left of them is swept away (cache.py)
+LONGEST = 1000  # lines of one record: a quotation mark that is still open then was a slip
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 
 
@@ -29,6 +34,7 @@ class Format:
     header: bool
     columns: list[str]
     quoted: bool
+    renamed: bool  # the header has names twice, or none: `columns` are other ones
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
@@ -42,6 +48,8 @@ def _unpack(path: Path, pieces: Iterable[bytes], begin: Callable[[], Any]) -> It
         for piece in pieces:
             while piece:
                 if member.eof:
+                    if not piece.strip(b"\0"):
+                        break  # some archivers fill up their last block
                     member = begin()
                 yield member.decompress(piece)
                 piece = member.unused_data if member.eof else b""
@@ -56,7 +64,7 @@ def _narrow(pieces: Iterable[bytes]) -> Iterator[bytes]:
     held = b""
     for piece in pieces:
         text = held + piece
-        held = b":" if text.endswith(b":") and not text.endswith(b"::") else b""
+        held = b":" if (len(text) - len(text.rstrip(b":"))) % 2 else b""  # the other half may come
         yield text[: len(text) - len(held)].replace(b"::", UNIT.encode())
     yield held
 
@@ -78,21 +86,22 @@ def plain_text(path: Path, scratch: Path | None = None) -> Iterator[Path]:
 
             pieces = _unpack(path, pieces, lambda: ZstdDecompressor().decompressobj())
         pieces = iter(pieces)
-        first = next(pieces, b"")
-        double = b"::" in first.split(b"\n", 1)[0]
+        first = next((piece for piece in pieces if piece), b"")
+        line = first.split(b"\n", 1)[0]
+        double = line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS)
         if not packed and not double:
             yield path
             return
         pieces = _narrow(chain([first], pieces)) if double else chain([first], pieces)
-        with TemporaryDirectory(dir=scratch) as folder:
+        with TemporaryDirectory(prefix=PARTIAL, dir=scratch) as folder:
             plain = Path(folder) / "plain"
             with open(plain, "wb") as out:
                 out.writelines(pieces)
             yield plain
 
 
-def guess_format(path: Path, plain: Path) -> Format:
-    """Separator and columns, from the first line; `path` is what the user calls the file."""
+def guess_format(path: Path, plain: Path, known: Collection[str] = ()) -> Format:
+    """Separator and columns, from the first line; `path` is what the user calls the file, `known` are names of columns."""
     with open(plain, "rb") as file:
         line = file.readline(PIECE)
     if not line.strip():
@@ -104,26 +113,55 @@ def guess_format(path: Path, plain: Path) -> Format:
             f"{path}: no separator found in its first line {text[:80]!r}; "
             "user, item and rating are separated by '::', a comma, a tab, ';' or '|'"
         )
-    fields = _fields(text, separator)
-    header = not any(_is_number(field) for field in fields)
-    return Format(separator, header, fields if header else [f"column_{n + 1}" for n in range(len(fields))], separator != UNIT)
+    fields = split_fields(text, separator)
+    header = not any(is_number(field) for field in fields) or any(field.lower() in known for field in fields)
+    names = _distinct(fields if header else [""] * len(fields))
+    return Format(separator, header, names, separator != UNIT, header and names != fields)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names as they are, but column_N for none, and N behind one that was there before."""
+    found: list[str] = []
+    for number, name in enumerate(names, 1):
+        name = name or f"column_{number}"
+        found.append(name if name not in found else f"{name}_{number}")
+    return found
+
+
+def records(plain: Path, quoted: bool) -> Iterator[tuple[int, bytes]]:
+    """(line from 1, the record that begins there): where quotation marks are open, a record goes on over lines."""
+    with open(plain, "rb") as file:
+        lines = enumerate(file, 1)
+        waiting: list[tuple[int, bytes]] = []
+        for number, line in lines:
+            waiting.append((number, line))
+            if quoted and sum(part.count(b'"') for _, part in waiting) % 2:
+                if len(waiting) < LONGEST:
+                    continue
+                yield waiting[0]  # never closed: a record for itself, and so are those behind it
+                waiting = waiting[1:]
+                while waiting and waiting[0][1].count(b'"') % 2 == 0:
+                    yield waiting.pop(0)
+                continue
+            yield waiting[0][0], b"".join(part for _, part in waiting)
+            waiting = []
+        yield from waiting
 
 
 def bad_lines(plain: Path, form: Format, chosen: list[str], good: BinaryIO | None = None) -> Iterator[tuple[int, str, str]]:
-    """Look at every line for itself: → (line from 1, what is wrong, its text). Good ones go to `good`, empty ones nowhere.
+    """Look at every record for itself: → (line from 1, what is wrong, its text). Good ones go to `good`, empty ones nowhere.
 
     `chosen` are the user, item, rating (and weight) columns.
     """
     places = [form.columns.index(name) for name in chosen]
-    with open(plain, "rb") as file:
-        for number, raw in enumerate(file, 1):
-            if not raw.strip():
-                continue
-            wrong = None if number == 1 and form.header else _what_is_wrong(raw, form, places)
-            if wrong is not None:
-                yield number, wrong, raw.decode("utf-8", "replace").strip("\r\n").replace(UNIT, "::")[:80]
-            elif good is not None:
-                good.write(raw)
+    for number, raw in records(plain, form.quoted):
+        if not raw.strip():
+            continue
+        wrong = None if number == 1 and form.header else _what_is_wrong(raw, form, places)
+        if wrong is not None:
+            yield number, wrong, raw.decode("utf-8", "replace").strip("\r\n").replace(UNIT, "::")[:80]
+        elif good is not None:
+            good.write(raw)
 
 
 def _what_is_wrong(raw: bytes, form: Format, places: list[int]) -> str | None:
@@ -131,24 +169,31 @@ def _what_is_wrong(raw: bytes, form: Format, places: list[int]) -> str | None:
         text = raw.decode("utf-8").strip("\r\n")
     except UnicodeDecodeError as error:
         return f"byte {error.start + 1} is not UTF-8"
-    fields = _fields(text, form.separator)
-    if len(fields) != len(form.columns):
+    if form.quoted and text.count('"') % 2:
+        return "a quotation mark is not closed"
+    try:
+        fields = split_fields(text, form.separator)
+    except csv.Error as error:
+        return f"it cannot be split ({error})"
+    if len(fields) <= max(places) or len(fields) > len(form.columns):
         return f"{len(fields)} fields instead of {len(form.columns)}"
     roles = ("user", "item", "rating", "weight")
     for role, place in zip(roles, places, strict=False):
-        if not fields[place].strip():
+        if not fields[place]:
             return f"no {role}"
-        if role in roles[2:] and not _is_number(fields[place]):
+        if role in roles[2:] and not is_number(fields[place]):
             return f"the {role} is no number"
     return None
 
 
-def _fields(text: str, separator: str) -> list[str]:
-    return next(csv.reader([text], delimiter=separator)) if '"' in text and separator != UNIT else text.split(separator)
+def split_fields(text: str, separator: str) -> list[str]:
+    if '"' not in text or separator == UNIT:
+        return text.split(separator)
+    csv.field_size_limit(2**31 - 1)
+    return next(csv.reader(text.splitlines(keepends=True), delimiter=separator))
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text.strip('"')))
-    except ValueError:
-        return False
+def is_number(text: str) -> bool:
+    """A finite number of single precision, and nothing else."""
+    with np.errstate(over="ignore"):
+        return PLAIN.fullmatch(text) is not None and bool(np.isfinite(np.float32(text)))

@@ -106,7 +106,8 @@ def param_groups(model: nn.Module, l1: float, weight_decay: float = 0.0) -> list
     """
     groups = [group for layer in model.modules() if isinstance(layer, Embedding) for group in layer.param_groups(l1)]
     for group in groups:
-        group["weight_decay"] = weight_decay if group.get("prox") is None else 0.0
+        prox = group.get("prox")
+        group["weight_decay"] = weight_decay if prox is None or not prox.priced else 0.0
     seen = {id(weight) for group in groups for weight in group["params"]}
     rest = [weight for weight in model.parameters() if id(weight) not in seen]
     return [*groups, {"params": rest}] if rest else groups

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchorEmbedding
 from antembed.embedding.table import RowTable
@@ -43,6 +43,21 @@ class LowRankEmbedding(AnchorEmbedding):
         rows = torch.randn(n, table.weight.shape[1], device=table.weight.device, dtype=table.weight.dtype)
         rows *= self.std * table.weight.shape[1] ** -0.5
         return rows.abs_() if self.nonnegative else rows
+
+    @classmethod
+    def from_pretrained(
+        cls, weight: Tensor | nn.Embedding, *, num_anchors: int = DEFAULT_ANCHORS, **_: Any
+    ) -> "LowRankEmbedding":
+        """The best table of rank K, by singular values; with U free of signs."""
+        weight = torch.as_tensor(weight.weight if isinstance(weight, nn.Embedding) else weight).detach()
+        layer = cls(*weight.shape, num_anchors=num_anchors, device=weight.device, dtype=weight.dtype)
+        U, s, W = torch.linalg.svd(weight, full_matrices=False)
+        rank = min(num_anchors, len(s))
+        with torch.no_grad():
+            layer.rows.weight.zero_()[:, :rank] = U[:, :rank] * s[:rank].sqrt()
+            layer.anchors.zero_()[:rank] = W[:rank] * s[:rank].sqrt().unsqueeze(1)
+        layer.reconstruction_error = float((layer.to_dense().detach() - weight).norm() / weight.norm().clamp(min=1e-30))
+        return layer
 
     def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:  # type: ignore[override]
         """U and W, neither with a penalty: l1 has nothing to act on. U ≥ 0 is kept where asked for."""

@@ -15,7 +15,7 @@ def penalties(optimiser: ProximalOptimizer, strength: float | None = None) -> fl
     optimiser.flush()
     total = 0.0
     for group in optimiser.param_groups:
-        if group["prox"] is not None:
+        if group["prox"] is not None and group["prox"].priced:
             prox = group["prox"] if strength is None else replace(group["prox"], strength=strength)
             total += sum(float(prox.penalty(weight.detach())) for weight in group["params"])
     return total

@@ -47,6 +47,20 @@ def _move(old_keys: Any, old_numbers: Any, keys: Any, numbers: Any) -> None:
             numbers[slot] = old_numbers[old]
 
 
+@compiled
+def count_digits(numbers: Any) -> int:
+    """How many characters they take, written out."""
+    total = 0
+    for n in numbers:
+        size, power = np.uint64(n if n >= 0 else -n), np.uint64(10)
+        digits = 1
+        while digits < 19 and size >= power:
+            power *= np.uint64(10)
+            digits += 1
+        total += digits + (n < 0)
+    return total
+
+
 class Numbering:
     """int64 keys → int32 numbers, at most half full, so that a key is found in a step or two."""
 

@@ -27,7 +27,7 @@ LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
 AHEAD = 24  # examples between asking for a row and using it
 TILE = 64  # rows whose gradients are worked out together
 LINE = 16  # numbers of single precision in a cache line
-# Columns of History.steps: what idle weights and biases are owed, and how they decay; then what a step takes.
+# Columns of History.idle: what idle weights and biases are owed, and how they decay; and of History.steps.
 DRIFT, CLOCK, SCALE, BIAS_DRIFT, BIAS_SCALE = range(5)
 STEP, TAKE, KEEP, KEEP_BIAS, KEEP_ANCHORS, KEEP_MEAN = range(6)
 
@@ -403,7 +403,8 @@ def train_part(
         first = b * B
         stop = min(first + B, ids.shape[0])
         mine, found = gather(ids[first:stop], model.biased, part, own, history, rule, now, desk)
-        meet(counter, workers * (b + 1))
+        if not meet(counter, workers * (b + 1)):
+            return
         if b > 0:
             learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
         loss = learn(
@@ -413,8 +414,8 @@ def train_part(
         if is_users:
             losses[b, part] = loss
         now += 1
-    meet(counter, workers * (losses.shape[0] + 1))
-    learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
+    if meet(counter, workers * (losses.shape[0] + 1)):
+        learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
 
 
 @fast

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
 
@@ -19,13 +19,27 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=MOST_WORKERS, thread_name_prefix="antembed")
 
 
-def run_all(work: Callable[[int], object], workers: int) -> None:
-    """Call work(0) … work(workers − 1), all at the same time: they may wait for each other."""
+def run_all(work: Callable[[int], object], workers: int, give_up: Callable[[], object]) -> None:
+    """Call work(0) … work(workers − 1), all at the same time: they may wait for each other. If one fails, `give_up` must free
+    those who wait for it.
+    """
     if workers > MOST_WORKERS:
         raise ValueError(f"{workers} threads were asked for, at most {MOST_WORKERS} can be had")
-    futures = [_pool(os.getpid()).submit(work, worker) for worker in range(1, workers)]
+
+    def guarded(worker: int) -> None:
+        try:
+            work(worker)
+        except BaseException:
+            give_up()
+            raise
+
+    futures: list[Future[None]] = []
     try:
+        futures += [_pool(os.getpid()).submit(guarded, worker) for worker in range(1, workers)]
         work(0)
+    except BaseException:
+        give_up()
+        raise
     finally:
         for future in futures:
             future.result()

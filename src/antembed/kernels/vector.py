@@ -17,6 +17,7 @@ from numba.core import cgutils
 VECTOR = 8  # numbers in a register: single precision fills AVX2
 FUSE = ("contract",)
 PATIENCE = 4096  # looks at the barrier before the core is given to others
+CANCELLED = 1 << 60
 INTP = ir.IntType(64)
 intrinsic: Any = extending.intrinsic  # for mypy, what it makes still has its first argument
 
@@ -243,11 +244,15 @@ _give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" e
 
 
 @njit(nogil=True, cache=True)
-def meet(counter: Any, arrivals: int) -> None:
-    """A barrier: go on when `arrivals` have come here in all, this one included. counter: (1,) int64, 0 at the start."""
+def meet(counter: Any, arrivals: int) -> bool:
+    """A barrier: go on when `arrivals` have come here in all, this one included. counter: (1,) int64, 0 at the start.
+
+    → False if somebody will not come, which he says by setting the counter to CANCELLED.
+    """
     _arrive(counter)
     looks = 0
     while _look(counter) < arrivals:
         looks += 1
         if looks % PATIENCE == 0:
             _give_way()
+    return _look(counter) < CANCELLED

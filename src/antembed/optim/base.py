@@ -170,6 +170,8 @@ class ProximalOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("weight_decay", 0.0)  # a checkpoint from before there was one
         self._pending = {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class LazyRows:
 
     def _forget(self) -> None:
         """All rows are current: start the history anew."""
-        self.now = 0
+        self.now, self._kept = 0, 1.0  # the latter is the newest of _scale, on the CPU
         self._views: tuple[int, kernel.Rows] | None = None
         self._drift, self._clock, self._scale = (self._array(make(1024)) for make in (np.zeros, np.zeros, np.ones))
 
@@ -121,7 +121,7 @@ class LazyRows:
             self._step_plain(gradient, direction, keep, step, take)
         self.strength = strength
         self._remember(keep, step, take)
-        if self.now >= FLUSH_EVERY or self._scale[self.now] < SMALLEST_SCALE:
+        if self.now >= FLUSH_EVERY or self._kept < SMALLEST_SCALE:
             self.flush()
 
     def _remember(self, keep: float, step: float, take: float) -> None:
@@ -133,7 +133,7 @@ class LazyRows:
                 for old in (self._drift, self._clock, self._scale)
             )
         reach = min(len(self._fading), now)
-        scale = self._scale[now] = self._scale[now - 1] * keep
+        scale = self._scale[now] = self._kept = self._kept * keep
         self._drift[now - reach : now] += step / scale * self._fading[-reach:]
         self._clock[now] = self._clock[now - 1] + take / scale
 

@@ -57,7 +57,9 @@ def shape_of_movielens_25m(n: int, seed: int = 0) -> Ratings:
 def fused(data: Ratings, embedding: str, threads: int) -> Work:
     """Our compiled pass over all of the data."""
     settings = Settings(data="", embedding=embedding, anchors=ANCHORS, dimensions=DIMENSIONS, biases=False)
-    return epochs_of(settings, data.objects, Examples(data.columns, np.arange(len(data), dtype=np.int32)), threads)
+    return epochs_of(
+        settings, data.objects, Examples(data.columns, np.arange(len(data), dtype=np.int32), threads=threads), threads
+    )
 
 
 def epochs_of(settings: Settings, objects: tuple[int, int], examples: Examples, threads: int) -> Work:
@@ -73,7 +75,7 @@ def epochs_of(settings: Settings, objects: tuple[int, int], examples: Examples, 
 
 def torch_steps(data: Ratings, model: torch.nn.Module, optimiser: Any, batches: int) -> Work:
     """A few mini-batches of plain PyTorch."""
-    n = BATCH * batches
+    n = min(BATCH * batches, len(data))
     columns = [torch.from_numpy(c[:n]).split(BATCH) for c in (data.users, data.items, data.values)]
 
     def work() -> int:

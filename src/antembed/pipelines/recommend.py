@@ -12,7 +12,7 @@ import torch
 
 from antembed.data import PROTOCOLS, Examples, Ratings, default_cache, read_ratings, split
 from antembed.data.ratings import ON_ERROR
-from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, param_groups
+from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, MixtureEmbedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES, Table, export, open_table
@@ -64,6 +64,7 @@ class Settings:
     batch_size: int = 32
     epochs: int = 25
     seed: int = 0
+    threads: int = 1  # more than two in the fused engine add up in another order
     device: str = "cpu"
     engine: str = "auto"
     values: str = "fp32"
@@ -92,6 +93,7 @@ class Settings:
             "prune": 0,
             "l1_ramp": 0,
             "seed": 0,
+            "threads": 1,
         }
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
@@ -127,12 +129,17 @@ def calm(users: Embedding, items: Embedding) -> None:
     """T starts at √(2/V), all of one sign. With few objects that is far from the mean rating; with millions it is so near
     to nothing that no gradient gets through. Scale both T until a rating's part by taste starts in between.
     """
+    if isinstance(users, LowRankEmbedding) or isinstance(items, LowRankEmbedding):
+        return  # of both signs: its mean says nothing about its size
     mean_user, mean_item = (T.mean(0) if A is None else T.mean(0) @ A for T, A in (users.factors(), items.factors()))
     start = float(mean_user @ mean_item)
     wanted = min(max(abs(start), SMALLEST_START), LARGEST_START)
     if wanted != abs(start) != 0:
-        for table, _ in [*users.pairs, *items.pairs]:
-            table.weight.mul_((wanted / abs(start)) ** 0.5)
+        for layer in (users, items):
+            # The shares of a softmax add up to 1 whatever its weights: there the anchors are scaled.
+            softmax = isinstance(layer, MixtureEmbedding) and layer.kind == "softmax"
+            for table, anchors in layer.pairs:
+                (anchors if softmax else table.weight).mul_((wanted / abs(start)) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ class Job:
 def prepare(settings: Settings, ratings: Ratings) -> Job:
     """Split the data, make the tables, put both on the device."""
     cut = split(len(ratings), settings.protocol, settings.seed)
-    parts = {name: Examples(ratings.columns, rows, settings.device) for name, rows in cut.items()}
+    parts = {name: Examples(ratings.columns, rows, settings.device, settings.threads) for name, rows in cut.items()}
     pieces = [ratings.values[cut["train"][start : start + PIECE]] for start in range(0, len(cut["train"]), PIECE)]
     values = torch.from_numpy(np.concatenate(pieces))
     model = build_model(settings, ratings.objects, float(values.mean()))
@@ -171,7 +178,7 @@ def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
 def engine_for(settings: Settings, model: MatrixFactorisation, optimiser: Any) -> Engine:
     """The fused engine where it can do the job, unless told otherwise."""
     if settings.engine == "fused" or (settings.engine == "auto" and why_not(model, optimiser) is None):
-        return FusedEngine(model, optimiser)
+        return FusedEngine(model, optimiser, settings.threads)
     return TorchEngine(model, optimiser, loss)
 
 

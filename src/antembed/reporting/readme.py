@@ -51,23 +51,58 @@ def setting(command: str) -> str:
 
 
 def bench(records: Records) -> str:
-    """The newest record of each benchmark, one row a ratio."""
-    newest = {r["benchmark"]: r for r in records}
-    rows = [[name, r["setting"], peer, f"{ratio:g} ×"] for name, r in newest.items() for peer, ratio in r["ratios"].items()]
+    """The newest record of each benchmark, one row a ratio; of several of ours, those of the last, the fastest."""
+    rows = []
+    for name, record in newest(records).items():
+        what, ratios = name, record.get("ratios", {})
+        for ours, peers in ratios.items():
+            if isinstance(peers, dict):
+                what, ratios = f"{name}: {ours}", peers
+        rows += [[what, record["setting"], peer, f"{ratio:.3g} ×"] for peer, ratio in ratios.items()]
     return markdown(["what", "setting", "peer", "peer ÷ antembed"], rows)
 
 
-TABLES: dict[str, Callable[[Records], str]] = {"recommend": recommend, "bench": bench}
+def scale(records: Records) -> str:
+    """The newest record of each benchmark that is about size, one row a measurement."""
+    rows = []
+    for name, record in newest(records).items():
+        speeds = record.get("million_ratings_a_second", {})
+        if name == "growth of the cost":
+            rows += [[name, f"{what}; {record['setting']}", f"{speed:.2f}M ratings/s"] for what, speed in speeds.items()]
+        elif name == "one epoch in Amazon's shape":
+            share = sum(record["nnz"].values()) / sum(record["entries"].values())
+            told = (
+                f"{record['seconds']['epoch']:.0f} s, {speeds:.2f}M ratings/s, {record['peak_gigabytes']} GB, nnz {share:.0%}"
+            )
+            rows.append([name, f"{record['ratings']:,} ratings; {record['setting']}", told])
+        elif name == "from CSV to an exported model":
+            rows += [[name, f"reading: {what}", f"{seconds} s"] for what, seconds in record["reading_seconds"].items()]
+            rows.append([name, "an epoch", f"{record['epoch_seconds']} s"])
+            rows.append([name, f"the whole command: {record['setting']}", f"{record['whole_command_seconds']} s"])
+    return markdown(["what", "setting", "measured"], rows)
+
+
+def newest(records: Records) -> dict[str, dict[str, Any]]:
+    """The last record of each benchmark."""
+    return {record["benchmark"]: record for record in records}
+
+
+# name of the table → the file of its records, and how it is made
+TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
+    "recommend": ("recommend.jsonl", recommend),
+    "bench": ("bench.jsonl", bench),
+    "scale": ("bench.jsonl", scale),
+}
 
 
 def fill(text: str, results: Path) -> str:
     """Put each table between its markers, <!-- results: NAME --> and <!-- end -->."""
-    for name, table in TABLES.items():
+    for name, (file, table) in TABLES.items():
         before, start, rest = text.partition(f"<!-- results: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not (start and end):
             raise ValueError(f"no place for the table {name!r}: the text lacks <!-- results: {name} --> … <!-- end -->")
-        text = f"{before}{start}{table(read_records(results / f'{name}.jsonl'))}\n{end}{after}"
+        text = f"{before}{start}{table(read_records(results / file))}\n{end}{after}"
     return text
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 18  # rows
 KINDS = {
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int8: "I8",
+    torch.int16: "I16",
     torch.float32: "F32",
     torch.float64: "F64",
     torch.int32: "I32",
@@ -59,7 +63,7 @@ def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> "Iterator[Bu
     for tensor in tensors.values():
         rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
         for start in range(0, len(rows), PIECE):
-            yield rows[start : start + PIECE].cpu().contiguous().numpy().data
+            yield rows[start : start + PIECE].cpu().contiguous().view(torch.uint8).numpy().data
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
 from antembed.kernels import ratings as kernel
 from antembed.kernels.threads import run_all, share
+from antembed.kernels.vector import CANCELLED
 from antembed.optim import ProximalYogi
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
 from antembed.optim.prox import FreeEntries, NonNegativeL1
@@ -33,13 +34,31 @@ def why_not(model: nn.Module, optimiser: Any) -> str | None:
         return "it is made for matrix factorisation"
     if type(model.users) is not type(model.items) or type(model.users) not in KNOWN:
         return "it knows anchored, low-rank and full tables, and both sides alike"
-    if type(optimiser) is not ProximalYogi or optimiser.defaults["metric"] != "diagonal":
+    if type(optimiser) is not ProximalYogi or any(group["metric"] != "diagonal" for group in optimiser.param_groups):
         return "it knows Yogi with the diagonal metric"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in model.parameters()):
         return "it runs on the CPU, in float32 or float64"
     if any(group["prox"] is not None and not isinstance(group["prox"], NonNegativeL1) for group in optimiser.param_groups):
         return "it knows the non-negative ℓ1 penalty"
+    trained = {id(p) for group in optimiser.param_groups for p in group["params"] if p.requires_grad}
+    if not all(id(p) in trained for p in model.parameters()):
+        return "it trains all of a model's parameters"
+    if any(table.padding_idx is not None for table in model.tables.values()):
+        return "it has no padding row"
+    pairs = [table.parameters() for table in (model.users, model.items)]
+    pairs += [bias.parameters() for bias in (model.user_bias, model.item_bias) if bias is not None]
+    for one, other in (pairs[:2], pairs[2:] or pairs[:2]):
+        if any(_settings(optimiser, a) != _settings(optimiser, b) for a, b in zip(one, other, strict=True)):
+            return "it has one setting for both sides"
+    if len({(*group["betas"], group["eps"]) for group in optimiser.param_groups}) > 1:
+        return "it has the same betas and eps for all parameters"
     return None
+
+
+def _settings(optimiser: ProximalYogi, weight: Tensor) -> tuple[Any, ...]:
+    """What must be the same for users and items."""
+    group = _group_of(optimiser, weight)
+    return group["weight_decay"], group["prox"] is None, group["prox"] is not None and group["prox"].priced
 
 
 class _Side:
@@ -98,7 +117,7 @@ class FusedEngine:
         reason = why_not(model, optimiser)
         if reason is not None:
             raise ValueError(f"the fused engine cannot train this model: {reason}; use the torch engine")
-        self.model, self.optimiser = model, optimiser
+        self.model, self.optimiser, self._torn = model, optimiser, False
         self.threads = torch.get_num_threads() if threads is None else threads
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
@@ -112,6 +131,9 @@ class FusedEngine:
 
     def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
         """One epoch over shuffled examples, from step `first` on; yields (ratings, their summed loss) as it goes."""
+        if self._torn:
+            raise RuntimeError("an epoch broke off in the middle of a batch; make the model and the engine anew, or --resume")
+        batch_size = min(batch_size, max(len(examples), 1))
         batches = -(-len(examples) // batch_size)
         prices = np.array([l1(first + b) for b in range(batches)])
         history = self._history(first, lr, prices)
@@ -121,20 +143,26 @@ class FusedEngine:
         parts = max(self.threads // 2, 1)
         sides = [side.laid_out(batch_size, parts, self.users.K, self.items.K) for side in (self.users, self.items)]
         A = self._anchors()
-        for start, stop in pairwise(cuts):
-            if start in steep:
-                self._flush(sides, history, start, anew=False)
-            chunk = self._batches(examples[start * batch_size : stop * batch_size], batch_size)
-            losses = np.empty((stop - start, parts))
-            self._train(chunk, sides, A, history, start, losses)
-            counts = np.full(stop - start, batch_size)
-            counts[-1] = len(chunk.ratings) - batch_size * (stop - start - 1)
-            yield len(chunk.ratings), float((losses.sum(1) * counts).sum())
-        self._flush(sides, history, batches, anew=True)
-        self._give_back(A)
-        for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
-            self.optimiser.state[weight]["step"] = first + batches
-        set_rates(self.optimiser, lr(first + batches - 1), l1(first + batches - 1))
+        now = 0
+        try:
+            for start, stop in pairwise(cuts):
+                chunk = self._batches(examples[start * batch_size : stop * batch_size], batch_size)
+                losses = np.empty((stop - start, parts))
+                self._torn = True
+                if start in steep:
+                    self._flush(sides, history, start, anew=False)
+                self._train(chunk, sides, A, history, start, losses)
+                self._torn, now = False, stop
+                counts = np.full(stop - start, batch_size)
+                counts[-1] = len(chunk.ratings) - batch_size * (stop - start - 1)
+                yield len(chunk.ratings), float((losses.sum(1) * counts).sum())
+        finally:  # also if nobody wants the rest of the epoch
+            if not self._torn and now:
+                self._flush(sides, history, now, anew=True)
+                self._give_back(A)
+                for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
+                    self.optimiser.state[weight]["step"] = first + now
+                set_rates(self.optimiser, lr(first + now - 1), l1(first + now - 1))
 
     def _batches(self, columns: tuple[Tensor, ...], size: int) -> kernel.Batches:
         users, items, *values = (column.numpy() for column in columns)
@@ -164,9 +192,12 @@ class FusedEngine:
             own = A if worker == 0 else kernel.Anchors(*copies[worker])
             kernel.train_part(is_users, part, workers, counter, chunk, *sides, own, self.kind, history, self.rule, now, losses)
 
+        def give_up() -> None:
+            counter[0] = CANCELLED  # nobody waits for one who does not come
+
         # Everybody starts from the same anchors; worker 0 changes ours.
         copies = [[p.copy() for p in A] for _ in range(workers)]
-        run_all(work, workers)
+        run_all(work, workers, give_up)
 
     def _history(self, first: int, lr: Schedule, prices: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
@@ -189,7 +220,8 @@ class FusedEngine:
             idle[1:, scale] = np.cumprod(keep)
             if idle[-1, scale] < SMALLEST_SCALE:
                 raise ValueError(
-                    f"weight decay leaves {idle[-1, scale]:.0e} of an idle weight over an epoch; lower lr·weight_decay"
+                    f"weight decay leaves {idle[-1, scale]:.0e} of an idle weight over an epoch; "
+                    "lower lr·weight_decay, or use the torch engine"
                 )
             kernel.look_ahead(steps / idle[1:, scale], self.rule.beta1, idle[:, drift])
         idle[1:, kernel.CLOCK] = np.cumsum(takes / idle[1:, kernel.SCALE])
