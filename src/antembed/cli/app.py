@@ -70,6 +70,15 @@ def train_recommend(
     ] = 0.1,
     l2: Annotated[float, typer.Option(help="Decoupled weight decay of full tables, anchors and biases; T has λ2.")] = 0.0,
     biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
+    solver: Annotated[
+        str, typer.Option(help="prox: stochastic steps; cd: coordinate descent on the ℓ0 objective (epochs are sweeps).")
+    ] = "prox",
+    price: Annotated[
+        float, typer.Option(help="cd: a weight stays only if it lowers the summed ½·squared error by more than this.")
+    ] = 2.0,
+    ridge: Annotated[float, typer.Option(help="cd: ½·ridge·‖e‖² on every vector e = t·A.")] = 8.0,
+    ridge_each: Annotated[float, typer.Option(help="cd: and as much again for each rating of the object.")] = 0.01,
+    bias_ridge: Annotated[float, typer.Option(help="cd: the same on every bias.")] = 6.0,
     optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
     schedule: Annotated[str, typer.Option(help="halving (the paper's), cosine or constant.")] = "halving",
@@ -120,6 +129,11 @@ def train_recommend(
         "prune": prune,
         "l2": l2,
         "biases": biases,
+        "solver": solver,
+        "price": price,
+        "ridge": ridge,
+        "ridge_each": ridge_each,
+        "bias_ridge": bias_ridge,
         "optimiser": optimiser,
         "lr": lr,
         "schedule": schedule,

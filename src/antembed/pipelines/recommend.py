@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from antembed.data import PROTOCOLS, Examples, Ratings, default_cache, read_ratings, split
 from antembed.data.ratings import ON_ERROR
-from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, MixtureEmbedding, param_groups
+from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, LowRankEmbedding, MixtureEmbedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES, Table, export, open_table
@@ -26,15 +27,19 @@ from antembed.training import (
     TorchEngine,
     fit,
     load_checkpoint,
+    load_tensors,
     save_checkpoint,
+    save_tensors,
     why_not,
 )
+from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 EVALUATION_BATCH = 65_536
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
+SOLVERS = ("prox", "cd")
 SMALLEST_START, LARGEST_START = 0.05, 0.1  # of a mean prediction, before anything is learned
 # Small, or a free vector for everybody starts as noise that is never unlearned.
 STARTS = {"full": {"std": 0.01}, "low-rank": {"std": 0.1}, "low-rank-nonnegative": {"std": 0.1}}
@@ -57,6 +62,11 @@ class Settings:
     prune: float = 0.1  # weights below this share of the mean contribution are dropped at the end
     l2: float = 0.0  # decoupled weight decay of full tables, anchors and biases
     biases: bool = True
+    solver: str = "prox"  # or "cd": coordinate descent on the ℓ0 objective; epochs are then sweeps
+    price: float = 2.0  # cd: a weight stays only if it lowers the summed ½·squared error by more
+    ridge: float = 8.0  # cd: ½·ridge·‖e‖² on every vector e = t·A,
+    ridge_each: float = 0.01  # and as much again for each rating of the object
+    bias_ridge: float = 6.0
     optimiser: str = "yogi"
     lr: float = 0.01
     schedule: str = "halving"
@@ -78,6 +88,7 @@ class Settings:
             "engine": ENGINES,
             "values": VALUES,
             "on_error": ON_ERROR,
+            "solver": SOLVERS,
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
@@ -94,10 +105,16 @@ class Settings:
             "l1_ramp": 0,
             "seed": 0,
             "threads": 1,
+            "price": 0,
+            "ridge": 0,
+            "ridge_each": 0,
+            "bias_ridge": 0,
         }
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
                 raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
+        if self.solver == "cd" and self.embedding not in ("anchor", "full"):
+            raise ValueError(f"coordinate descent solves anchor and full tables, not {self.embedding}; use --solver prox")
         if min(self.anchors) < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
         if self.l1_ramp > 1:
@@ -156,6 +173,12 @@ class Job:
         examples = self.parts[part]
         return evaluate(self.model, examples.batches(EVALUATION_BATCH), self.scale) if len(examples) else None
 
+    def validate(self) -> dict[str, float]:
+        """For the log of an epoch."""
+        errors = self.judge("validation")
+        assert errors is not None
+        return {"loss": errors["mse"] / 2, "mse": errors["mse"]}
+
 
 def prepare(settings: Settings, ratings: Ratings) -> Job:
     """Split the data, make the tables, put both on the device."""
@@ -198,21 +221,31 @@ def train(
     """Train, judge, export; → what was measured. `ratings` is for callers that have them in memory."""
     ratings = ratings if ratings is not None else read(settings)
     job = prepare(settings, ratings)
-    training = job.parts["train"]
+    folder = RunFolder(out)
+    solve = by_descent if settings.solver == "cd" else by_steps
+    engine = solve(job, folder, lambda: begin(job, folder, ratings, resume), resume, tell)
+    save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
+    write_tables(job.model, folder.path, values=settings.values)
+    result = measure(job, folder) | {"engine": engine}
+    write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
+    return result
+
+
+def begin(job: Job, folder: RunFolder, ratings: Ratings, resume: bool) -> None:
+    """Make the folder of the run, or find it."""
+    folder.create(json.loads(json.dumps(asdict(job.settings) | about(ratings))), resume)
+    write_labels(ratings, folder.path)
+
+
+def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
+    """The stochastic solver: mini-batches, a gradient rule, the prox; → the name of the engine that did it."""
+    settings, training = job.settings, job.parts["train"]
     lr, l1 = schedules(settings, len(training))
     optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0), settings.l2), lr=lr(0))
     reason = why_not(job.model, optimiser)
     if settings.engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
-    folder = RunFolder(out)
-    folder.create(json.loads(json.dumps(asdict(settings) | about(ratings))), resume)
-    write_labels(ratings, folder.path)
-
-    def validate() -> dict[str, float]:
-        errors = job.judge("validation")
-        assert errors is not None
-        return {"loss": errors["mse"] / 2, "mse": errors["mse"]}
-
+    begin()
     plan = Plan(
         engine=lambda: engine_for(settings, job.model, optimiser),
         examples=lambda epoch: training.shuffled(settings.seed, epoch),
@@ -221,7 +254,7 @@ def train(
         lr=lr,
         l1=l1,
         price=settings.l1,
-        validate=validate if len(job.parts["validation"]) else None,
+        validate=job.validate if len(job.parts["validation"]) else None,
         count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
     )
     fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
@@ -230,11 +263,66 @@ def train(
     for table in job.model.tables.values():
         if not isinstance(table, LowRankEmbedding):  # it is to stay what it is: dense
             table.prune(settings.prune)
-    save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
-    write_tables(job.model, folder.path, values=settings.values)
-    result = measure(job, folder) | {"engine": "fused" if settings.engine != "torch" and reason is None else "torch"}
-    write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
-    return result
+    return "fused" if settings.engine != "torch" and reason is None else "torch"
+
+
+def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
+    """Coordinate descent, a checkpoint a sweep; the last sweep counts."""
+    settings, training, model = job.settings, job.parts["train"], job.model
+    columns = tuple(column.numpy() for column in training[:])
+    descent = Descent(
+        columns,
+        (model.users.num_embeddings, model.items.num_embeddings),
+        settings.anchors if settings.embedding == "anchor" else None,
+        settings.dimensions,
+        Prices(settings.price, settings.ridge, settings.ridge_each, settings.bias_ridge if settings.biases else NO_BIAS),
+        sweeps=settings.epochs,
+        seed=settings.seed,
+        threads=settings.threads,
+    )
+    begin()
+    done = 0
+    if resume and folder.last.exists():
+        state, progress = load_tensors(folder.last)
+        descent.load(state)
+        done = progress["epochs"]
+    folder.forget_after(done)
+    if not done:
+        descent.start()
+    for sweep in range(done + 1, settings.epochs + 1):
+        started = time.perf_counter()
+        descent.sweep(sweep)
+        put(descent, model)
+        loss_ = descent.loss() / len(training)
+        row: dict[str, Any] = {
+            "epoch": sweep,
+            "train_loss": loss_,
+            "objective": descent.objective(),
+            "price": descent.price(sweep),
+        }
+        row["nnz"] = {name: nonzeros(table) for name, table in model.tables.items()}
+        if len(job.parts["validation"]):
+            row["validation"] = job.validate()
+        row["seconds"] = time.perf_counter() - started
+        tell(Tick(sweep, len(training), loss_, row["seconds"], row))
+        folder.log(row)
+        save_tensors(folder.last, descent.state(), {"epochs": sweep})
+    put(descent, model)
+    return "descent"
+
+
+@torch.no_grad()
+def put(descent: Descent, model: MatrixFactorisation) -> None:
+    """What coordinate descent has found, into the model."""
+    biases = (model.user_bias, model.item_bias)
+    for table, bias, side in zip(model.tables.values(), biases, (descent.users, descent.items), strict=True):
+        found = side.E if descent.anchors is None else side.T
+        table.tables[0].replace(torch.from_numpy(found).to(table.tables[0].weight))
+        if isinstance(table, AnchorEmbedding):
+            table.anchors.copy_(torch.from_numpy(side.A))
+        if bias is not None:
+            bias.rows.weight.copy_(torch.from_numpy(side.bias).unsqueeze(1))
+    model.bias.fill_(descent.mean)
 
 
 def about(ratings: Ratings) -> dict[str, Any]:

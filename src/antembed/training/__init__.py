@@ -1,6 +1,6 @@
 """The loop and its engines, schedules, checkpoints and folder."""
 
-from antembed.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from antembed.training.checkpoint import CheckpointError, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 from antembed.training.engine import Engine, TorchEngine
 from antembed.training.fused import FusedEngine, why_not
 from antembed.training.loop import Plan, Tick, fit
@@ -17,6 +17,8 @@ __all__ = [
     "TorchEngine",
     "fit",
     "load_checkpoint",
+    "load_tensors",
     "save_checkpoint",
+    "save_tensors",
     "why_not",
 ]

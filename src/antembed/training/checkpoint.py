@@ -60,21 +60,36 @@ def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> "Iterator[Bu
     packed += b" " * (-len(packed) % 8)
     yield len(packed).to_bytes(8, "little")
     yield packed
-    for tensor in tensors.values():
+    for tensor in (tensor for tensor in tensors.values() if tensor.numel()):
         rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
         for start in range(0, len(rows), PIECE):
             yield rows[start : start + PIECE].cpu().contiguous().view(torch.uint8).numpy().data
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:
-    """Put a checkpoint into a model (and an optimiser) of the same make; → its `progress`."""
+def save_tensors(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+    """Write tensors, and `progress` (plain data)."""
+    write_atomically(path, in_pieces(tensors, {"antembed": json.dumps({"progress": progress})}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What save_tensors wrote."""
+    tensors, packed = _open(path)
+    return tensors, packed["progress"]
+
+
+def _open(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        packed = json.loads(about["antembed"])
+        return tensors, json.loads(about["antembed"])
     except (safetensors.SafetensorError, KeyError, FileNotFoundError) as error:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:
+    """Put a checkpoint into a model (and an optimiser) of the same make; → its `progress`."""
+    tensors, packed = _open(path)
     model.load_state_dict({k.removeprefix("model/"): v for k, v in tensors.items() if k.startswith("model/")})
     if optimiser is not None:
         if "groups" not in packed:

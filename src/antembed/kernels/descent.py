@@ -1,0 +1,139 @@
+"""Coordinate descent for matrix factorisation, one side at a time: with the other side held, a row's problem is a quadratic.
+
+A rating is y ≈ z_u·[e_i, 1], where z_u = [t_u·A, b_u] is what is sought of user u; e_i, the bias of i and the mean are held.
+All that the ratings say about row u is S_u = Σ [e_i, 1]⊗[e_i, 1] and v_u = Σ y·[e_i, 1]:
+
+    ½·Σ (y − z·[e_i, 1])²  +  ½·zᵀ·R_u·z  +  price·‖t_u‖₀      R_u = ridge on e_u, and on b_u
+
+so the ratings are gone through once (S then holds R as well), and rows and anchors are minimised as often as one likes,
+exactly, one weight, one bias or one anchor at a time: the objective never rises.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from antembed.kernels.chance import compiled
+
+TINY = 1e-9  # on every diagonal: rows without ratings, or fewer than dimensions, have an answer too
+
+
+@compiled
+def add_up(
+    starts: Any, others: Any, ratings: Any, weights: Any, E: Any, biases: Any, mean: float, ridges: Any, S: Any, v: Any,
+    first: int, stop: int,
+) -> None:  # fmt: skip
+    """S + R and v of rows [first, stop). Row r's ratings are ratings[starts[r]:starts[r + 1]], of the objects `others`.
+
+    ridges: on e, on e for each rating of the row, on the bias.
+    """
+    d = E.shape[1]
+    total, side = np.empty((d + 1, d + 1)), np.empty(d + 1)
+    for r in range(first, stop):
+        total[:] = 0
+        side[:] = 0
+        for p in range(starts[r], starts[r + 1]):
+            i, w = others[p], weights[p] if weights.shape[0] else 1.0
+            y = ratings[p] - mean - biases[i]
+            for a in range(d):
+                e = w * E[i, a]
+                side[a] += y * e
+                for c in range(a + 1):
+                    total[a, c] += e * E[i, c]
+                total[d, a] += e
+            side[d] += w * y
+            total[d, d] += w
+        for a in range(d):
+            total[a, a] += TINY + ridges[0] + ridges[1] * (starts[r + 1] - starts[r])
+        total[d, d] += TINY + ridges[2]
+        for a in range(d + 1):
+            v[r, a] = side[a]
+            for c in range(a + 1):
+                S[r, a, c] = S[r, c, a] = total[a, c]
+
+
+@compiled
+def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes: int, first: int, stop: int) -> int:
+    """Weights and biases of rows [first, stop), a coordinate at a time, until nothing changes; → how many came or went.
+
+    A weight's best value is max(0, −slope/curvature); it stays only if it lowers the rest by more than its price.
+    """
+    K, d = A.shape
+    H, AS, c, side = np.empty((K, K)), np.empty((K, d)), np.empty(K), np.empty(K)
+    changes = 0
+    for r in range(first, stop):
+        for k in range(K):
+            for a in range(d):
+                total = 0.0
+                for e in range(d):
+                    total += A[k, e] * S[r, e, a]
+                AS[k, a] = total
+            c[k] = side[k] = 0.0
+            for a in range(d):
+                c[k] += A[k, a] * v[r, a]
+                side[k] += A[k, a] * S[r, a, d]
+        for k in range(K):
+            for j in range(k + 1):
+                total = 0.0
+                for a in range(d):
+                    total += AS[k, a] * A[j, a]
+                H[k, j] = H[j, k] = total
+        for _ in range(passes):
+            moved = False
+            left = v[r, d]
+            for k in range(K):
+                left -= side[k] * T[r, k]
+            bias[r] = left / S[r, d, d]
+            for k in range(K):
+                if H[k, k] <= 1e-12:
+                    if T[r, k] != 0:
+                        T[r, k] = 0.0
+                        changes += 1
+                    continue
+                slope = c[k] - side[k] * bias[r]
+                for j in range(K):
+                    slope -= H[k, j] * T[r, j]
+                best = max(T[r, k] + slope / H[k, k], 0.0)
+                if 0.5 * H[k, k] * best * best <= price:
+                    best = 0.0
+                if (best == 0) != (T[r, k] == 0):
+                    changes += 1
+                if abs(best - T[r, k]) > 1e-7 * (abs(best) + 1e-3):
+                    moved = True
+                T[r, k] = best
+            if not moved:
+                break
+        left = v[r, d]
+        for k in range(K):
+            left -= side[k] * T[r, k]
+        bias[r] = left / S[r, d, d]
+    return changes
+
+
+@compiled
+def anchor_system(T: Any, E: Any, bias: Any, k: int, S: Any, v: Any, H: Any, g: Any) -> None:
+    """The quadratic in anchor k, all else held: curvature H (d, d) and downhill direction g (d)."""
+    d = E.shape[1]
+    H[:] = 0
+    g[:] = 0
+    for r in range(T.shape[0]):
+        t = T[r, k]
+        if t == 0:
+            continue
+        for a in range(d):
+            slope = v[r, a] - S[r, a, d] * bias[r]
+            for e in range(d):
+                slope -= S[r, a, e] * E[r, e]
+                H[a, e] += t * t * S[r, a, e]
+            g[a] += t * slope
+
+
+@compiled
+def solve_rows(E: Any, bias: Any, S: Any, v: Any, first: int, stop: int) -> None:
+    """Dense rows: z = (S + R)⁻¹·v."""
+    d = E.shape[1]
+    for r in range(first, stop):
+        z = np.linalg.solve(S[r], v[r])
+        for a in range(d):
+            E[r, a] = z[a]
+        bias[r] = z[d]

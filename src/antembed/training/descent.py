@@ -1,0 +1,181 @@
+"""The other solver: alternating coordinate descent on the ℓ0 objective itself (eq. 5), for matrix factorisation.
+
+    Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·(Σ‖e‖² + …Σ b²)  +  price·(‖T_u‖₀ + ‖T_i‖₀)
+
+over T ≥ 0, A of any sign, and the biases. It starts from dense rows (alternating least squares), makes anchors of them, and
+takes the sides in turn, the price rising to its full height on the way. Every step is an exact minimum over some of the
+unknowns, so at the full price the objective never rises. Without anchors it stays with the dense rows: plain biased
+factorisation, the opponent. kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from antembed.embedding.factorise import nonnegative_factorise
+from antembed.kernels import descent as kernel
+from antembed.kernels.threads import share
+
+DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
+RAMP = 0.6  # share of the sweeps over which the price rises
+START = 0.1  # of the first random vectors
+LARGEST = 16e9  # bytes
+NO_BIAS = 1e30  # a ridge under which a bias is nothing
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What the objective charges, beside the summed ½·squared error."""
+
+    nonzero: float
+    ridge: float  # ½·ridge·‖e‖²
+    ridge_each: float  # and as much again for each rating of the object
+    bias_ridge: float
+
+
+class Side:
+    """One side: its ratings by rows, its T, A and biases, and what the ratings say given the other side."""
+
+    def __init__(self, ids: np.ndarray, others: np.ndarray, ratings: np.ndarray, weights: np.ndarray | None, V: int, d: int):
+        order = np.argsort(ids, kind="stable")
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=V))])
+        self.others, self.ratings = others[order], ratings[order].astype(np.float64)
+        self.weights = np.empty(0) if weights is None else weights[order].astype(np.float64)
+        self.E, self.bias = np.zeros((V, d)), np.zeros(V)
+        self.T, self.A = np.zeros((V, 0)), np.zeros((0, d))
+        self.S, self.v = np.empty((V, d + 1, d + 1)), np.empty((V, d + 1))
+
+    def make_anchors(self, K: int, seed: int) -> None:
+        """T ≥ 0 and A from the dense rows."""
+        T, A, _ = nonnegative_factorise(torch.from_numpy(self.E), K, l1=1e-3, iterations=30, seed=seed)
+        self.T, self.A = T.numpy().copy(), A.numpy().copy()
+        self.E = self.T @ self.A
+
+    def penalty(self, prices: Prices) -> float:
+        strength = prices.ridge + prices.ridge_each * np.diff(self.starts)
+        squares = float((strength * np.square(self.E).sum(1)).sum())
+        if prices.bias_ridge < NO_BIAS:
+            squares += prices.bias_ridge * float(np.square(self.bias).sum())
+        return 0.5 * squares + prices.nonzero * np.count_nonzero(self.T)
+
+
+class Descent:
+    """users, items, ratings (n,), weights (n,) or None → tables for `objects` users and items of width d."""
+
+    def __init__(
+        self,
+        columns: tuple[np.ndarray, ...],
+        objects: tuple[int, int],
+        anchors: tuple[int, int] | None,
+        d: int,
+        prices: Prices,
+        *,
+        sweeps: int,
+        seed: int = 0,
+        threads: int = 1,
+    ):
+        needed = sum(objects) * (d + 1) ** 2 * 8
+        if needed > LARGEST:
+            raise ValueError(
+                f"coordinate descent would need {needed / 1e9:.0f} GB for {sum(objects):,} objects of width {d}, "
+                f"at most {LARGEST / 1e9:.0f} GB are allowed; use the stochastic solver"
+            )
+        users, items, ratings, *weights = columns
+        weight = weights[0] if weights else None
+        self.users = Side(users, items, ratings, weight, objects[0], d)
+        self.items = Side(items, users, ratings, weight, objects[1], d)
+        self.columns, self.anchors, self.prices = columns, anchors, prices
+        self.sweeps, self.seed, self.threads = sweeps, seed, threads
+        self.mean = float(np.average(ratings.astype(np.float64), weights=weight))
+
+    def start(self) -> None:
+        """Dense rows from small random vectors, then anchors."""
+        self.items.E = START * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
+        for _ in range(DENSE_SWEEPS if self.anchors else 0):
+            self._alternate(self._solve_dense)
+        for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
+            side.make_anchors(K, self.seed + number)
+
+    def price(self, sweep: int) -> float:
+        """What a non-zero costs in sweep 1, 2, …"""
+        return self.prices.nonzero * min(sweep / max(RAMP * self.sweeps, 1), 1.0)
+
+    def sweep(self, number: int) -> None:
+        """All users and items, once."""
+        self._alternate(self._solve_dense if self.anchors is None else lambda side: self._descend(side, self.price(number)))
+
+    def _sides(self) -> tuple[Side, Side]:
+        return self.users, self.items
+
+    def _alternate(self, work: Callable[[Side], None]) -> None:
+        for own, other in ((self.users, self.items), (self.items, self.users)):
+            self.look(own, other)
+            work(own)
+
+    def look(self, own: Side, other: Side) -> None:
+        """Add up what the ratings say about one side, the other held."""
+        ridges = self.prices.ridge, self.prices.ridge_each, self.prices.bias_ridge
+        given = own.starts, own.others, own.ratings, own.weights, other.E, other.bias, self.mean, ridges, own.S, own.v
+        self._share(own, lambda a, b: kernel.add_up(*given, a, b))
+
+    def _share(self, side: Side, work: Callable[[int, int], object]) -> None:
+        share(work, len(side.E), side.E.shape[1] ** 3, self.threads)
+
+    def _solve_dense(self, side: Side) -> None:
+        self._share(side, lambda a, b: kernel.solve_rows(side.E, side.bias, side.S, side.v, a, b))
+
+    def _descend(self, side: Side, price: float) -> None:
+        for _ in range(INNER):
+            self.descend_rows(side, price)
+            self.descend_anchors(side)
+
+    def descend_rows(self, side: Side, price: float) -> None:
+        """Weights and biases of all rows, the anchors held."""
+        given = side.T, side.bias, side.A, side.S, side.v, price, PASSES
+        self._share(side, lambda a, b: kernel.descend_rows(*given, a, b))
+        side.E = side.T @ side.A
+
+    def descend_anchors(self, side: Side) -> None:
+        """One anchor after the other, the weights held."""
+        d = side.A.shape[1]
+        H, g = np.empty((d, d)), np.empty(d)
+        for k in range(len(side.A)):
+            kernel.anchor_system(side.T, side.E, side.bias, k, side.S, side.v, H, g)
+            if H.any():  # else nobody uses it
+                change = np.linalg.lstsq(H, g, rcond=1e-10)[0]
+                side.A[k] += change
+                side.E += np.outer(side.T[:, k], change)
+        # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
+        norms = np.linalg.norm(side.A, axis=1)
+        norms[norms == 0] = 1.0
+        side.A /= norms[:, None]
+        side.T *= norms
+
+    def predict(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        own, other = self.users, self.items
+        return self.mean + own.bias[users] + other.bias[items] + np.einsum("nd,nd->n", own.E[users], other.E[items])
+
+    def loss(self) -> float:
+        """Σ ½·squared error over the ratings."""
+        users, items, ratings, *weights = self.columns
+        squares = np.square(ratings - self.predict(users, items))
+        return 0.5 * float((squares * weights[0]).sum() if weights else squares.sum())
+
+    def objective(self) -> float:
+        """What is minimised, at the full price."""
+        return self.loss() + sum(side.penalty(self.prices) for side in self._sides())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that a sweep starts from."""
+        return {
+            f"{name}/{part}": torch.from_numpy(getattr(side, part))
+            for name, side in (("users", self.users), ("items", self.items))
+            for part in ("T", "A", "E", "bias")
+        }
+
+    def load(self, state: dict[str, torch.Tensor]) -> None:
+        for key, tensor in state.items():
+            name, part = key.split("/")
+            setattr(getattr(self, name), part, tensor.numpy().copy())

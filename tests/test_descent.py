@@ -1,0 +1,183 @@
+"""Coordinate descent: it never climbs, each step is a true minimum, it finds what was planted, and it can be killed."""
+
+import json
+import shlex
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+from typer.testing import CliRunner
+
+import antembed as ant
+from antembed.cli.app import app
+from antembed.data.synthetic import planted, ratings
+from antembed.training.descent import NO_BIAS, Descent, Prices
+
+USERS, ITEMS, N = 120, 70, 6000
+PRICES = Prices(1.0, 2.0, 0.02, 1.0)
+
+
+def data(noise=0.1, weights=False):
+    users = planted(USERS, 8, anchors=4, exponent=0.3, seed=1)
+    items = planted(ITEMS, exponent=0.3, seed=2, like=users)
+    found = ratings(users, items, N, noise=noise, seed=3).columns
+    return (*found, np.random.default_rng(0).uniform(0, 2, N).astype(np.float32)) if weights else found
+
+
+def build(prices=PRICES, anchors=(6, 5), sweeps=12, **more):
+    return Descent(data(**more), (USERS, ITEMS), anchors, 8, prices, sweeps=sweeps)
+
+
+@pytest.mark.parametrize("anchors", [(6, 5), None], ids=["anchors", "dense rows"])
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("bias_ridge", [1.0, NO_BIAS])
+def test_the_objective_never_rises(weights, bias_ridge, anchors):
+    descent = build(Prices(1.0, 2.0, 0.02, bias_ridge), anchors, weights=weights)
+    descent.start()
+    found = []
+    for sweep in range(1, 30):
+        descent.sweep(sweep)
+        if sweep >= 12:  # the full price
+            found.append(descent.objective())
+    assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(found))
+    assert found[-1] < found[0]
+    if bias_ridge == NO_BIAS:
+        assert np.abs(descent.users.bias).max() < 1e-20
+
+
+def test_half_a_sweep_lowers_the_objective_too():
+    """Rows alone, and anchors alone: the whole objective, worked out from the ratings, falls at each."""
+    descent = build(weights=True)
+    descent.start()
+    descent.sweep(12)
+    for own, other in ((descent.users, descent.items), (descent.items, descent.users)):
+        descent.look(own, other)
+        for step in (lambda side: descent.descend_rows(side, 1.0), descent.descend_anchors) * 2:
+            before = descent.objective()
+            step(own)
+            assert descent.objective() <= before + 1e-9 * abs(before)
+
+
+def test_what_the_ratings_say_is_their_normal_equations():
+    descent = build(weights=True)
+    descent.start()
+    descent.look(descent.users, descent.items)
+    users, items, values, weights = descent.columns
+    E = np.column_stack([descent.items.E, np.ones(ITEMS)])
+    for user in (0, 7, 119):
+        mine = users == user
+        X, w = E[items[mine]], weights[mine].astype(float)
+        y = values[mine].astype(float) - descent.mean - descent.items.bias[items[mine]]
+        ridge = np.diag([2.0 + 0.02 * mine.sum()] * 8 + [1.0])
+        np.testing.assert_allclose(descent.users.S[user], (X * w[:, None]).T @ X + ridge, atol=1e-7)
+        np.testing.assert_allclose(descent.users.v[user], (X * w[:, None]).T @ y, atol=1e-9)
+
+
+def test_without_a_price_rows_are_the_non_negative_least_squares():
+    descent = build(Prices(0.0, 0.5, 0.0, NO_BIAS))
+    descent.start()
+    descent.look(descent.users, descent.items)
+    for _ in range(60):
+        descent.descend_rows(descent.users, 0.0)
+    side = descent.users
+    for user in (0, 7, 119):
+        S, v = side.S[user, :8, :8], side.v[user, :8]
+        root = np.linalg.cholesky(S)
+        wanted, _ = nnls(root.T @ side.A.T, np.linalg.solve(root, v))
+        left, best = (0.5 * e @ S @ e - v @ e for e in (side.T[user] @ side.A, wanted @ side.A))
+        assert best <= left + 1e-9
+        assert left == pytest.approx(best, rel=1e-4)  # anchors are nearly parallel, so the last digits take long
+
+
+def test_every_weight_pays_its_price():
+    """Taking any single weight away raises the objective; that is what the price means."""
+    descent = build()
+    descent.start()
+    for sweep in range(1, 40):
+        descent.sweep(sweep)
+    best, side = descent.objective(), descent.users
+    kept = np.argwhere(side.T != 0)
+    assert 0 < len(kept) < side.T.size
+    E = side.E.copy()
+    for r, k in kept[:40]:
+        side.E = E.copy()
+        side.E[r] -= side.T[r, k] * side.A[k]
+        saved, side.T[r, k] = side.T[r, k], 0.0
+        assert descent.objective() > best - 1e-6 * best
+        side.T[r, k] = saved
+
+
+def test_it_finds_what_was_planted():
+    """Each object is a mix of 2 of 4 tastes: the noise is what is left, and hardly more weights than were planted."""
+    descent = build(Prices(0.5, 0.05, 0.0, NO_BIAS), anchors=(8, 8), sweeps=40)
+    descent.start()
+    for sweep in range(1, 41):
+        descent.sweep(sweep)
+    variance = float(np.var(descent.columns[2]))
+    assert 2 * descent.loss() / N < 0.016 < variance / 20  # noise² is 0.01
+    assert np.count_nonzero(descent.users.T) + np.count_nonzero(descent.items.T) < 2 * 2 * (USERS + ITEMS)
+
+
+def test_threads_make_no_difference():
+    results = []
+    for threads in (1, 2):
+        descent = Descent(data(), (USERS, ITEMS), (6, 5), 8, Prices(1.0, 2.0, 0.02, 1.0), sweeps=6, threads=threads)
+        descent.start()
+        for sweep in range(1, 7):
+            descent.sweep(sweep)
+        results.append(descent.state())
+    assert all(results[0][name].equal(results[1][name]) for name in results[0])
+
+
+def test_it_says_when_it_needs_too_much():
+    with pytest.raises(ValueError, match="would need 136 GB for 58,700,000 objects of width 16"):
+        Descent(data(), (43_500_000, 15_200_000), (15, 10), 16, Prices(1, 1, 1, 1), sweeps=1)
+
+
+class TestCommand:
+    @pytest.fixture
+    def file(self, tmp_path):
+        rows = "".join(f"{u},{i},{v:.2f}\n" for u, i, v in zip(*data(), strict=True))
+        (tmp_path / "r.csv").write_text("user,item,rating\n" + rows)
+        return tmp_path / "r.csv"
+
+    def words(self, file, out, *more):
+        settings = shlex.split("--solver cd --dimensions 8 --anchors 6 --price 1 --ridge 2 --epochs 8 --json")
+        return ["train", "recommend", str(file), "--out", str(out), *settings, *more]
+
+    def call(self, file, out, *more, code=0):
+        done = CliRunner().invoke(app, self.words(file, out, *more))
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout) if code == 0 else done.output
+
+    @pytest.mark.parametrize("embedding", ["anchor", "full"])
+    @pytest.mark.parametrize("biases", ["--biases", "--no-biases"])
+    def test_the_file_predicts_what_the_model_does(self, file, tmp_path, embedding, biases):
+        told = self.call(file, tmp_path / "run", "--embedding", embedding, biases)
+        assert told["engine"] == "descent"
+        assert told["test"]["mse"] < 0.1
+        users, items = (ant.open_table(tmp_path / "run" / f"{name}.ant") for name in ("users", "items"))
+        evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"])
+        assert json.loads(evaluated.stdout)["test"] == told["test"]
+        assert users.parameters + items.parameters <= told["parameters"]
+
+    def test_a_stopped_run_ends_in_the_same_bytes(self, file, tmp_path, monkeypatch):
+        self.call(file, tmp_path / "whole")
+        sweep = Descent.sweep
+
+        def stops(self, number):
+            if number == 5:
+                raise MemoryError
+            sweep(self, number)
+
+        monkeypatch.setattr(Descent, "sweep", stops)
+        with pytest.raises(MemoryError):
+            CliRunner().invoke(app, self.words(file, tmp_path / "r"), catch_exceptions=False)
+        monkeypatch.setattr(Descent, "sweep", sweep)
+        self.call(file, tmp_path / "r", "--resume")
+        for name in ("users.ant", "items.ant"):
+            assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+    def test_what_it_cannot_solve(self, file, tmp_path):
+        assert "use --solver prox" in self.call(file, tmp_path / "r", "--embedding", "mixture", code=2)
