@@ -13,6 +13,7 @@ _HOMES = {
     "LowRankEmbedding": "embedding",
     "MixtureEmbedding": "embedding",
     "param_groups": "embedding",
+    "Recommender": "pipelines.recommender",
     "FreeEntries": "optim",
     "GroupL2": "optim",
     "L1": "optim",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         ProximalYogi,
         clip_grad_norm_,
     )
+    from antembed.pipelines.recommender import Recommender  # noqa: F401
     from antembed.serving import Table, TableError, export, open_table  # noqa: F401
 
 

@@ -227,6 +227,47 @@ def export(
 
 
 @app.command()
+def recommend(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or of Recommender.save.")],
+    users: Annotated[list[str], typer.Argument(help="Users, by their labels.")],
+    k: Annotated[int, typer.Option("-k", "--items", min=1, help="How many items for each.")] = 10,
+    seen: Annotated[bool, typer.Option("--seen", help="Also items that the user has rated.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what users would like best among what they have not rated yet.
+
+    Example:  antembed recommend runs/ml-1m 42 4711 --items 5
+    """
+    from antembed.cli import show
+    from antembed.pipelines.recommend import read, settings_of
+    from antembed.pipelines.recommender import Recommender
+    from antembed.training import RunFolder
+
+    known = Recommender.load(run)
+    if not seen and not hasattr(known, "seen_"):
+        known.remember(read(settings_of(RunFolder(run))[0]))
+    found = known.recommend(users, k, filter_seen=not seen)
+    show.listing(found, as_json)
+
+
+@app.command()
+def similar(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or of Recommender.save.")],
+    item: Annotated[str, typer.Argument(help="An item, by its label.")],
+    k: Annotated[int, typer.Option("-k", "--items", min=1, help="How many.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Say which items are most like this one.
+
+    Example:  antembed similar runs/ml-1m 260 --items 5
+    """
+    from antembed.cli import show
+    from antembed.pipelines.recommender import Recommender
+
+    show.listing(Recommender.load(run).similar_items(item, k), as_json)
+
+
+@app.command()
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
     as_json: AsJson = False,

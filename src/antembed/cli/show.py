@@ -51,6 +51,19 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
+def listing(rows: Any, as_json: bool) -> None:
+    """A table of polars, one row a line."""
+    if as_json:
+        print_json(rows.to_dicts())
+        return
+    table = Table(box=None, header_style="bold")
+    for name in rows.columns:
+        table.add_column(name, justify="right" if rows[name].dtype.is_float() else "left")
+    for row in rows.iter_rows():
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row))
+    out.print(table)
+
+
 def status(text: str) -> AbstractContextManager[Any]:
     """A moving sign beside the text, on stderr, while something goes on."""
     return err.status(text) if err.is_terminal else nullcontext()

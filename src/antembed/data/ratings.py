@@ -188,6 +188,17 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shel
         raise DataError(f"{path} could not be read as Parquet: {error}") from error
 
 
+def ratings_of(users: pl.Series, items: pl.Series, values: pl.Series) -> Ratings:
+    """Ratings from three columns in memory."""
+    if not len(users) == len(items) == len(values):
+        raise DataError(f"columns differ in length: {len(users)} users, {len(items)} items, {len(values)} ratings")
+    frame = pl.DataFrame({"user": users, "item": items, "rating": values.cast(pl.Float32, strict=False)})
+    try:
+        return _collect(Path("the table given"), iter([frame]), Shelf(None), [False, False])
+    except Irregular as error:
+        raise DataError(f"{error}; every row needs a user, an item and a number") from error
+
+
 class _Labels:
     """Labels of one column, numbered as they come."""
 

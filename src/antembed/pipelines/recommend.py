@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 
 from antembed.data import PROTOCOLS, Examples, Ratings, default_cache, read_ratings, split
@@ -234,7 +235,7 @@ def train(
 def begin(job: Job, folder: RunFolder, ratings: Ratings, resume: bool) -> None:
     """Make the folder of the run, or find it."""
     folder.create(json.loads(json.dumps(asdict(job.settings) | about(ratings))), resume)
-    write_labels(ratings, folder.path)
+    write_labels(ratings.user_labels, ratings.item_labels, folder.path)
 
 
 def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
@@ -330,9 +331,9 @@ def about(ratings: Ratings) -> dict[str, Any]:
     return {"task": "recommend", "objects": ratings.objects, "ratings": len(ratings), "sha256": ratings.digest}
 
 
-def write_labels(ratings: Ratings, out: Path) -> None:
+def write_labels(users: pl.Series, items: pl.Series, out: Path) -> None:
     """Which user and item each row is: users.labels.parquet and items.labels.parquet, one column in the order of the rows."""
-    for name, labels in (("users", ratings.user_labels), ("items", ratings.item_labels)):
+    for name, labels in (("users", users), ("items", items)):
         packed = io.BytesIO()
         labels.alias("label").to_frame().write_parquet(packed)
         write_atomically(out / f"{name}.labels.parquet", packed.getvalue())
@@ -362,6 +363,7 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "task": "recommend",
         "embedding": job.settings.embedding,
         "anchors": {name: used.anchors_in_use for name, used in usage.items()},
+        "mean": float(model.bias.detach()),
         "metric": "mse",
         "validation": job.judge("validation"),
         "test": job.judge("test"),

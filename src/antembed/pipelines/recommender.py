@@ -1,0 +1,204 @@
+"""A recommender to use, in scikit-learn's manners: fit, predict, recommend, similar_items, save, load."""
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from antembed.data import Examples, Ratings, read_ratings
+from antembed.data.ratings import ratings_of
+from antembed.files import write_atomically
+from antembed.pipelines.recommend import SOLVERS, Job, Settings, build_model, by_descent, by_steps, write_labels, write_tables
+from antembed.serving import Table, open_table
+from antembed.tasks.ranking import top
+from antembed.training import RunFolder, Tick, load_tensors, save_tensors
+
+USERS_AT_ONCE = 1024
+Labels = Sequence[Any] | np.ndarray | pl.Series
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The recommender has not been fitted yet."""
+
+
+class Recommender:
+    """Users and items as small tables, from ratings.
+
+        recommender = Recommender(price=1.0).fit("ratings.dat")
+        recommender.recommend([42], k=10)
+
+    `solver` "cd" (the default) is coordinate descent, best up to some million objects; "prox" takes stochastic steps. `price`
+    is what a weight must be worth to stay (cd): more of it, smaller tables. All settings of `antembed train recommend` can be
+    given.
+    """
+
+    def __init__(self, *, solver: str = "cd", anchors: int | tuple[int, int] = 48, dimensions: int = 12, **settings: Any):
+        if solver not in SOLVERS:
+            raise ValueError(f"solver {solver!r} is none of: {', '.join(SOLVERS)}")
+        both = (anchors, anchors) if isinstance(anchors, int) else anchors
+        self.settings = Settings(data="", solver=solver, anchors=both, dimensions=dimensions, **settings)
+
+    def fit(
+        self,
+        ratings: str | Path | Ratings | pl.DataFrame | tuple[Labels, Labels, Labels],
+        *,
+        tell: Callable[[Tick], None] = lambda tick: None,
+    ) -> "Recommender":
+        """Learn from a file, a table with columns user, item and rating, or three columns."""
+        data = _ratings(ratings)
+        rows, none = np.arange(len(data), dtype=np.int32), np.empty(0, np.int32)
+        parts = {name: Examples(data.columns, which) for name, which in (("train", rows), ("validation", none), ("test", none))}
+        values = data.values
+        model = build_model(self.settings, data.objects, float(values.mean()))
+        job = Job(self.settings, model, parts, (float(values.min()), float(values.max())))
+        with tempfile.TemporaryDirectory() as name:
+            folder = RunFolder(Path(name) / "run")
+            solve = by_descent if self.settings.solver == "cd" else by_steps
+            solve(job, folder, lambda: folder.create({}, False), False, tell)
+            write_tables(model, folder.path, values=self.settings.values)
+            self._open(folder.path, data.user_labels, data.item_labels, float(model.bias.detach()))
+        self.remember(data)
+        return self
+
+    def _open(self, folder: Path, users: pl.Series, items: pl.Series, mean: float) -> None:
+        self.users_, self.items_ = (open_table(folder / f"{name}.ant") for name in ("users", "items"))
+        self._files = {name: (folder / f"{name}.ant").read_bytes() for name in ("users", "items")}
+        self.user_labels_, self.item_labels_, self.mean_ = users, items, mean
+
+    def _fitted(self) -> tuple[Table, Table]:
+        if not hasattr(self, "users_"):
+            raise NotFittedError("this recommender knows nothing yet; call fit, or Recommender.load a folder")
+        return self.users_, self.items_
+
+    def predict(self, users: Labels, items: Labels) -> np.ndarray:
+        """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide."""
+        table_u, table_i = self._fitted()
+        u, i = find(self.user_labels_, users), find(self.item_labels_, items)
+        if len(u) != len(i):
+            raise ValueError(f"predict takes pairs: got {len(u)} users and {len(i)} items")
+        ratings = np.where(i >= 0, 0.0, self.mean_)  # the items' biases carry the mean
+        ratings[u >= 0] += table_u.bias_of(u[u >= 0])
+        ratings[i >= 0] += table_i.bias_of(i[i >= 0])
+        both = (u >= 0) & (i >= 0)
+        ratings[both] += np.einsum("nd,nd->n", table_u[u[both]], table_i[i[both]])
+        return ratings
+
+    def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> pl.DataFrame:
+        """The k best items of each user: a table of user, item, score, best first. Items a user has rated are left out.
+
+        A user never seen gets what is best on the whole. Scores are made for some users at a time, never for all.
+        """
+        if k < 1:
+            raise ValueError(f"k must be ≥ 1, got {k}")
+        table_u, table_i = self._fitted()
+        if filter_seen and not hasattr(self, "seen_"):
+            raise ValueError("what users have seen is not known here; say filter_seen=False")
+        asked = pl.Series("user", users)
+        ids = find(self.user_labels_, asked)
+        vectors, bias = table_i[:], table_i.bias_of(np.arange(len(table_i)))
+        items, scores = [], []
+        for start in range(0, len(ids), USERS_AT_ONCE):
+            some = ids[start : start + USERS_AT_ONCE]
+            known = some >= 0
+            queries = np.zeros((len(some), table_u.dimensions), np.float32)
+            own = np.zeros(len(some), np.float32)
+            queries[known], own[known] = table_u[some[known]], table_u.bias_of(some[known])
+            found, values = top(queries, vectors, bias, k, self._seen_by(some) if filter_seen else None)
+            items.append(found)
+            scores.append(values + own[:, None])
+        item, score = np.concatenate(items), np.concatenate(scores)
+        there = np.isfinite(score).reshape(-1)  # who has seen nearly everything gets fewer
+        return pl.DataFrame(
+            {
+                "user": asked.gather(np.repeat(np.arange(len(ids)), item.shape[1])),
+                "item": self.item_labels_.gather(item.reshape(-1)),
+                "score": score.reshape(-1),
+            }
+        ).filter(pl.Series(there))
+
+    def _seen_by(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(row, item) pairs that these users have rated."""
+        known = np.flatnonzero(users >= 0)
+        starts, stops = self.seen_starts_[users[known]], self.seen_starts_[users[known] + 1]
+        rows = np.repeat(known, stops - starts)
+        places = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
+        return rows, self.seen_[np.concatenate(places)] if places else np.empty(0, np.int32)
+
+    def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
+        """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
+        _, table = self._fitted()
+        place = int(find(self.item_labels_, [item])[0])
+        if place < 0:
+            raise KeyError(f"no item {item!r} among the {len(self.item_labels_)} that have been rated")
+        vectors = table[:]
+        lengths = np.linalg.norm(vectors, axis=1)
+        if lengths[place] == 0:
+            raise ValueError(f"item {item!r} has no vector, only a bias: too little is known of it; take a lower price")
+        vectors /= np.where(lengths > 0, lengths, 1)[:, None]
+        hidden = np.zeros(1, np.int64), np.array([place])
+        items, scores = top(vectors[place : place + 1], vectors, np.zeros(len(vectors), np.float32), k, hidden)
+        return pl.DataFrame({"item": self.item_labels_.gather(items[0]), "similarity": scores[0]})
+
+    def save(self, folder: str | Path) -> None:
+        """Two small tables, the labels, and what has been seen; `load` reads them again."""
+        self._fitted()
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in self._files.items():
+            write_atomically(folder / f"{name}.ant", data)
+        write_labels(self.user_labels_, self.item_labels_, folder)
+        if hasattr(self, "seen_"):
+            seen = {"items": torch.from_numpy(self.seen_), "starts": torch.from_numpy(self.seen_starts_)}
+            save_tensors(folder / "seen.safetensors", seen, {})
+        write_atomically(folder / "result.json", json.dumps({"mean": self.mean_}).encode())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Recommender":
+        """What `save` wrote, or a run of `antembed train recommend` (which does not keep what users have seen)."""
+        folder = Path(folder)
+        needed = ["users.ant", "items.ant", "users.labels.parquet", "items.labels.parquet", "result.json"]
+        missing = [name for name in needed if not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
+        users, items = (pl.read_parquet(folder / f"{name}.labels.parquet").to_series() for name in ("users", "items"))
+        loaded = cls()
+        loaded._open(folder, users, items, json.loads((folder / "result.json").read_text())["mean"])
+        if (folder / "seen.safetensors").is_file():
+            seen, _ = load_tensors(folder / "seen.safetensors")
+            loaded.seen_, loaded.seen_starts_ = seen["items"].numpy(), seen["starts"].numpy()
+        return loaded
+
+    def remember(self, ratings: Ratings) -> None:
+        """These ratings are what users have seen."""
+        users, items = find(self.user_labels_, ratings.user_labels), find(self.item_labels_, ratings.item_labels)
+        rows, which = users[ratings.users], items[ratings.items]
+        rows, which = rows[(rows >= 0) & (which >= 0)], which[(rows >= 0) & (which >= 0)]
+        order = np.argsort(rows, kind="stable")
+        self.seen_ = which[order].astype(np.int32)
+        self.seen_starts_ = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(self.user_labels_)))])
+
+
+def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
+    """Places of labels in the sorted labels; −1 for those that are not there."""
+    asked = pl.Series("asked", wanted)
+    if asked.dtype != labels.dtype:
+        asked = asked.cast(labels.dtype, strict=False)
+    places = labels.search_sorted(asked).to_numpy().astype(np.int64)
+    places = np.minimum(places, len(labels) - 1)
+    same = labels.gather(places).eq_missing(asked).to_numpy()
+    return np.where(same & ~asked.is_null().to_numpy(), places, -1)
+
+
+def _ratings(ratings: Any) -> Ratings:
+    if isinstance(ratings, Ratings):
+        return ratings
+    if isinstance(ratings, (str, Path)):
+        return read_ratings(ratings)
+    if isinstance(ratings, pl.DataFrame):
+        return ratings_of(*(ratings[name] for name in ("user", "item", "rating")))
+    return ratings_of(*(pl.Series(column) for column in ratings))

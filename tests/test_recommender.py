@@ -1,0 +1,156 @@
+"""The recommender in scikit-learn's manners, and lists of items against the plain way of making them."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import antembed as ant
+from antembed.cli.app import app
+from antembed.data import DataError
+from antembed.data.synthetic import planted, ratings
+from antembed.pipelines.recommender import NotFittedError, find
+from antembed.tasks import ranking
+
+rng = np.random.default_rng(0)
+
+
+def frame(text=False):
+    users = planted(80, 8, anchors=4, exponent=0.3, seed=1)
+    items = planted(50, exponent=0.3, seed=2, like=users)
+    u, i, v = ratings(users, items, 1500, noise=0.1, seed=3).columns
+    table = pl.DataFrame({"user": u, "item": i * 10, "rating": v})
+    return table.with_columns(pl.format("u{}", "user").alias("user"), pl.format("i{}", "item").alias("item")) if text else table
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return ant.Recommender(anchors=6, dimensions=8, price=0.5, ridge=1.0, epochs=8).fit(frame())
+
+
+def test_predictions_are_good_and_those_of_the_tables(fitted):
+    table = frame()
+    predicted = fitted.predict(table["user"], table["item"])
+    assert np.square(predicted - table["rating"].to_numpy()).mean() < 0.05 < np.var(table["rating"].to_numpy()) / 5
+    u, i = find(fitted.user_labels_, table["user"][:20]), find(fitted.item_labels_, table["item"][:20])
+    users, items = fitted.users_, fitted.items_
+    np.testing.assert_allclose(predicted[:20], (users[u] * items[i]).sum(-1) + users.bias_of(u) + items.bias_of(i), rtol=1e-5)
+
+
+def test_the_unseen_are_answered_by_the_prior(fitted):
+    known_user, known_item = fitted.user_labels_[3], fitted.item_labels_[4]
+    got = fitted.predict([known_user, 999, 999], [-5, known_item, -5])
+    assert got[0] == pytest.approx(fitted.mean_ + fitted.users_.bias_of(3), rel=1e-5)
+    assert got[1] == pytest.approx(fitted.items_.bias_of(4), rel=1e-5)
+    assert got[2] == pytest.approx(fitted.mean_)
+    best = fitted.recommend([999], k=3)["item"].to_list()
+    order = np.argsort(-fitted.items_.bias_of(np.arange(len(fitted.item_labels_))), kind="stable")[:3]
+    assert best == [fitted.item_labels_[int(place)] for place in order]
+
+
+@pytest.mark.parametrize("filter_seen", [True, False])
+def test_recommendations_are_the_best_of_all_predictions(fitted, filter_seen):
+    users = fitted.user_labels_.to_list()
+    found = fitted.recommend(users, k=7, filter_seen=filter_seen)
+    items = fitted.item_labels_
+    seen = {(u, i) for u, i, _ in frame().iter_rows()}
+    for user in users[::9]:
+        mine = found.filter(pl.col("user") == user)
+        scores = dict(zip(items, fitted.predict([user] * len(items), items), strict=True))
+        open_ = {item: score for item, score in scores.items() if not (filter_seen and (user, item) in seen)}
+        wanted = sorted(open_, key=open_.get, reverse=True)[:7]
+        assert mine["item"].to_list() == wanted
+        np.testing.assert_allclose(mine["score"].to_numpy(), [open_[item] for item in wanted], rtol=1e-4)
+
+
+def test_who_has_seen_nearly_everything_gets_less():
+    table = frame()
+    all_but_two = pl.DataFrame({"user": [0] * 48, "item": np.arange(48) * 10, "rating": [3.0] * 48})
+    table = pl.concat([table, all_but_two], how="vertical_relaxed").unique(["user", "item"])
+    fitted = ant.Recommender(anchors=4, dimensions=4, epochs=2).fit(table)
+    assert len(fitted.recommend([0], k=10)) <= 2
+
+
+def test_similar_items_have_similar_vectors(fitted):
+    item = fitted.item_labels_[7]
+    found = fitted.similar_items(item, k=5)
+    vectors = fitted.items_[:]
+    cosines = vectors @ vectors[7] / np.maximum(np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7]), 1e-12)
+    cosines[7] = -np.inf
+    np.testing.assert_allclose(found["similarity"].to_numpy(), np.sort(cosines)[::-1][:5], rtol=1e-4)
+    assert item not in found["item"].to_list()
+    with pytest.raises(KeyError, match="no item 123456 among the"):
+        fitted.similar_items(123456)
+
+
+def test_save_and_load(fitted, tmp_path):
+    fitted.save(tmp_path / "r")
+    again = ant.Recommender.load(tmp_path / "r")
+    table = frame()
+    np.testing.assert_array_equal(again.predict(table["user"], table["item"]), fitted.predict(table["user"], table["item"]))
+    assert again.recommend([5, 6]).equals(fitted.recommend([5, 6]))
+    again.save(tmp_path / "twice")
+    for file in (tmp_path / "r").iterdir():
+        assert (tmp_path / "twice" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_text_labels_and_the_stochastic_solver():
+    fitted = ant.Recommender(solver="prox", anchors=(5, 4), dimensions=6, epochs=2).fit(frame(text=True))
+    assert fitted.recommend(["u7"], k=2)["item"].str.starts_with("i").all()
+    assert fitted.predict(["u7", "nobody"], ["i10", "i10"]).shape == (2,)
+
+
+def test_clear_errors(fitted, tmp_path):
+    with pytest.raises(NotFittedError, match="call fit"):
+        ant.Recommender().recommend([1])
+    with pytest.raises(ValueError, match="2 users and 1 items"):
+        fitted.predict([1, 2], [10])
+    with pytest.raises(ValueError, match="k must be ≥ 1, got 0"):
+        fitted.recommend([1], k=0)
+    with pytest.raises(ValueError, match=r"is no recommender: it has no users\.ant"):
+        ant.Recommender.load(tmp_path)
+    with pytest.raises(ValueError, match="'magic' is none of: prox, cd"):
+        ant.Recommender(solver="magic")
+    with pytest.raises(DataError, match="2 users, 1 items, 1 ratings"):
+        ant.Recommender().fit(([1, 2], [1], [1.0]))
+    with pytest.raises(DataError, match="every row needs a user"):
+        ant.Recommender().fit(([1, None], [1, 2], [1.0, 2.0]))
+
+
+def test_commands(tmp_path):
+    frame(text=True).write_csv(tmp_path / "r.csv")
+    words = ["train", "recommend", str(tmp_path / "r.csv"), "--out", str(tmp_path / "run"), "--solver", "cd", "--epochs", "2",
+             "--price", "0.01"]  # fmt: skip
+    assert CliRunner().invoke(app, words).exit_code == 0
+    done = CliRunner().invoke(app, ["recommend", str(tmp_path / "run"), "u3", "u4", "--items", "4", "--json"])
+    rows = json.loads(done.stdout)
+    assert [row["user"] for row in rows] == ["u3"] * 4 + ["u4"] * 4
+    seen = set(frame(text=True).filter(pl.col("user") == "u3")["item"])
+    assert not seen & {row["item"] for row in rows[:4]}
+    done = CliRunner().invoke(app, ["similar", str(tmp_path / "run"), rows[0]["item"], "--items", "3"])
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 4
+
+
+def test_top_in_pieces_is_top_of_all(monkeypatch):
+    queries, vectors, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((9, 4), (100, 4), (100,)))
+    hidden = rng.integers(0, 9, 60), rng.integers(0, 100, 60)
+    scores = queries @ vectors.T + bias
+    scores[hidden] = -np.inf
+    wanted = np.argsort(-scores, axis=1)[:, :12]
+    for size in (7, 12, 64, 1000):
+        monkeypatch.setattr(ranking, "ITEMS_AT_ONCE", size)
+        items, found = ranking.top(queries, vectors, bias, 12, hidden)
+        np.testing.assert_array_equal(items, wanted)
+        np.testing.assert_allclose(found, np.take_along_axis(scores, wanted, axis=1), rtol=1e-5)
+
+
+def test_ranking_metrics_by_hand():
+    lists = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+    wanted = [np.array([1, 3, 50]), np.array([6]), np.array([])]
+    assert ranking.recall_at(lists, iter(wanted)) == pytest.approx((2 / 3 + 1) / 2)
+    first = (1 + 1 / 2) / (1 + 1 / np.log2(3) + 1 / 2)
+    assert ranking.ndcg_at(lists, iter(wanted)) == pytest.approx((first + 1 / 2) / 2)
+    assert np.isnan(ranking.ndcg_at(lists[:1], iter([np.array([])])))
