@@ -20,18 +20,18 @@ TINY = 1e-9  # on every diagonal: rows without ratings, or fewer than dimensions
 
 @compiled
 def add_up(
-    starts: Any, others: Any, ratings: Any, weights: Any, E: Any, biases: Any, mean: float, ridges: Any, S: Any, v: Any,
-    first: int, stop: int,
+    starts: Any, others: Any, ratings: Any, weights: Any, E: Any, biases: Any, mean: float, ridges: Any, S_all: Any, v_all: Any,
+    S: Any, v: Any, first: int, stop: int,
 ) -> None:  # fmt: skip
     """S + R and v of rows [first, stop). Row r's ratings are ratings[starts[r]:starts[r + 1]], of the objects `others`.
 
-    ridges: on e, on e for each rating of the row, on the bias.
+    ridges: on e, on e for each rating of the row, on the bias. S_all and v_all are what all objects say about every row.
     """
     d = E.shape[1]
     total, side = np.empty((d + 1, d + 1)), np.empty(d + 1)
     for r in range(first, stop):
-        total[:] = 0
-        side[:] = 0
+        total[:] = S_all
+        side[:] = v_all
         for p in range(starts[r], starts[r + 1]):
             i, w = others[p], weights[p] if weights.shape[0] else 1.0
             y = ratings[p] - mean - biases[i]

@@ -5,7 +5,10 @@
 over T ≥ 0, A of any sign, and the biases. It starts from dense rows (alternating least squares), makes anchors of them, and
 takes the sides in turn, the price rising to its full height on the way. Every step is an exact minimum over some of the
 unknowns, so at the full price the objective never rises. Without anchors it stays with the dense rows: plain biased
-factorisation, the opponent. kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
+factorisation, the opponent. With `unseen` every pair of a user and an item counts a little, as if rated 0, at the cost of two
+small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
+
+kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
 """
 
 from collections.abc import Callable
@@ -33,6 +36,7 @@ class Prices:
     ridge: float  # ½·ridge·‖e‖²
     ridge_each: float  # and as much again for each rating of the object
     bias_ridge: float
+    unseen: float = 0.0  # the weight of every pair there is, as if rated 0: for lists of items rather than ratings
 
 
 class Side:
@@ -88,7 +92,8 @@ class Descent:
         self.items = Side(items, users, ratings, weight, objects[1], d)
         self.columns, self.anchors, self.prices = columns, anchors, prices
         self.sweeps, self.seed, self.threads = sweeps, seed, threads
-        self.mean = float(np.average(ratings.astype(np.float64), weights=weight))
+        counted = np.ones(len(ratings)) if weight is None else weight.astype(np.float64)
+        self.mean = float((counted * ratings).sum() / (counted.sum() + prices.unseen * objects[0] * objects[1]))
 
     def start(self) -> None:
         """Dense rows from small random vectors, then anchors."""
@@ -117,7 +122,22 @@ class Descent:
     def look(self, own: Side, other: Side) -> None:
         """Add up what the ratings say about one side, the other held."""
         ridges = self.prices.ridge, self.prices.ridge_each, self.prices.bias_ridge
-        given = own.starts, own.others, own.ratings, own.weights, other.E, other.bias, self.mean, ridges, own.S, own.v
+        Z = np.column_stack([other.E, np.ones(len(other.E))])
+        S_all, v_all = self.prices.unseen * Z.T @ Z, self.prices.unseen * Z.T @ (-self.mean - other.bias)
+        given = (
+            own.starts,
+            own.others,
+            own.ratings,
+            own.weights,
+            other.E,
+            other.bias,
+            self.mean,
+            ridges,
+            S_all,
+            v_all,
+            own.S,
+            own.v,
+        )
         self._share(own, lambda a, b: kernel.add_up(*given, a, b))
 
     def _share(self, side: Side, work: Callable[[int, int], object]) -> None:
@@ -161,7 +181,15 @@ class Descent:
         """Σ ½·squared error over the ratings."""
         users, items, ratings, *weights = self.columns
         squares = np.square(ratings - self.predict(users, items))
-        return 0.5 * float((squares * weights[0]).sum() if weights else squares.sum())
+        return 0.5 * float((squares * weights[0]).sum() if weights else squares.sum()) + self._loss_of_unseen()
+
+    def _loss_of_unseen(self) -> float:
+        """unseen·Σ ½·prediction² over all pairs, from the two sides' second moments."""
+        if not self.prices.unseen:
+            return 0.0
+        U = np.column_stack([self.users.E, np.ones(len(self.users.E)), self.mean + self.users.bias])
+        V = np.column_stack([self.items.E, self.items.bias, np.ones(len(self.items.E))])
+        return 0.5 * self.prices.unseen * float(((U.T @ U) * (V.T @ V)).sum())
 
     def objective(self) -> float:
         """What is minimised, at the full price."""
