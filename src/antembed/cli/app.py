@@ -76,9 +76,12 @@ def train_recommend(
     price: Annotated[
         float, typer.Option(help="cd: a weight stays only if it lowers the summed ½·squared error by more than this.")
     ] = 2.0,
-    ridge: Annotated[float, typer.Option(help="cd: ½·ridge·‖e‖² on every vector e = t·A.")] = 8.0,
-    ridge_each: Annotated[float, typer.Option(help="cd: and as much again for each rating of the object.")] = 0.01,
+    ridge: Annotated[float, typer.Option(help="cd: ½·ridge·‖e‖² on every vector e = t·A.")] = 7.0,
+    ridge_each: Annotated[float, typer.Option(help="cd: and as much again for each rating of the object.")] = 0.02,
     bias_ridge: Annotated[float, typer.Option(help="cd: the same on every bias.")] = 6.0,
+    unseen: Annotated[
+        float, typer.Option(help="cd: weight of every pair there is, as if rated 0: a model of what is chosen, for lists.")
+    ] = 0.0,
     optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
     schedule: Annotated[str, typer.Option(help="halving (the paper's), cosine or constant.")] = "halving",
@@ -134,6 +137,7 @@ def train_recommend(
         "ridge": ridge,
         "ridge_each": ridge_each,
         "bias_ridge": bias_ridge,
+        "unseen": unseen,
         "optimiser": optimiser,
         "lr": lr,
         "schedule": schedule,

@@ -65,9 +65,10 @@ class Settings:
     biases: bool = True
     solver: str = "prox"  # or "cd": coordinate descent on the ℓ0 objective; epochs are then sweeps
     price: float = 2.0  # cd: a weight stays only if it lowers the summed ½·squared error by more
-    ridge: float = 8.0  # cd: ½·ridge·‖e‖² on every vector e = t·A,
-    ridge_each: float = 0.01  # and as much again for each rating of the object
+    ridge: float = 7.0  # cd: ½·ridge·‖e‖² on every vector e = t·A,
+    ridge_each: float = 0.02  # and as much again for each rating of the object
     bias_ridge: float = 6.0
+    unseen: float = 0.0  # cd: the weight of every pair there is, as if rated 0: a model of what is chosen
     optimiser: str = "yogi"
     lr: float = 0.01
     schedule: str = "halving"
@@ -110,6 +111,7 @@ class Settings:
             "ridge": 0,
             "ridge_each": 0,
             "bias_ridge": 0,
+            "unseen": 0,
         }
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
@@ -276,7 +278,13 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
         (model.users.num_embeddings, model.items.num_embeddings),
         settings.anchors if settings.embedding == "anchor" else None,
         settings.dimensions,
-        Prices(settings.price, settings.ridge, settings.ridge_each, settings.bias_ridge if settings.biases else NO_BIAS),
+        Prices(
+            settings.price,
+            settings.ridge,
+            settings.ridge_each,
+            settings.bias_ridge if settings.biases else NO_BIAS,
+            settings.unseen,
+        ),
         sweeps=settings.epochs,
         seed=settings.seed,
         threads=settings.threads,

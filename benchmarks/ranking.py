@@ -1,0 +1,93 @@
+"""Lists of ten on MovieLens 1M: each user's last fifth is held back, and what he liked in it (4 or 5 stars) is to be found.
+
+    python benchmarks/ranking.py ml-1m/ratings.dat [--record results/ranking.jsonl]
+
+Contestants: the most rated items, the best by bias, our model of ratings, and our model of choices. Settings of the latter were
+chosen on the fifth before the last, which is not used for training here either way.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+import antembed as ant
+from antembed.tasks.ranking import ndcg_at, recall_at
+from common import publish
+
+LIKED, TEN = 4, 10
+CHOICES = {"anchors": 64, "dimensions": 32, "price": 0.02, "ridge": 2.0, "ridge_each": 0.05, "unseen": 0.05, "epochs": 12}
+
+
+def read(path: str) -> pl.DataFrame:
+    """user, item, rating, when, and `part`: 0 (to train on), 1 (to choose by) or 2 (held back), by each user's time."""
+    text = pl.read_csv(path, has_header=False, separator=":", new_columns=list("aXbYcZd"))
+    frame = text.select(user="a", item="b", rating=pl.col("c").cast(pl.Float32), when="d")
+    place = pl.col("when").rank("ordinal").over("user") / pl.len().over("user")
+    return frame.with_columns(part=pl.when(place > 0.8).then(2).when(place > 0.6).then(1).otherwise(0))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("ratings")
+    options.add_argument("--choose", action="store_true", help="judge on the fifth before the last")
+    options.add_argument("--record", help="append the result to this JSONL file")
+    options.add_argument("--set", nargs="*", default=[], help="other settings of our model of choices, as NAME=VALUE")
+    chosen = options.parse_args()
+    frame = read(chosen.ratings)
+    train = frame.filter(pl.col("part") < (1 if chosen.choose else 2))
+    held = frame.filter((pl.col("part") == (1 if chosen.choose else 2)) & (pl.col("rating") >= LIKED))
+    users = held["user"].unique().sort()
+    held = held.group_by("user", maintain_order=True).agg("item").sort("user")
+
+    def wanted() -> Iterator[np.ndarray]:
+        return (np.asarray(items) for items in held["item"])
+
+    def judge(found: pl.DataFrame) -> dict[str, float]:
+        lists = np.zeros((len(users), TEN), np.int64)
+        place = found.with_columns(place=pl.int_range(pl.len()).over("user"))
+        rows = np.searchsorted(users.to_numpy(), place["user"].to_numpy())
+        lists[rows, place["place"].to_numpy()] = place["item"].to_numpy()
+        return {"ndcg@10": round(ndcg_at(lists, wanted()), 4), "recall@10": round(recall_at(lists, wanted()), 4)}
+
+    overrides = {name: float(value) if "." in value else int(value) for name, value in (o.split("=") for o in chosen.set)}
+    ratings = ant.Recommender(anchors=48, dimensions=10, price=1.0, ridge=6.0, ridge_each=0.02, epochs=16, threads=2)
+    choices = ant.Recommender(threads=2, **CHOICES | overrides)
+    results, seconds = {}, {}
+    for name, model, data in (
+        ("our model of ratings", ratings, train),
+        ("our model of choices", choices, train.with_columns(rating=pl.lit(1.0, pl.Float32))),
+    ):
+        started = time.perf_counter()
+        model.fit(data.select("user", "item", "rating"))
+        fitted = time.perf_counter()
+        found = model.recommend(users, TEN)
+        seconds[name] = {"fit": round(fitted - started, 1), "lists": round(time.perf_counter() - fitted, 2)}
+        results[name] = judge(found) | {"bytes": model.users_.size + model.items_.size}
+    for name, score in (
+        ("most rated", train["item"].value_counts().rename({"count": "score"})),
+        (
+            "best by bias",
+            pl.DataFrame({"item": ratings.item_labels_, "score": ratings.items_.bias_of(np.arange(len(ratings.item_labels_)))}),
+        ),
+    ):
+        ranked = users.to_frame("user").join(score.top_k(1200, by="score"), how="cross")
+        unseen = ranked.join(train, on=["user", "item"], how="anti").sort("user", "score", descending=[False, True])
+        results[name] = judge(unseen.group_by("user", maintain_order=True).head(TEN))
+    publish(
+        chosen.record,
+        {
+            "benchmark": "lists of ten",
+            "setting": f"MovieLens 1M, each user's last fifth held back, {len(users):,} users, liked is {LIKED} stars or more",
+            "judged_on": "the fifth before the last" if chosen.choose else "the last fifth",
+            "results": results,
+            "seconds": seconds,
+            "settings": CHOICES | overrides,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
