@@ -39,6 +39,7 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 
 readme: .venv/ready  ## fill README.md's tables from results/
 	$(BIN)/python -m antembed.reporting.readme README.md results
+	$(BIN)/python -m antembed.reporting.front results/front.jsonl docs/front.svg
 
 format: .venv/ready  ## put the source in its usual form
 	$(BIN)/ruff check --fix

@@ -272,6 +272,35 @@ def similar(
 
 
 @app.command()
+def explain(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    items: Annotated[
+        Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items of each anchor.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the anchors stand for: their items, genres, and which items are left without a vector.
+
+    Example:  antembed explain runs/ml-1m --items movies.dat
+    """
+    from antembed.cli import show
+    from antembed.pipelines import explain as job
+
+    told = job.explain(run, items, top)
+    if as_json:
+        show.print_json(told)
+        return
+    for anchor in told["anchors"]:
+        genre = f"{anchor['genre']} {anchor['purity']:.0%}" if anchor["genre"] else ""
+        show.out.print(f"anchor {anchor['anchor']}: {anchor['items']} items {genre}", highlight=False)
+        show.out.print(f"    {' · '.join(anchor['best'])}", highlight=False, markup=False)
+    if told["purity"] is not None:
+        show.out.print(f"purity, all anchors            {told['purity']:.1%}", highlight=False)
+    show.out.print(f"items without a vector         {show.pairs(told['zero_rows'])}", highlight=False)
+
+
+@app.command()
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
     as_json: AsJson = False,

@@ -43,6 +43,34 @@ def recommend(records: Records) -> str:
     return markdown(headings, rows)
 
 
+def front(records: Records) -> str:
+    """One row a setting of the front, by size: means over its seeds."""
+    settings: dict[str, Records] = {}
+    for record in records:
+        settings.setdefault(setting(record["command"]), []).append(record)
+    rows = []
+    for runs in sorted(settings.values(), key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
+        errors = [r["test"]["mse"] for r in runs]
+        rows.append(
+            [
+                runs[0]["embedding"],
+                f"{mean(errors):.4f} ± {(max(errors) - min(errors)) / 2:.4f}",
+                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                f"{mean(r['seconds'] for r in runs):.0f} s",
+                str(len(runs)),
+                "`" + options(runs[0]["command"], ("--anchors", "--dimensions", "--price", "--ridge", "--ridge-each")) + "`",
+            ]
+        )
+    return markdown(["tables", "test MSE", "parameters", "files", "training", "seeds", "options"], rows)
+
+
+def options(command: str, names: tuple[str, ...]) -> str:
+    """Only these options of a command."""
+    words = shlex.split(command)
+    return shlex.join(w for w, before in zip(words, ["", *words], strict=False) if {w, before} & set(names))
+
+
 def setting(command: str) -> str:
     """A command without what does not change the result: its seed, and where it wrote to."""
     words = shlex.split(command)
@@ -90,6 +118,7 @@ def newest(records: Records) -> dict[str, dict[str, Any]]:
 # name of the table → the file of its records, and how it is made
 TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "recommend": ("recommend.jsonl", recommend),
+    "front": ("front.jsonl", front),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }
