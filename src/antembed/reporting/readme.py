@@ -110,6 +110,16 @@ def scale(records: Records) -> str:
     return markdown(["what", "setting", "measured"], rows)
 
 
+def ranking(records: Records) -> str:
+    """The newest judgement on held-back data, best first."""
+    record = [record for record in records if record["judged_on"] == "the last fifth"][-1]
+    rows = [
+        [name, f"{r['ndcg@10']:.3f}", f"{r['recall@10']:.3f}", f"{r['bytes'] / 1000:.0f} kB" if "bytes" in r else "–"]
+        for name, r in sorted(record["results"].items(), key=lambda pair: -pair[1]["ndcg@10"])
+    ]
+    return markdown(["lists by", "NDCG@10", "recall@10", "files"], rows)
+
+
 def newest(records: Records) -> dict[str, dict[str, Any]]:
     """The last record of each benchmark."""
     return {record["benchmark"]: record for record in records}
@@ -119,6 +129,7 @@ def newest(records: Records) -> dict[str, dict[str, Any]]:
 TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "recommend": ("recommend.jsonl", recommend),
     "front": ("front.jsonl", front),
+    "ranking": ("ranking.jsonl", ranking),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }
