@@ -41,7 +41,8 @@ EVALUATION_BATCH = 65_536
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
 SOLVERS = ("prox", "cd")
-SMALLEST_START, LARGEST_START = 0.05, 0.1  # of a mean prediction, before anything is learned
+SMALLEST_START, LARGEST_START = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
+SAMPLE = 4096  # pairs to measure it by
 # Small, or a free vector for everybody starts as noise that is never unlearned.
 STARTS = {"full": {"std": 0.01}, "low-rank": {"std": 0.1}, "low-rank-nonnegative": {"std": 0.1}}
 PIECE = 1 << 20  # ratings
@@ -140,26 +141,31 @@ def build_model(settings: Settings, objects: tuple[int, int], mean: float = 0.0)
         EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {}))
         for V, K in zip(objects, settings.anchors, strict=True)
     )
+    if settings.embedding == "anchor":
+        # Of both signs: with biases in the model, what is left to explain has mean 0, and anchors that start parallel stay so.
+        for layer in (users, items):
+            layer.pairs[0][1].data.normal_(std=settings.dimensions**-0.5)
     calm(users, items)
     return MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
 
 
 @torch.no_grad()
 def calm(users: Embedding, items: Embedding) -> None:
-    """T starts at √(2/V), all of one sign. With few objects that is far from the mean rating; with millions it is so near
-    to nothing that no gradient gets through. Scale both T until a rating's part by taste starts in between.
+    """Scale both T until the part of a rating that is taste starts neither far from the mean rating nor at nothing.
+
+    T starts at √(2/V). With few objects that is far off; with millions it is so little that no gradient gets through.
     """
     if isinstance(users, LowRankEmbedding) or isinstance(items, LowRankEmbedding):
-        return  # of both signs: its mean says nothing about its size
-    mean_user, mean_item = (T.mean(0) if A is None else T.mean(0) @ A for T, A in (users.factors(), items.factors()))
-    start = float(mean_user @ mean_item)
-    wanted = min(max(abs(start), SMALLEST_START), LARGEST_START)
-    if wanted != abs(start) != 0:
+        return  # it has a scale of its own
+    some = [torch.randint(0, layer.num_embeddings, (SAMPLE,), device=layer.tables[0].weight.device) for layer in (users, items)]
+    start = float((users(some[0]) * items(some[1])).sum(-1).square().mean().sqrt())
+    wanted = min(max(start, SMALLEST_START), LARGEST_START)
+    if wanted != start != 0:
         for layer in (users, items):
             # The shares of a softmax add up to 1 whatever its weights: there the anchors are scaled.
             softmax = isinstance(layer, MixtureEmbedding) and layer.kind == "softmax"
             for table, anchors in layer.pairs:
-                (anchors if softmax else table.weight).mul_((wanted / abs(start)) ** 0.5)
+                (anchors if softmax else table.weight).mul_((wanted / start) ** 0.5)
 
 
 @dataclass(frozen=True)
