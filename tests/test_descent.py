@@ -173,7 +173,7 @@ class TestCommand:
     def test_the_file_predicts_what_the_model_does(self, file, tmp_path, embedding, biases):
         told = self.call(file, tmp_path / "run", "--embedding", embedding, biases)
         assert told["engine"] == "descent"
-        assert told["test"]["mse"] < 0.1
+        assert told["test"]["mse"] < np.var(data()[2]) / 2  # a price of 1 is much for so few ratings
         users, items = (ant.open_table(tmp_path / "run" / f"{name}.ant") for name in ("users", "items"))
         evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"])
         assert json.loads(evaluated.stdout)["test"] == told["test"]
