@@ -302,24 +302,21 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
         descent.load(state)
         done = progress["epochs"]
     folder.forget_after(done)
+    started = time.perf_counter()
     if not done:
         descent.start()
     for sweep in range(done + 1, settings.epochs + 1):
-        started = time.perf_counter()
         descent.sweep(sweep)
         put(descent, model)
-        loss_ = descent.loss() / len(training)
-        row: dict[str, Any] = {
-            "epoch": sweep,
-            "train_loss": loss_,
-            "objective": descent.objective(),
-            "price": descent.price(sweep),
-        }
+        total = descent.loss()
+        mean_loss = total / len(training)
+        row: dict[str, Any] = {"epoch": sweep, "train_loss": mean_loss, "objective": total + descent.penalty()}
+        row["price"] = descent.price(sweep)
         row["nnz"] = {name: nonzeros(table) for name, table in model.tables.items()}
         if len(job.parts["validation"]):
             row["validation"] = job.validate()
-        row["seconds"] = time.perf_counter() - started
-        tell(Tick(sweep, len(training), loss_, row["seconds"], row))
+        row["seconds"], started = time.perf_counter() - started, time.perf_counter()  # the first sweep's with the start
+        tell(Tick(sweep, len(training), mean_loss, row["seconds"], row))
         folder.log(row)
         save_tensors(folder.last, descent.state(), {"epochs": sweep})
     put(descent, model)

@@ -25,6 +25,7 @@ DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
 RAMP = 0.6  # share of the sweeps over which the price rises
 START = 0.1  # of the first random vectors
 LARGEST = 16e9  # bytes
+PIECE = 1 << 20  # ratings
 NO_BIAS = 1e30  # a ridge under which a bias is nothing
 
 
@@ -179,9 +180,12 @@ class Descent:
 
     def loss(self) -> float:
         """Σ ½·squared error over the ratings."""
-        users, items, ratings, *weights = self.columns
-        squares = np.square(ratings - self.predict(users, items))
-        return 0.5 * float((squares * weights[0]).sum() if weights else squares.sum()) + self._loss_of_unseen()
+        total = self._loss_of_unseen()
+        for start in range(0, len(self.columns[0]), PIECE):  # all vectors of all ratings at once might not fit
+            users, items, ratings, *weights = (column[start : start + PIECE] for column in self.columns)
+            squares = np.square(ratings - self.predict(users, items))
+            total += 0.5 * float((squares * weights[0]).sum() if weights else squares.sum())
+        return total
 
     def _loss_of_unseen(self) -> float:
         """unseen·Σ ½·prediction² over all pairs, from the two sides' second moments."""
@@ -191,9 +195,13 @@ class Descent:
         V = np.column_stack([self.items.E, self.items.bias, np.ones(len(self.items.E))])
         return 0.5 * self.prices.unseen * float(((U.T @ U) * (V.T @ V)).sum())
 
+    def penalty(self) -> float:
+        """What the objective adds to the loss, at the full price."""
+        return sum(side.penalty(self.prices) for side in self._sides())
+
     def objective(self) -> float:
-        """What is minimised, at the full price."""
-        return self.loss() + sum(side.penalty(self.prices) for side in self._sides())
+        """What is minimised."""
+        return self.loss() + self.penalty()
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that a sweep starts from."""
