@@ -107,6 +107,8 @@ def test_clear_errors(fitted, tmp_path):
         ant.Recommender().recommend([1])
     with pytest.raises(ValueError, match="2 users and 1 items"):
         fitted.predict([1, 2], [10])
+    with pytest.raises(ValueError, match="at least one user, got none"):
+        fitted.recommend([])
     with pytest.raises(ValueError, match="k must be ≥ 1, got 0"):
         fitted.recommend([1], k=0)
     with pytest.raises(ValueError, match=r"is no recommender: it has no users\.ant"):

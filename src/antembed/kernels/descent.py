@@ -53,14 +53,13 @@ def add_up(
 
 
 @compiled
-def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes: int, first: int, stop: int) -> int:
-    """Weights and biases of rows [first, stop), a coordinate at a time, until nothing changes; → how many came or went.
+def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes: int, first: int, stop: int) -> None:
+    """Weights and biases of rows [first, stop), a coordinate at a time, until nothing changes.
 
     A weight's best value is max(0, −slope/curvature); it stays only if it lowers the rest by more than its price.
     """
     K, d = A.shape
     H, AS, c, side = np.empty((K, K)), np.empty((K, d)), np.empty(K), np.empty(K)
-    changes = 0
     for r in range(first, stop):
         for k in range(K):
             for a in range(d):
@@ -86,9 +85,7 @@ def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes
             bias[r] = left / S[r, d, d]
             for k in range(K):
                 if H[k, k] <= 1e-12:
-                    if T[r, k] != 0:
-                        T[r, k] = 0.0
-                        changes += 1
+                    T[r, k] = 0.0  # an anchor of nothing
                     continue
                 slope = c[k] - side[k] * bias[r]
                 for j in range(K):
@@ -96,8 +93,6 @@ def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes
                 best = max(T[r, k] + slope / H[k, k], 0.0)
                 if 0.5 * H[k, k] * best * best <= price:
                     best = 0.0
-                if (best == 0) != (T[r, k] == 0):
-                    changes += 1
                 if abs(best - T[r, k]) > 1e-7 * (abs(best) + 1e-3):
                     moved = True
                 T[r, k] = best
@@ -107,7 +102,6 @@ def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes
         for k in range(K):
             left -= side[k] * T[r, k]
         bias[r] = left / S[r, d, d]
-    return changes
 
 
 @compiled

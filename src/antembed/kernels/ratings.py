@@ -147,9 +147,8 @@ def stepped(
 catch_up = elementwise(caught_up)
 take_step = elementwise(stepped)
 fast: Any = njit(nogil=True, cache=True, error_model="numpy")
-inlined: Any = njit(
-    inline="always", error_model="numpy"
-)  # called for every row: handing over the tuples would cost more than the work
+# For what is called for every row: handing over the tuples would cost more than the work.
+inlined: Any = njit(inline="always", error_model="numpy")
 
 
 @fast
@@ -242,7 +241,7 @@ def learn(
     batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, part: int, own: Side,
     other: Side, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, desk: Desk,
 ) -> float:  # fmt: skip
-    """Predict a part's examples, and take the step of its rows; → the summed loss of its examples."""
+    """Predict a part's examples, and take the step of its rows; → its examples' part of the batch's mean loss."""
     half, anchored, biased = now % 2, model.anchored, model.biased
     rows, parts, K, K2, B = own.rows, own.C.shape[1], own.x.shape[2], other.x.shape[2], own.place.shape[1]
     number = rows.dtype.type

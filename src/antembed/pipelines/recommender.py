@@ -99,6 +99,8 @@ class Recommender:
         if filter_seen and not hasattr(self, "seen_"):
             raise ValueError("what users have seen is not known here; say filter_seen=False")
         asked = pl.Series("user", users)
+        if not len(asked):
+            raise ValueError("recommend needs at least one user, got none")
         ids = find(self.user_labels_, asked)
         vectors, bias = table_i[:], table_i.bias_of(np.arange(len(table_i)))
         items, scores = [], []
