@@ -18,7 +18,8 @@ import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import EMBEDDINGS
-from antembed.pipelines.recommend import Settings, build_model, reopen_model
+from antembed.pipelines.recommend import reopen_model
+from antembed.pipelines.settings import Settings, build_model
 from antembed.reporting import read_records
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",

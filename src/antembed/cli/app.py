@@ -109,7 +109,8 @@ def train_recommend(
 
     from antembed.cli import show
     from antembed.data import PROTOCOLS, default_cache, read_ratings
-    from antembed.pipelines.recommend import Settings, paper_settings, train
+    from antembed.pipelines.recommend import train
+    from antembed.pipelines.settings import Settings, paper_settings
     from antembed.reporting import append_record
     from antembed.training import RunFolder
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from antembed.data.synthetic import planted, ratings
-from antembed.pipelines.recommend import Settings, train
+from antembed.pipelines.recommend import train
+from antembed.pipelines.settings import Settings
 from antembed.training import RunFolder, Tick
 
 RATINGS, NOISE = 300_000, 0.3

@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 import torch
 
-from antembed.data import PROTOCOLS, Examples, Ratings, default_cache, read_ratings, split
-from antembed.data.ratings import ON_ERROR
-from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, LowRankEmbedding, MixtureEmbedding, param_groups
+from antembed.data import Examples, Ratings, default_cache, read_ratings, split
+from antembed.embedding import AnchorEmbedding, LowRankEmbedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
-from antembed.serving import VALUES, Table, export, open_table
+from antembed.pipelines.settings import Settings, build_model
+from antembed.serving import Table, export, open_table
 from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
 from antembed.training import (
     Engine,
@@ -36,136 +36,8 @@ from antembed.training import (
 from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
-LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 EVALUATION_BATCH = 65_536
-SCHEDULES = ("halving", "cosine", "constant")
-ENGINES = ("auto", "fused", "torch")
-SOLVERS = ("prox", "cd")
-SMALLEST_START, LARGEST_START = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
-SAMPLE = 4096  # pairs to measure it by
-# Small, or a free vector for everybody starts as noise that is never unlearned.
-STARTS = {"full": {"std": 0.01}, "low-rank": {"std": 0.1}, "low-rank-nonnegative": {"std": 0.1}}
 PIECE = 1 << 20  # ratings
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that decides the result. The defaults are the paper's for MovieLens 1M, with biases, a ramp of l1 and pruning."""
-
-    data: str
-    columns: tuple[str, ...] | None = None  # user, item, rating, maybe weight
-    on_error: str = "stop"  # or "skip": rows that are no ratings
-    protocol: str = "honest"
-    embedding: str = "anchor"
-    anchors: tuple[int, int] = (15, 15)  # users, items
-    dimensions: int = 16
-    l1: float = 1e-4
-    l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
-    prune: float = 0.1  # weights below this share of the mean contribution are dropped at the end
-    l2: float = 0.0  # decoupled weight decay of full tables, anchors and biases
-    biases: bool = True
-    solver: str = "prox"  # or "cd": coordinate descent on the ℓ0 objective; epochs are then sweeps
-    price: float = 2.0  # cd: a weight stays only if it lowers the summed ½·squared error by more
-    ridge: float = 7.0  # cd: ½·ridge·‖e‖² on every vector e = t·A,
-    ridge_each: float = 0.02  # and as much again for each rating of the object
-    bias_ridge: float = 6.0
-    unseen: float = 0.0  # cd: the weight of every pair there is, as if rated 0: a model of what is chosen
-    optimiser: str = "yogi"
-    lr: float = 0.01
-    schedule: str = "halving"
-    halve_every: int = 100_000
-    batch_size: int = 32
-    epochs: int = 25
-    seed: int = 0
-    threads: int = 1  # more than two in the fused engine add up in another order
-    device: str = "cpu"
-    engine: str = "auto"
-    values: str = "fp32"
-
-    def __post_init__(self) -> None:
-        known: dict[str, Collection[str]] = {
-            "protocol": PROTOCOLS,
-            "embedding": EMBEDDINGS,
-            "optimiser": OPTIMISERS,
-            "schedule": SCHEDULES,
-            "engine": ENGINES,
-            "values": VALUES,
-            "on_error": ON_ERROR,
-            "solver": SOLVERS,
-        }
-        for name, choices in known.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} {getattr(self, name)!r} is none of: {', '.join(choices)}")
-        least = {
-            "dimensions": 1,
-            "batch_size": 1,
-            "epochs": 1,
-            "halve_every": 1,
-            "l1": 0,
-            "l2": 0,
-            "lr": 0,
-            "prune": 0,
-            "l1_ramp": 0,
-            "seed": 0,
-            "threads": 1,
-            "price": 0,
-            "ridge": 0,
-            "ridge_each": 0,
-            "bias_ridge": 0,
-            "unseen": 0,
-        }
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
-        if self.solver == "cd" and self.embedding not in ("anchor", "full"):
-            raise ValueError(f"coordinate descent solves anchor and full tables, not {self.embedding}; use --solver prox")
-        if min(self.anchors) < 1:
-            raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
-        if self.l1_ramp > 1:
-            raise ValueError(f"l1_ramp is a share of the training, from 0 to 1, got {self.l1_ramp}")
-        try:
-            torch.zeros(1, device=self.device).item()
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device {self.device!r} cannot be used here; leave it at cpu") from error
-
-
-def paper_settings(ratings: int) -> dict[str, Any]:
-    """What the paper uses for data of this size."""
-    return {"l1": 2e-6, "batch_size": 1024, "halve_every": 200_000} if ratings >= LARGE else {}
-
-
-def build_model(settings: Settings, objects: tuple[int, int], mean: float = 0.0) -> MatrixFactorisation:
-    """Seeded tables for so many users and items."""
-    torch.manual_seed(settings.seed)
-    users, items = (
-        EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {}))
-        for V, K in zip(objects, settings.anchors, strict=True)
-    )
-    if settings.embedding == "anchor":
-        # Of both signs: with biases in the model, what is left to explain has mean 0, and anchors that start parallel stay so.
-        for layer in (users, items):
-            layer.pairs[0][1].data.normal_(std=settings.dimensions**-0.5)
-    calm(users, items)
-    return MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
-
-
-@torch.no_grad()
-def calm(users: Embedding, items: Embedding) -> None:
-    """Scale both T until the part of a rating that is taste starts neither far from the mean rating nor at nothing.
-
-    T starts at √(2/V). With few objects that is far off; with millions it is so little that no gradient gets through.
-    """
-    if isinstance(users, LowRankEmbedding) or isinstance(items, LowRankEmbedding):
-        return  # it has a scale of its own
-    some = [torch.randint(0, layer.num_embeddings, (SAMPLE,), device=layer.tables[0].weight.device) for layer in (users, items)]
-    start = float((users(some[0]) * items(some[1])).sum(-1).square().mean().sqrt())
-    wanted = min(max(start, SMALLEST_START), LARGEST_START)
-    if wanted != start != 0:
-        for layer in (users, items):
-            # The shares of a softmax add up to 1 whatever its weights: there the anchors are scaled.
-            softmax = isinstance(layer, MixtureEmbedding) and layer.kind == "softmax"
-            for table, anchors in layer.pairs:
-                (anchors if softmax else table.weight).mul_((wanted / start) ** 0.5)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import torch
 from antembed.data import Examples, Ratings, read_ratings
 from antembed.data.ratings import ratings_of
 from antembed.files import write_atomically
-from antembed.pipelines.recommend import SOLVERS, Job, Settings, build_model, by_descent, by_steps, write_labels, write_tables
+from antembed.pipelines.recommend import Job, by_descent, by_steps, write_labels, write_tables
+from antembed.pipelines.settings import SOLVERS, Settings, build_model
 from antembed.serving import Table, open_table
 from antembed.tasks.ranking import top
 from antembed.training import RunFolder, Tick, load_tensors, save_tensors
