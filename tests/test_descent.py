@@ -31,9 +31,11 @@ def build(prices=PRICES, anchors=(6, 5), sweeps=12, **more):
 
 @pytest.mark.parametrize("anchors", [(6, 5), None], ids=["anchors", "dense rows"])
 @pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize(("bias_ridge", "unseen"), [(1.0, 0.0), (NO_BIAS, 0.0), (1.0, 0.1)])
-def test_the_objective_never_rises(weights, bias_ridge, unseen, anchors):
-    descent = build(Prices(1.0, 2.0, 0.02, bias_ridge, unseen), anchors, weights=weights)
+@pytest.mark.parametrize(
+    ("bias_ridge", "unseen", "priced"), [(1.0, 0.0, False), (NO_BIAS, 0.0, False), (1.0, 0.1, False), (1.0, 0.0, True)]
+)
+def test_the_objective_never_rises(weights, bias_ridge, unseen, priced, anchors):
+    descent = build(Prices(1.0, 2.0, 0.02, bias_ridge, unseen, priced and anchors is not None), anchors, weights=weights)
     descent.start()
     found = []
     for sweep in range(1, 30):
@@ -123,6 +125,21 @@ def test_every_weight_pays_its_price():
         saved, side.T[r, k] = side.T[r, k], 0.0
         assert descent.objective() > best - 1e-6 * best
         side.T[r, k] = saved
+
+
+def test_every_bias_pays_its_price():
+    """With a price on biases some are exactly zero; each that is left lowers the objective by more than its price."""
+    descent = build(Prices(1.0, 2.0, 0.02, 1.0, biases=True))
+    descent.start()
+    for sweep in range(1, 40):
+        descent.sweep(sweep)
+    best, bias = descent.objective(), descent.users.bias
+    kept = np.flatnonzero(bias)
+    assert 0 < len(kept) < USERS
+    for r in kept:
+        saved, bias[r] = bias[r], 0.0
+        assert descent.objective() > best - 1e-6 * best
+        bias[r] = saved
 
 
 def test_it_finds_what_was_planted():

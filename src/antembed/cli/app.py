@@ -76,6 +76,9 @@ def train_recommend(
     price: Annotated[
         float, typer.Option(help="cd: a weight stays only if it lowers the summed ½·squared error by more than this.")
     ] = 2.0,
+    price_biases: Annotated[
+        bool, typer.Option(help="cd: biases pay the price too, and are zero where they are not worth it.")
+    ] = True,
     ridge: Annotated[float, typer.Option(help="cd: ½·ridge·‖e‖² on every vector e = t·A.")] = 7.0,
     ridge_each: Annotated[float, typer.Option(help="cd: and as much again for each rating of the object.")] = 0.02,
     bias_ridge: Annotated[float, typer.Option(help="cd: the same on every bias.")] = 6.0,
@@ -135,6 +138,7 @@ def train_recommend(
         "biases": biases,
         "solver": solver,
         "price": price,
+        "price_biases": price_biases,
         "ridge": ridge,
         "ridge_each": ridge_each,
         "bias_ridge": bias_ridge,

@@ -3,7 +3,7 @@
 A rating is y ≈ z_u·[e_i, 1], where z_u = [t_u·A, b_u] is what is sought of user u; e_i, the bias of i and the mean are held.
 All that the ratings say about row u is S_u = Σ [e_i, 1]⊗[e_i, 1] and v_u = Σ y·[e_i, 1]:
 
-    ½·Σ (y − z·[e_i, 1])²  +  ½·zᵀ·R_u·z  +  price·‖t_u‖₀      R_u = ridge on e_u, and on b_u
+    ½·Σ (y − z·[e_i, 1])²  +  ½·zᵀ·R_u·z  +  price·‖t_u‖₀  +  bias_price·‖b_u‖₀      R_u = ridge on e_u, and on b_u
 
 so the ratings are gone through once (S then holds R as well), and rows and anchors are minimised as often as one likes,
 exactly, one weight, one bias or one anchor at a time: the objective never rises.
@@ -53,7 +53,15 @@ def add_up(
 
 
 @compiled
-def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes: int, first: int, stop: int) -> None:
+def worth(best: float, curvature: float, price: float) -> float:
+    """The minimum `best` of a parabola, or 0 if being there lowers it by no more than the price."""
+    return best if 0.5 * curvature * best * best > price else 0.0
+
+
+@compiled
+def descend_rows(
+    T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, bias_price: float, passes: int, first: int, stop: int
+) -> None:
     """Weights and biases of rows [first, stop), a coordinate at a time, until nothing changes.
 
     A weight's best value is max(0, −slope/curvature); it stays only if it lowers the rest by more than its price.
@@ -82,7 +90,7 @@ def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes
             left = v[r, d]
             for k in range(K):
                 left -= side[k] * T[r, k]
-            bias[r] = left / S[r, d, d]
+            bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
             for k in range(K):
                 if H[k, k] <= 1e-12:
                     T[r, k] = 0.0  # an anchor of nothing
@@ -90,9 +98,7 @@ def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes
                 slope = c[k] - side[k] * bias[r]
                 for j in range(K):
                     slope -= H[k, j] * T[r, j]
-                best = max(T[r, k] + slope / H[k, k], 0.0)
-                if 0.5 * H[k, k] * best * best <= price:
-                    best = 0.0
+                best = worth(max(T[r, k] + slope / H[k, k], 0.0), H[k, k], price)
                 if abs(best - T[r, k]) > 1e-7 * (abs(best) + 1e-3):
                     moved = True
                 T[r, k] = best
@@ -101,7 +107,7 @@ def descend_rows(T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, passes
         left = v[r, d]
         for k in range(K):
             left -= side[k] * T[r, k]
-        bias[r] = left / S[r, d, d]
+        bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
 
 
 @compiled

@@ -162,6 +162,7 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
             settings.ridge_each,
             settings.bias_ridge if settings.biases else NO_BIAS,
             settings.unseen,
+            settings.price_biases and settings.embedding == "anchor",
         ),
         sweeps=settings.epochs,
         seed=settings.seed,

@@ -41,6 +41,7 @@ class Settings:
     biases: bool = True
     solver: str = "prox"  # or "cd": coordinate descent on the ℓ0 objective; epochs are then sweeps
     price: float = 2.0  # cd: a weight stays only if it lowers the summed ½·squared error by more
+    price_biases: bool = True  # cd: biases pay it too
     ridge: float = 7.0  # cd: ½·ridge·‖e‖² on every vector e = t·A,
     ridge_each: float = 0.02  # and as much again for each rating of the object
     bias_ridge: float = 6.0

@@ -40,7 +40,7 @@ class MatrixFactorisation(nn.Module):
 
     def bias_parameters(self) -> int:
         """How many numbers the biases add to the tables' parameters."""
-        return 1 + sum(bias.num_embeddings for bias in (self.user_bias, self.item_bias) if bias is not None)
+        return 1 + sum(int(bias.to_dense().count_nonzero()) for bias in (self.user_bias, self.item_bias) if bias is not None)
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:

@@ -1,12 +1,12 @@
 """The other solver: alternating coordinate descent on the ℓ0 objective itself (eq. 5), for matrix factorisation.
 
-    Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·(Σ‖e‖² + …Σ b²)  +  price·(‖T_u‖₀ + ‖T_i‖₀)
+    Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·(Σ‖e‖² + …Σ b²)  +  price·(‖T_u‖₀ + ‖T_i‖₀ + ‖b‖₀)
 
-over T ≥ 0, A of any sign, and the biases. It starts from dense rows (alternating least squares), makes anchors of them, and
-takes the sides in turn, the price rising to its full height on the way. Every step is an exact minimum over some of the
-unknowns, so at the full price the objective never rises. Without anchors it stays with the dense rows: plain biased
-factorisation, the opponent. With `unseen` every pair of a user and an item counts a little, as if rated 0, at the cost of two
-small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
+over T ≥ 0, A of any sign, and the biases (which may be free of the price). It starts from dense rows (alternating least
+squares), makes anchors of them, and takes the sides in turn, the price rising to its full height on the way. Every step is an
+exact minimum over some of the unknowns, so at the full price the objective never rises. Without anchors it stays with the
+dense rows: plain biased factorisation, the opponent. With `unseen` every pair of a user and an item counts a little, as if
+rated 0, at the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
 
 kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
 """
@@ -38,6 +38,38 @@ class Prices:
     ridge_each: float  # and as much again for each rating of the object
     bias_ridge: float
     unseen: float = 0.0  # the weight of every pair there is, as if rated 0: for lists of items rather than ratings
+    biases: bool = False  # pay the price of a non-zero too
+
+
+@dataclass(frozen=True)
+class Past:
+    """What ratings that are gone say about a side, −g·(z − z_old) + ½·n·(z − z_old)ᵀ·C·(z − z_old) for a row that stood at
+    z_old = [e, b]: it had n of them, about objects with the mean moments C, and they pulled it by g. Rows that are not here
+    have a say in the anchors alone.
+    """
+
+    n: np.ndarray  # (V,)
+    z: np.ndarray  # (V, d + 1)
+    g: np.ndarray  # (V, d + 1)
+    C: np.ndarray  # (d + 1, d + 1)
+    A: np.ndarray  # (K, d): the anchors as the rows that are not here know them,
+    crowd: np.ndarray  # (K, K): their Σ n·t⊗t,
+    ridged: np.ndarray  # (K, K): their Σ ridge·t⊗t,
+    pull: np.ndarray  # (K, d): their Σ t⊗g
+
+    def penalty(self, z: np.ndarray, A: np.ndarray) -> float:
+        """The sum of the above, over rows here and elsewhere, but for a constant."""
+        moved, A = z - self.z, A[: len(self.A)]
+        turned = A - self.A
+        rows = 0.5 * np.einsum("r,ra,ab,rb->", self.n, moved, self.C, moved, optimize=True) - (self.g * moved).sum()
+        crowd = 0.5 * (self.crowd * (turned @ self.C[:-1, :-1] @ turned.T)).sum() + 0.5 * (self.ridged * (A @ A.T)).sum()
+        return float(rows + crowd - (self.pull * turned).sum())
+
+    def anchor_system(self, k: int, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What rows elsewhere add to the quadratic in anchor k: curvature (d, d) and downhill direction (d)."""
+        C, A = self.C[:-1, :-1], A[: len(self.A)]
+        H = self.crowd[k, k] * C + self.ridged[k, k] * np.eye(len(C))
+        return H, self.pull[k] - C @ (self.crowd[k] @ (A - self.A)) - self.ridged[k] @ A
 
 
 class Side:
@@ -51,6 +83,7 @@ class Side:
         self.E, self.bias = np.zeros((V, d)), np.zeros(V)
         self.T, self.A = np.zeros((V, 0)), np.zeros((0, d))
         self.S, self.v = np.empty((V, d + 1, d + 1)), np.empty((V, d + 1))
+        self.past: Past | None = None
 
     def make_anchors(self, K: int, seed: int) -> None:
         """T ≥ 0 and A from the dense rows."""
@@ -58,12 +91,19 @@ class Side:
         self.T, self.A = T.numpy().copy(), A.numpy().copy()
         self.E = self.T @ self.A
 
+    def ridges(self, prices: Prices) -> np.ndarray:
+        """On e, row by row: (V,)."""
+        counts = np.diff(self.starts) + (0 if self.past is None else self.past.n)
+        return prices.ridge + prices.ridge_each * counts
+
     def penalty(self, prices: Prices) -> float:
-        strength = prices.ridge + prices.ridge_each * np.diff(self.starts)
-        squares = float((strength * np.square(self.E).sum(1)).sum())
+        squares = float((self.ridges(prices) * np.square(self.E).sum(1)).sum())
         if prices.bias_ridge < NO_BIAS:
             squares += prices.bias_ridge * float(np.square(self.bias).sum())
-        return 0.5 * squares + prices.nonzero * np.count_nonzero(self.T)
+        if self.past is not None:
+            squares += 2 * self.past.penalty(np.column_stack([self.E, self.bias]), self.A)
+        priced = np.count_nonzero(self.T) + (np.count_nonzero(self.bias) if prices.biases else 0)
+        return 0.5 * squares + prices.nonzero * priced
 
 
 class Descent:
@@ -100,7 +140,7 @@ class Descent:
         """Dense rows from small random vectors, then anchors."""
         self.items.E = START * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
         for _ in range(DENSE_SWEEPS if self.anchors else 0):
-            self._alternate(self._solve_dense)
+            self.alternate(self._solve_dense)
         for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
             side.make_anchors(K, self.seed + number)
 
@@ -110,12 +150,12 @@ class Descent:
 
     def sweep(self, number: int) -> None:
         """All users and items, once."""
-        self._alternate(self._solve_dense if self.anchors is None else lambda side: self._descend(side, self.price(number)))
+        self.alternate(self._solve_dense if self.anchors is None else lambda side: self.descend(side, self.price(number)))
 
     def _sides(self) -> tuple[Side, Side]:
         return self.users, self.items
 
-    def _alternate(self, work: Callable[[Side], None]) -> None:
+    def alternate(self, work: Callable[[Side], None]) -> None:
         for own, other in ((self.users, self.items), (self.items, self.users)):
             self.look(own, other)
             work(own)
@@ -140,6 +180,11 @@ class Descent:
             own.v,
         )
         self._share(own, lambda a, b: kernel.add_up(*given, a, b))
+        if own.past is not None:
+            past, d = own.past, own.E.shape[1]
+            own.S += past.n[:, None, None] * past.C
+            own.S[:, range(d), range(d)] += self.prices.ridge_each * past.n[:, None]
+            own.v += past.n[:, None] * (past.z @ past.C) + past.g
 
     def _share(self, side: Side, work: Callable[[int, int], object]) -> None:
         share(work, len(side.E), side.E.shape[1] ** 3, self.threads)
@@ -147,14 +192,14 @@ class Descent:
     def _solve_dense(self, side: Side) -> None:
         self._share(side, lambda a, b: kernel.solve_rows(side.E, side.bias, side.S, side.v, a, b))
 
-    def _descend(self, side: Side, price: float) -> None:
+    def descend(self, side: Side, price: float) -> None:
         for _ in range(INNER):
             self.descend_rows(side, price)
             self.descend_anchors(side)
 
     def descend_rows(self, side: Side, price: float) -> None:
         """Weights and biases of all rows, the anchors held."""
-        given = side.T, side.bias, side.A, side.S, side.v, price, PASSES
+        given = side.T, side.bias, side.A, side.S, side.v, price, price if self.prices.biases else 0.0, PASSES
         self._share(side, lambda a, b: kernel.descend_rows(*given, a, b))
         side.E = side.T @ side.A
 
@@ -164,10 +209,16 @@ class Descent:
         H, g = np.empty((d, d)), np.empty(d)
         for k in range(len(side.A)):
             kernel.anchor_system(side.T, side.E, side.bias, k, side.S, side.v, H, g)
+            if side.past is not None and k < len(side.past.A):
+                more_H, more_g = side.past.anchor_system(k, side.A)
+                H += more_H
+                g += more_g
             if H.any():  # else nobody uses it
                 change = np.linalg.lstsq(H, g, rcond=1e-10)[0]
                 side.A[k] += change
                 side.E += np.outer(side.T[:, k], change)
+        if side.past is not None:  # rows that are not here use them as they are
+            return
         # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
         norms = np.linalg.norm(side.A, axis=1)
         norms[norms == 0] = 1.0

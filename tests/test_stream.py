@@ -1,0 +1,165 @@
+"""Streams: a batch never raises its objective, anchors change it by just what they say, and what is gone is not forgotten."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from antembed.data.synthetic import planted, ratings
+from antembed.training import market
+from antembed.training.descent import Descent, Prices
+from antembed.training.stream import Stream
+
+USERS, ITEMS, N, D = 120, 70, 6000, 8
+PRICES = Prices(1.0, 2.0, 0.02, 1.0, biases=True)
+
+
+def data(seed=3):
+    users = planted(USERS, D, anchors=4, exponent=0.3, seed=1)
+    items = planted(ITEMS, exponent=0.3, seed=2, like=users)
+    return ratings(users, items, N, noise=0.1, seed=seed).columns
+
+
+def batches(size, columns=None):
+    columns = columns or data()
+    return [tuple(column[start : start + size] for column in columns) for start in range(0, len(columns[0]), size)]
+
+
+def second_batch():
+    """A descent in the middle of a stream: rows with a past, and rows elsewhere with a say in the anchors."""
+    stream = Stream(D, PRICES, anchors=5, auto=False)
+    first, second, *_ = batches(1500)
+    stream.learn(first)
+    keep = second[0] % 3 != 0  # a third of the users stay away
+    users, items = (np.unique(column[keep], return_inverse=True) for column in second[:2])
+    columns = users[1].astype(np.int32), items[1].astype(np.int32), second[2][keep]
+    descent = Descent(columns, (len(users[0]), len(items[0])), (5, 5), D, PRICES, sweeps=10)
+    descent.mean = stream.mean
+    for memory, (here, _) in ((stream.users, users), (stream.items, items)):
+        memory.grow(int(here.max()) + 1)
+    stream.remind(descent.users, stream.users, users[0], stream.items.moments())
+    stream.remind(descent.items, stream.items, items[0], stream.users.moments())
+    return descent
+
+
+def test_rows_and_anchors_with_a_past_lower_the_objective():
+    descent = second_batch()
+    assert descent.users.past.crowd.any()
+    found = [descent.objective()]
+    for _ in range(3):
+        for own, other in ((descent.users, descent.items), (descent.items, descent.users)):
+            descent.look(own, other)
+            for step in (lambda side: descent.descend_rows(side, 1.0), descent.descend_anchors):
+                step(own)
+                found.append(descent.objective())
+    assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(found))
+    assert found[-1] < found[0] - 1
+
+
+@pytest.mark.parametrize("trade", [market.buy, market.sell])
+@pytest.mark.parametrize("past", [False, True])
+def test_an_anchor_changes_the_objective_by_what_it_says(trade, past):
+    if past and trade is market.sell:
+        pytest.skip("rows elsewhere have no say in a sale, so there is none on a stream after the first batch")
+    if past:
+        descent = second_batch()
+    else:
+        descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=4)
+        descent.start()
+        descent.sweep(4)
+    side, price = descent.users, 1e-3 if trade is market.buy else 1.0
+    anchor_price = 0.01 if trade is market.buy else 1e4
+    descent.prices = Prices(price, 2.0, 0.02, 1.0, biases=True)
+    descent.look(descent.users, descent.items)
+    before, K = descent.objective(), len(side.A)
+    fallen = trade(side, price, anchor_price)
+    assert fallen > 0
+    bought = len(side.A) - K
+    assert bought == 1 if trade is market.buy else bought < 0
+    assert descent.objective() + anchor_price * bought == pytest.approx(before - fallen, rel=1e-9)
+    assert np.allclose(side.E, side.T @ side.A)
+
+
+def test_nothing_is_bought_that_does_not_pay():
+    descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=4)
+    descent.start()
+    descent.sweep(4)
+    descent.look(descent.users, descent.items)
+    assert market.buy(descent.users, 1.0, 1e6) == 0
+    assert market.sell(descent.users, 1.0, -1e6) == 0
+    assert len(descent.users.A) == 5
+
+
+def test_one_batch_is_plain_descent():
+    stream = Stream(D, PRICES, anchors=5, auto=False, sweeps=6)
+    stream.learn(data())
+    descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=6)
+    descent.start()
+    for sweep in range(1, 7):
+        descent.sweep(sweep)
+    users, items = np.arange(50) % USERS, np.arange(50) % ITEMS
+    np.testing.assert_allclose(stream.predict(users, items), descent.predict(users, items), atol=1e-8)
+
+
+def test_the_pull_of_a_row_is_the_slope_of_its_ratings():
+    """The plain way: Σ residual·[e, 1] over an item's ratings."""
+    stream = Stream(D, PRICES, anchors=5, auto=False, sweeps=6)
+    users, items, values = data()
+    stream.learn((users, items, values))
+    residual = values - stream.predict(users, items)
+    E = np.column_stack([stream.users.T @ stream.users.A, np.ones(len(stream.users.T))])
+    wanted = np.zeros((ITEMS, D + 1))
+    np.add.at(wanted, items, residual[:, None] * E[users])
+    np.testing.assert_allclose(stream.items.g, wanted[: len(stream.items.g)], atol=1e-5)
+
+
+@pytest.mark.parametrize("auto", [False, True])
+def test_a_stream_learns_most_of_what_all_at_once_would(auto):
+    held = data(seed=9)
+    errors = {}
+    for name, size in (("at once", N), ("stream", 1500)):
+        stream = Stream(D, PRICES, anchors=6, auto=auto)
+        for batch in batches(size):
+            told = stream.learn(batch)
+        errors[name] = float(np.square(held[2] - stream.predict(*held[:2])).mean())
+    assert told["ratings"] == N
+    assert errors["at once"] < errors["stream"] < 0.25 * np.var(held[2])
+
+
+def test_it_does_not_forget():
+    """Users of the first batch never come again; the items' batches after it leave their ratings nearly as they were."""
+    columns = data()
+    early = columns[0] < USERS // 2
+    first, later = (tuple(column[which] for column in columns) for which in (early, ~early))
+    stream = Stream(D, PRICES, anchors=6)
+    stream.learn(first)
+    before = np.square(first[2] - stream.predict(*first[:2])).mean()
+    for batch in batches(500, later):
+        stream.learn(batch)
+    after = np.square(first[2] - stream.predict(*first[:2])).mean()
+    assert after < 1.5 * before
+
+
+def test_objects_appear_and_unknown_ones_have_the_mean():
+    stream = Stream(D, PRICES, anchors=3)
+    told = stream.learn((np.array([0, 1, 0]), np.array([0, 0, 2]), np.array([1.0, 2.0, 3.0], np.float32)))
+    assert told["objects"] == {"users": 2, "items": 3}
+    told = stream.learn((np.array([5]), np.array([9]), np.array([4.0], np.float32)))
+    assert told["objects"] == {"users": 6, "items": 10}
+    assert told["anchors"]["users"] >= 1
+    assert stream.predict(np.array([99]), np.array([99])) == pytest.approx([2.0])
+
+
+def test_a_stream_goes_on_from_its_state():
+    whole, part = Stream(D, PRICES, anchors=4), Stream(D, PRICES, anchors=4)
+    some = batches(1500)
+    for batch in some:
+        whole.learn(batch)
+    for batch in some[:2]:
+        part.learn(batch)
+    again = Stream(D, PRICES, anchors=4)
+    again.load(part.state())
+    for batch in some[2:]:
+        again.learn(batch)
+    state, wanted = again.state(), whole.state()
+    assert all(state[name].equal(wanted[name]) for name in wanted)
