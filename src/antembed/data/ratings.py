@@ -155,7 +155,7 @@ def _read_text(
     text: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
     head = pl.read_csv(plain, n_rows=SNIFFED, schema=text, truncate_ragged_lines=True, encoding="utf8-lossy", **settings)
     text |= dict.fromkeys(chosen[2:], pl.Float32)
-    numbers = [_whole_numbers(head[name]) for name in chosen[:2]]
+    numbers = [whole_numbers(head[name]) for name in chosen[:2]]
 
     def collect(numbers: list[bool]) -> Ratings:
         frame = pl.scan_csv(plain, schema=text, ignore_errors=True, **settings).select(chosen)
@@ -199,15 +199,16 @@ def ratings_of(users: pl.Series, items: pl.Series, values: pl.Series) -> Ratings
         raise DataError(f"{error}; every row needs a user, an item and a number") from error
 
 
-class _Labels:
-    """Labels of one column, numbered as they come."""
+class Labels:
+    """Labels, numbered as they come."""
 
-    def __init__(self, ids: Column, numbers: bool):
-        self.ids, self.numbers = ids, numbers  # text to be read as whole numbers
+    def __init__(self, numbers: bool = False):
+        self.numbers = numbers  # text to be read as whole numbers
         self.numbering = Numbering()
         self.labels: pl.Series | None = None
 
-    def add(self, labels: pl.Series) -> None:
+    def number(self, labels: pl.Series) -> np.ndarray:
+        """The numbers of these, new ones the next: (n,) int32."""
         if self.numbers:
             text, labels = labels, labels.cast(pl.Int64, strict=False)
             # "007", "+7" and " 7" are longer than 7, and no number is shorter than its digits.
@@ -225,29 +226,40 @@ class _Labels:
         self.labels = new if self.labels is None else self.labels.extend(new)
         if not whole and not (self.labels.gather(numbers) == labels).all():
             raise DataError("two labels have the same 64-bit hash; rename one of them, or give whole numbers as labels")
-        self.ids.append(numbers)
+        return numbers
+
+
+class _IdColumn:
+    """Ids of one column."""
+
+    def __init__(self, ids: Column, numbers: bool):
+        self.ids, self.known = ids, Labels(numbers)
+
+    def add(self, labels: pl.Series) -> None:
+        self.ids.append(self.known.number(labels))
 
     def finish(self) -> tuple[np.ndarray, pl.Series]:
         """Ids by the order of the labels, and the labels in that order."""
-        assert self.labels is not None
-        order = self.labels.arg_sort().to_numpy()
+        labels = self.known.labels
+        assert labels is not None
+        order = labels.arg_sort().to_numpy()
         rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return self.ids.finish(lambda numbers: rank[numbers]), self.labels.gather(order)
+        return self.ids.finish(lambda numbers: rank[numbers]), labels.gather(order)
 
 
 def _collect(
-    path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, whole_numbers: list[bool], skipped: int = 0, complaint: str = ""
+    path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, numeric: list[bool], skipped: int = 0, complaint: str = ""
 ) -> Ratings:
     with shelf.writing() as writer, ThreadPoolExecutor(2) as pool:
         columns = [writer.column(name, np.int32) for name in ("users", "items")]
-        sides = [_Labels(column, whole) for column, whole in zip(columns, whole_numbers, strict=True)]
+        sides = [_IdColumn(column, whole) for column, whole in zip(columns, numeric, strict=True)]
         numbers: list[Column] = []
         for piece in pieces:
             user, item, *rest = piece.get_columns()
             if any(column.null_count() for column in (user, item, *rest)) or not all(c.is_finite().all() for c in rest):
                 raise Irregular("a row is no rating")
-            list(pool.map(_Labels.add, sides, (user, item)))
+            list(pool.map(_IdColumn.add, sides, (user, item)))
             numbers = numbers or [writer.column(name, np.float32) for name, _ in zip(("values", "weights"), rest, strict=False)]
             for column, part in zip(numbers, rest, strict=True):
                 column.append(part.to_numpy())
@@ -264,7 +276,7 @@ def _collect(
     return Ratings(users, items, values, user_labels, item_labels, weight, skipped, complaint)
 
 
-def _whole_numbers(labels: pl.Series) -> bool:
+def whole_numbers(labels: pl.Series) -> bool:
     """Whether all are whole numbers as one would write them: "007" and "7" are two labels."""
     numbers = labels.cast(pl.Int64, strict=False)
     return len(labels) > 0 and bool(numbers.cast(pl.String).eq_missing(labels).all())

@@ -1,6 +1,7 @@
 """Delimited text as it lies on disk: unpacked, its format guessed, its damaged lines found."""
 
 import csv
+import io
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -69,30 +70,35 @@ def _narrow(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield held
 
 
+def unpacked(path: Path, file: BinaryIO) -> tuple[Iterator[bytes], bool]:
+    """The file's text, piece by piece, unpacked and with one-byte separators; and whether that differs from the file."""
+    magic = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+    pieces: Iterable[bytes] = _pieces(file)
+    if magic.startswith(ZIP):
+        raise DataError(f"{path} is a zip archive, which may hold any number of files; unpack it and give one of them")
+    packed = magic.startswith((GZIP, ZSTD))
+    if magic.startswith(GZIP):
+        pieces = _unpack(path, pieces, lambda: zlib.decompressobj(wbits=31))
+    elif magic.startswith(ZSTD):
+        from zstandard import ZstdDecompressor
+
+        pieces = _unpack(path, pieces, lambda: ZstdDecompressor().decompressobj())
+    pieces = iter(pieces)
+    first = next((piece for piece in pieces if piece), b"")
+    line = first.split(b"\n", 1)[0]
+    double = line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS)
+    pieces = chain([first], pieces)
+    return (_narrow(pieces) if double else pieces), packed or double
+
+
 @contextmanager
 def plain_text(path: Path, scratch: Path | None = None) -> Iterator[Path]:
     """The file unpacked and with one-byte separators: itself if it is so already, else a temporary copy in `scratch`."""
     with open(path, "rb") as file:
-        magic = file.read(4)
-        file.seek(0)
-        pieces: Iterable[bytes] = _pieces(file)
-        if magic.startswith(ZIP):
-            raise DataError(f"{path} is a zip archive, which may hold any number of files; unpack it and give one of them")
-        packed = magic.startswith((GZIP, ZSTD))
-        if magic.startswith(GZIP):
-            pieces = _unpack(path, pieces, lambda: zlib.decompressobj(wbits=31))
-        elif magic.startswith(ZSTD):
-            from zstandard import ZstdDecompressor
-
-            pieces = _unpack(path, pieces, lambda: ZstdDecompressor().decompressobj())
-        pieces = iter(pieces)
-        first = next((piece for piece in pieces if piece), b"")
-        line = first.split(b"\n", 1)[0]
-        double = line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS)
-        if not packed and not double:
+        pieces, changed = unpacked(path, file)
+        if not changed:
             yield path
             return
-        pieces = _narrow(chain([first], pieces)) if double else chain([first], pieces)
         with TemporaryDirectory(prefix=PARTIAL, dir=scratch) as folder:
             plain = Path(folder) / "plain"
             with open(plain, "wb") as out:
@@ -103,7 +109,11 @@ def plain_text(path: Path, scratch: Path | None = None) -> Iterator[Path]:
 def guess_format(path: Path, plain: Path, known: Collection[str] = ()) -> Format:
     """Separator and columns, from the first line; `path` is what the user calls the file, `known` are names of columns."""
     with open(plain, "rb") as file:
-        line = file.readline(PIECE)
+        return format_of(path, file.readline(PIECE), known)
+
+
+def format_of(path: Path, line: bytes, known: Collection[str] = ()) -> Format:
+    """The same from the line itself."""
     if not line.strip():
         raise DataError(f"{path} is empty, or begins with an empty line; give a file of users, items and ratings")
     text = line.decode("utf-8-sig", "replace").strip("\r\n")
@@ -157,14 +167,14 @@ def bad_lines(plain: Path, form: Format, chosen: list[str], good: BinaryIO | Non
     for number, raw in records(plain, form.quoted):
         if not raw.strip():
             continue
-        wrong = None if number == 1 and form.header else _what_is_wrong(raw, form, places)
+        wrong = None if number == 1 and form.header else what_is_wrong(raw, form, places)
         if wrong is not None:
             yield number, wrong, raw.decode("utf-8", "replace").strip("\r\n").replace(UNIT, "::")[:80]
         elif good is not None:
             good.write(raw)
 
 
-def _what_is_wrong(raw: bytes, form: Format, places: list[int]) -> str | None:
+def what_is_wrong(raw: bytes, form: Format, places: list[int]) -> str | None:
     try:
         text = raw.decode("utf-8").strip("\r\n")
     except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@ the rows it touches and, for a few products, on the table's size; nothing grows 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class Stream:
         objective, sweep = float("inf"), 0
         for sweep in range(1, self.sweeps + 1):
             price = descent.price(sweep) if first else full
-            descent.alternate(lambda side, price=price: self._work(descent, side, price))
+            descent.alternate(partial(self._work, descent, price))
             before, objective = objective, descent.objective() + full * self.d * self._anchors(descent)
             if price == full and before - objective < ENOUGH * abs(objective):
                 break
@@ -107,7 +108,7 @@ class Stream:
             "sweeps": sweep,
         }
 
-    def _work(self, descent: Descent, side: Side, price: float) -> None:
+    def _work(self, descent: Descent, price: float, side: Side) -> None:
         """One side's turn: anchors that pay, then weights and anchors."""
         if self.auto:
             if side.past is None:  # rows that are not here could not speak up
