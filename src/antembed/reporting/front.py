@@ -1,6 +1,9 @@
 """Error against size, as a picture: python -m antembed.reporting.front results/front.jsonl docs/front.svg (extra: plot)."""
 
+import json
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -26,6 +29,47 @@ def points(records: list[dict[str, Any]], size: str) -> dict[str, list[tuple[flo
     for (embedding, _), runs in settings.items():
         found.setdefault(embedding, []).append((mean(r[size] for r in runs), mean(r["test"]["mse"] for r in runs)))
     return {embedding: sorted(those) for embedding, those in found.items()}
+
+
+def pareto(points: Sequence[Sequence[float]]) -> list[int]:
+    """The places of the points that no other point beats, by their first number.
+
+    A point is beaten by one that is nowhere larger and somewhere smaller; one that is not finite is on no front.
+    """
+    finite = [n for n, point in enumerate(points) if all(math.isfinite(number) for number in point)]
+
+    def beats(a: Sequence[float], b: Sequence[float]) -> bool:
+        return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
+
+    best = [n for n in finite if not any(beats(points[m], points[n]) for m in finite)]
+    return sorted(best, key=lambda n: tuple(points[n]))
+
+
+def judged_on(rows: Sequence[dict[str, Any]]) -> str:
+    """The part of the data to choose by: validation, if every run has it."""
+    return "validation" if all(row["validation"] for row in rows) else "test"
+
+
+def settings_of(rows: Sequence[dict[str, Any]], part: str) -> list[dict[str, Any]]:
+    """One row a setting of a sweep: means over its seeds, and half of how far their errors lie apart."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps(row["config"] | {"seed": 0}, sort_keys=True), []).append(row)
+    found = []
+    for runs in groups.values():
+        errors = [row[part]["mse"] for row in runs]
+        found.append(
+            {
+                "settings": runs[0]["settings"],
+                "embedding": runs[0]["embedding"],
+                "error": mean(errors),
+                "spread": (max(errors) - min(errors)) / 2,
+                "test": mean(row["test"]["mse"] for row in runs),
+                **{name: mean(row[name] for row in runs) for name in ("parameters", "bytes", "seconds")},
+                "seeds": sorted(row["seed"] for row in runs),
+            }
+        )
+    return found
 
 
 def draw(records: list[dict[str, Any]], out: Path) -> None:
