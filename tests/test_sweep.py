@@ -18,7 +18,7 @@ from antembed.pipelines.recommend import train
 from antembed.pipelines.settings import Settings
 from antembed.pipelines.space import Choices, Range, draws, grid, parse_axes, parse_axis, parse_fixed, parse_seeds
 from antembed.reporting import read_records
-from antembed.reporting.front import pareto
+from antembed.reporting.front import MOVIELENS_1M, pareto
 
 FIXED = {"solver": "cd", "dimensions": 3, "epochs": 1}
 WORDS = ("--set", "solver=cd", "--set", "dimensions=3", "--set", "epochs=1")
@@ -253,6 +253,37 @@ def test_wrong_calls_say_what_is_known(data):
         job.sweep([], "s.jsonl", read_ratings(data))
 
 
+def test_a_kept_run_is_gone_on_with(data, tmp_path, count_runs):
+    words = ("sweep", data, "--vary", "price=1", *WORDS, "--keep", tmp_path / "runs", "--out")
+    call(*words, tmp_path / "s.jsonl")
+    call(*words, tmp_path / "t.jsonl")  # killed after the run, before its record
+    assert [kept.kwargs["resume"] for kept in count_runs.call_args_list] == [False, True]
+    first, second = (read_records(tmp_path / f"{name}.jsonl") for name in "st")
+    assert [timeless(row) for row in first] == [timeless(row) for row in second]
+
+
+def test_optuna_goes_on_with_the_records_and_keeps_to_the_space(data, tmp_path, count_runs):
+    pytest.importorskip("optuna")
+    axes = ("--vary", "price=0.1..1:log", "--vary", "anchors=2..4", "--vary", "biases=true,false")
+    words = ("sweep", data, *axes, *WORDS, "--optuna", "--out", tmp_path / "s.jsonl", "--json", "--trials")
+    call(*words, 3)
+    assert count_runs.call_count == 3
+    told = json.loads(call(*words, 5))
+    assert count_runs.call_count == 5
+    rows = read_records(tmp_path / "s.jsonl")
+    assert told["settings"] == len({json.dumps(row["settings"]) for row in rows}) == 5
+    assert all(0.1 <= row["settings"]["price"] <= 1 and 2 <= row["settings"]["anchors"][0] <= 4 for row in rows)
+    assert "--trials 16" in call("sweep", data, *axes, "--optuna", code=2)
+
+
+def test_what_is_missing_is_said_before_the_first_trial(data, tmp_path):
+    with mock.patch("importlib.util.find_spec", return_value=None):
+        for option, remedy in ((("--optuna",), r"antembed\[sweep\]"), (("--plot", "f.svg"), r"antembed\[plot\]")):
+            with pytest.raises(ValueError, match=remedy):
+                call("sweep", data, "--vary", "price=1", *option, "--out", tmp_path / "s.jsonl")
+    assert not (tmp_path / "s.jsonl").exists()
+
+
 # the front
 
 POINTS = st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, 2.0, 3.0, float("nan")])] * 2), max_size=12)
@@ -270,3 +301,16 @@ def test_the_front_is_what_nothing_beats_and_beats_all_else(points):
     assert not any(beats(points[m], points[n]) for n in front for m in finite)
     assert all(any(beats(points[m], points[n]) for m in front) for n in finite - set(front))
     assert [points[n][0] for n in front] == sorted(points[n][0] for n in front)
+
+
+def test_the_front_is_drawn_with_the_papers_points_if_asked(data, tmp_path):
+    words = ("sweep", data, "--vary", "price=0.1,1", *WORDS, "--out", tmp_path / "s.jsonl")
+    call(*words, "--plot", tmp_path / "ours.svg")
+    call(*words, "--plot", tmp_path / "docs" / "both.svg", "--paper")
+    assert "paper: nbANT (test)" not in (tmp_path / "ours.svg").read_text()
+    assert "paper: nbANT (test)" in (tmp_path / "docs" / "both.svg").read_text()
+
+
+@pytest.mark.shared_data
+def test_movielens_1m_is_known(shared_data):
+    assert read_ratings(shared_data / "ml-1m" / "ratings.dat").digest == MOVIELENS_1M

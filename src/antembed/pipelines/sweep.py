@@ -140,7 +140,14 @@ def front_of(rows: Sequence[Row]) -> Row:
     part = judged_on(good)
     found = settings_of(good, part)
     best = [found[n] for n in pareto([(setting["error"], setting["parameters"]) for setting in found])]
-    return {"metric": "mse", "error": part, "settings": len(found), "failed": len(rows) - len(good), "front": best}
+    return {
+        "metric": "mse",
+        "error": part,
+        "settings": len(found),
+        "failed": len(rows) - len(good),
+        "front": best,
+        "all": found,
+    }
 
 
 def one_by_one(todo: Sequence[Trial], ratings: Ratings, keep: Path | None) -> Iterator[Row]:
