@@ -20,8 +20,9 @@ from antembed.pipelines.space import Choices, Range, draws, grid, parse_axes, pa
 from antembed.reporting import read_records
 from antembed.reporting.front import MOVIELENS_1M, pareto
 
-FIXED = {"solver": "cd", "dimensions": 3, "epochs": 1}
-WORDS = ("--set", "solver=cd", "--set", "dimensions=3", "--set", "epochs=1")
+FIXED = {"solver": "cd", "dimensions": 3, "epochs": 1, "anchors": (2, 2)}
+BARE = ("--set", "solver=cd", "--set", "dimensions=3", "--set", "epochs=1")
+WORDS = (*BARE, "--set", "anchors=2")
 
 
 def write(file: Path, seed: int) -> Path:
@@ -154,7 +155,7 @@ def test_every_option_of_a_trial_can_be_typed():
 
 
 def test_a_sweep_is_what_single_runs_would_be(data, tmp_path):
-    records, words = tmp_path / "s.jsonl", ("--vary", "price=0.1,1", "--vary", "anchors=2,3/2", *WORDS)
+    records, words = tmp_path / "s.jsonl", ("--vary", "price=0.1,1", "--vary", "anchors=2,3/2", *BARE)
     told = json.loads(call("sweep", data, *words, "--out", records, "--json", "--keep", tmp_path / "runs"))
     rows = read_records(records)
     assert [row["settings"] for row in rows] == [
@@ -265,7 +266,7 @@ def test_a_kept_run_is_gone_on_with(data, tmp_path, count_runs):
 def test_optuna_goes_on_with_the_records_and_keeps_to_the_space(data, tmp_path, count_runs):
     pytest.importorskip("optuna")
     axes = ("--vary", "price=0.1..1:log", "--vary", "anchors=2..4", "--vary", "biases=true,false")
-    words = ("sweep", data, *axes, *WORDS, "--optuna", "--out", tmp_path / "s.jsonl", "--json", "--trials")
+    words = ("sweep", data, *axes, *BARE, "--optuna", "--out", tmp_path / "s.jsonl", "--json", "--trials")
     call(*words, 3)
     assert count_runs.call_count == 3
     told = json.loads(call(*words, 5))
@@ -305,8 +306,8 @@ def test_the_front_is_what_nothing_beats_and_beats_all_else(points):
 
 def test_the_front_is_drawn_with_the_papers_points_if_asked(data, tmp_path):
     words = ("sweep", data, "--vary", "price=0.1,1", *WORDS, "--out", tmp_path / "s.jsonl")
-    call(*words, "--plot", tmp_path / "ours.svg")
-    call(*words, "--plot", tmp_path / "docs" / "both.svg", "--paper")
+    assert "paper: nbANT" not in call(*words, "--plot", tmp_path / "ours.svg")
+    assert "paper: nbANT" in call(*words, "--plot", tmp_path / "docs" / "both.svg", "--paper")
     assert "paper: nbANT (test)" not in (tmp_path / "ours.svg").read_text()
     assert "paper: nbANT (test)" in (tmp_path / "docs" / "both.svg").read_text()
 

@@ -30,7 +30,7 @@ def sweep(
     ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw error against size into this file, .svg or .png.")] = None,
     paper: Annotated[
-        bool | None, typer.Option(help="With the paper's points in the plot; default: if the data are MovieLens 1M.")
+        bool | None, typer.Option(help="With the paper's points beside ours; default: if the data are MovieLens 1M.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +47,7 @@ def sweep(
     from antembed.pipelines import space
     from antembed.pipelines import sweep as job
     from antembed.pipelines.search import search
-    from antembed.reporting.front import MOVIELENS_1M, draw_settings
+    from antembed.reporting.front import MOVIELENS_1M, PAPER, draw_settings
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
@@ -85,8 +85,11 @@ def sweep(
         raise typer.Exit(1) from None
     told = job.front_of(rows)
     found = told.pop("all")
+    beside = ratings.digest == MOVIELENS_1M if paper is None else paper
     if plot is not None:
-        draw_settings(found, told["error"], plot, paper=ratings.digest == MOVIELENS_1M if paper is None else paper)
+        draw_settings(found, told["error"], plot, paper=beside)
+    if beside:
+        told["paper"] = PAPER
     if as_json:
         show.print_json(told | {"records": str(out)})
     else:
@@ -114,7 +117,7 @@ def tell_trial(row: dict[str, Any]) -> None:
 
 
 def front_table(told: dict[str, Any]) -> Any:
-    """The front, smallest error first."""
+    """The front, smallest error first, and the paper's points, which are test errors."""
     from rich.table import Table
 
     from antembed.pipelines.sweep import label
@@ -128,6 +131,9 @@ def front_table(told: dict[str, Any]) -> Any:
         spread = f" ± {row['spread']:.4f}" if len(row["seeds"]) > 1 else ""
         sizes = (f"{row['parameters']:,.0f}", f"{row['bytes']:,.0f}", str(len(row["seeds"])))
         table.add_row(f"{row['error']:.4f}{spread}", f"{row['test']:.4f}", *sizes, label(row["settings"]))
+    for name, those in told.get("paper", {}).items():
+        for parameters, error in those:
+            table.add_row("–", f"{error:.3f}", f"{parameters:,.0f}", "–", "–", name)
     return table
 
 
