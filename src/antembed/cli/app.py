@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from antembed import __version__
+from antembed.cli import sweep
 
 app = typer.Typer(
     help="Small embedding tables: every vector a sparse mix of a few anchors.\n\nStart with: antembed demo",
@@ -19,6 +20,8 @@ app = typer.Typer(
 )
 train_app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
 app.add_typer(train_app, name="train")
+app.command()(sweep.sweep)
+app.command()(sweep.select)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same machine, same threads: same bytes.")]

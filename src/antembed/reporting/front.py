@@ -1,6 +1,9 @@
 """Error against size, as a picture: python -m antembed.reporting.front results/front.jsonl docs/front.svg (extra: plot)."""
 
+import json
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -14,6 +17,7 @@ PAPER = {
     "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
     "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
 }
+MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
 NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
 
 
@@ -28,27 +32,101 @@ def points(records: list[dict[str, Any]], size: str) -> dict[str, list[tuple[flo
     return {embedding: sorted(those) for embedding, those in found.items()}
 
 
+def pareto(points: Sequence[Sequence[float]]) -> list[int]:
+    """The places of the points that no other point beats, by their first number.
+
+    A point is beaten by one that is nowhere larger and somewhere smaller; one that is not finite is on no front.
+    """
+    finite = [n for n, point in enumerate(points) if all(math.isfinite(number) for number in point)]
+
+    def beats(a: Sequence[float], b: Sequence[float]) -> bool:
+        return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
+
+    best = [n for n in finite if not any(beats(points[m], points[n]) for m in finite)]
+    return sorted(best, key=lambda n: tuple(points[n]))
+
+
+def judged_on(rows: Sequence[dict[str, Any]]) -> str:
+    """The part of the data to choose by: validation, if every run has it."""
+    return "validation" if all(row["validation"] for row in rows) else "test"
+
+
+def settings_of(rows: Sequence[dict[str, Any]], part: str) -> list[dict[str, Any]]:
+    """One row a setting of a sweep: means over its seeds, and half of how far their errors lie apart."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps(row["config"] | {"seed": 0}, sort_keys=True), []).append(row)
+    found = []
+    for runs in groups.values():
+        errors = [row[part]["mse"] for row in runs]
+        found.append(
+            {
+                "settings": runs[0]["settings"],
+                "embedding": runs[0]["embedding"],
+                "error": mean(errors),
+                "spread": (max(errors) - min(errors)) / 2,
+                "test": mean(row["test"]["mse"] for row in runs),
+                **{name: mean(row[name] for row in runs) for name in ("parameters", "bytes", "seconds")},
+                "seeds": sorted(row["seed"] for row in runs),
+            }
+        )
+    return found
+
+
 def draw(records: list[dict[str, Any]], out: Path) -> None:
     """Two pictures side by side: parameters, with the paper's points, and bytes on disk."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    mpl.rcParams["svg.hashsalt"] = "antembed"  # the same records give the same file
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    for axes, size in ((left, "parameters"), (right, "bytes")):
+    figure, sides = two_sizes()
+    for size, axes in sides.items():
         for embedding, those in points(records, size).items():
             axes.plot(*zip(*those, strict=True), marker="o", label=NAMES.get(embedding, embedding))
+    add_paper(sides["parameters"])
+    sides["parameters"].set_ylabel("test MSE")
+    sides["parameters"].legend()
+    figure.suptitle("MovieLens 1M, 90/10: error against size, means over seeds")
+    save(figure, out)
+
+
+def draw_settings(settings: list[dict[str, Any]], part: str, out: Path, *, paper: bool = False) -> None:
+    """A sweep: every setting (`settings_of`), and a line through those that no other beats in error and this size."""
+    figure, sides = two_sizes()
+    for size, axes in sides.items():
+        found = [(setting[size], setting["error"]) for setting in settings]
+        axes.scatter(*zip(*found, strict=True), s=14, alpha=0.5, label="settings tried")
+        best = [found[n] for n in pareto(found)]
+        axes.plot(*zip(*best, strict=True), marker="o", color="black", drawstyle="steps-post", label="not beaten in both")
+    if paper:
+        add_paper(sides["parameters"], " (test)")
+    sides["parameters"].set_ylabel(f"{part} MSE")
+    sides["parameters"].legend()
+    figure.suptitle("error against size, means over seeds")
+    save(figure, out)
+
+
+def two_sizes() -> tuple[Any, dict[str, Any]]:
+    """A figure, and its axes by size: parameters to the left, bytes on disk to the right."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    sides = dict(zip(("parameters", "bytes"), figure.subplots(1, 2, sharey=True), strict=True))
+    for size, axes in sides.items():
         axes.set_xscale("log")
         axes.set_xlabel("parameters, biases counted" if size == "parameters" else "bytes on disk, indices counted")
         axes.grid(alpha=0.3, which="both")
+    return figure, sides
+
+
+def add_paper(axes: Any, remark: str = "") -> None:
     for name, those in PAPER.items():
-        left.plot(*zip(*those, strict=True), marker="x", linestyle="none", label=name)
-    left.set_ylabel("test MSE")
-    left.legend()
-    figure.suptitle("MovieLens 1M, 90/10: error against size, means over seeds")
+        axes.plot(*zip(*those, strict=True), marker="x", linestyle="none", label=name + remark)
+
+
+def save(figure: Any, out: Path) -> None:
+    """The same figure gives the same file."""
+    import matplotlib as mpl
+
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, metadata={"Date": None})
+    with mpl.rc_context({"svg.hashsalt": "antembed"}):
+        figure.savefig(out, metadata={"Date": None} if out.suffix in (".svg", ".pdf") else None)
 
 
 if __name__ == "__main__":
