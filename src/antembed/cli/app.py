@@ -93,7 +93,7 @@ def train_recommend(
     engine: Annotated[
         str, typer.Option(help="auto: fused (compiled, CPU) where it can, else torch; both give the same.")
     ] = "auto",
-    values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
+    values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32, fp16 or int8.")] = "fp32",
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Default: two (in the fused engine the same bytes as with one), or one with --engine torch."),
@@ -202,8 +202,10 @@ def export(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant with --table.")],
     table: Annotated[str | None, typer.Option(help="Which table: users or items.")] = None,
-    values: Annotated[str, typer.Option(help="fp32 or fp16.")] = "fp32",
-    encoding: Annotated[str, typer.Option(help="auto (the smallest), plain, bitmap or csr.")] = "auto",
+    values: Annotated[str, typer.Option(help="fp32, fp16 or int8.")] = "fp32",
+    encoding: Annotated[
+        str, typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed.")
+    ] = "auto",
 ) -> None:
     """Write a run's tables as small files.
 
@@ -225,8 +227,8 @@ def export(
     if table is None:
         written = write_tables(model, out, values=values, encoding=encoding)
     else:
-        bias = model.exported_biases()[table]
-        written = {out: serving.export(tables[table], out, values=values, encoding=encoding, bias=bias)}
+        biases = model.exported_biases()[table]
+        written = {out: serving.export(tables[table], out, values=values, encoding=encoding, **biases)}
     for path, file in written.items():
         show.err.print(f"{path}: {file}", highlight=False)
 

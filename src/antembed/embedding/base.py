@@ -38,6 +38,10 @@ class Embedding(nn.Module, ABC):
     def factors(self) -> tuple[Tensor, Tensor | None]:
         """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. This is exported."""
 
+    def places(self) -> Tensor | None:
+        """Where objects share rows, the row of T of each object, (V,): E = (T·A)[places]. None: a row an object, in order."""
+        return None
+
     @property
     def num_embeddings(self) -> int:
         return self.tables[0].num_embeddings
@@ -84,7 +88,8 @@ class Embedding(nn.Module, ABC):
     def to_dense(self) -> Tensor:
         """The whole E: (V, d)."""
         T, A = self.factors()
-        return T if A is None else T @ A
+        E, places = T if A is None else T @ A, self.places()
+        return E if places is None else E[places]
 
     def to_embedding(self) -> nn.Embedding:
         """A plain nn.Embedding with the same vectors and its own memory."""
@@ -93,7 +98,7 @@ class Embedding(nn.Module, ABC):
 
     def usage(self) -> Usage:
         """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
-        return usage_of(*self.factors(), self.padding_idx)
+        return usage_of(*self.factors(), self.padding_idx, self.places())
 
 
 def param_groups(model: nn.Module, l1: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:

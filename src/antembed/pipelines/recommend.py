@@ -232,7 +232,7 @@ def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32",
     out.mkdir(parents=True, exist_ok=True)
     biases = model.exported_biases()
     return {
-        (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, bias=biases[name])
+        (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, **biases[name])
         for name, table in model.eval().tables.items()
     }
 
