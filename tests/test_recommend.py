@@ -18,7 +18,7 @@ import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import EMBEDDINGS
-from antembed.pipelines.recommend import reopen_model
+from antembed.pipelines.recommend import reopen_model, train
 from antembed.pipelines.settings import Settings, build_model
 from antembed.reporting import read_records
 
@@ -159,6 +159,40 @@ def test_other_settings_work(data, tmp_path, more):
     told = json.loads(call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, *more, "--epochs", 1, "--json"))
     assert np.isfinite(told["test"]["mse"])
     assert (told["validation"] is None) == ("paper" in more)
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_every_embedding_learns_and_is_opened_again(data, tmp_path, embedding):
+    """Files and checkpoint, opened without the data (so without counts of users and items), say the same."""
+    settings = Settings(
+        str(data),
+        embedding=embedding,
+        anchors=(60, 40) if embedding == "hashed" else (6, 5),
+        dimensions=8,
+        l1=1e-6,
+        prune=0,
+        biases=False,
+        lr=0.2,
+        batch_size=128,
+        epochs=3,
+        engine="torch",
+    )
+    torch.set_num_threads(1)  # batches this small are faster so, on a busy machine many times
+    told = train(settings, tmp_path / "r")
+    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert min(row["train_loss"] for row in rows[1:]) < 0.93 * rows[0]["train_loss"]
+    tables = {name: ant.open_table(tmp_path / "r" / f"{name}.ant") for name in ("users", "items")}
+    for name, layer in reopen_model(tmp_path / "r").tables.items():
+        np.testing.assert_allclose(tables[name][:], layer.to_dense().detach().numpy(), atol=1e-5)
+    if embedding != "softmax-mixture":  # whose files have one more column
+        assert told["parameters"] == sum(table.parameters for table in tables.values())
+
+
+@pytest.mark.parametrize("embedding", ["slimming", "slimming-transform", "anchor"])
+def test_keep_says_how_many_non_zeros_are_left(data, tmp_path, embedding):
+    more = ("--embedding", embedding, "--epochs", 1, "--keep", 300, "--threads", 1)
+    told = json.loads(call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, *more, "--json"))
+    assert sum(told["nnz"].values()) == 300
 
 
 def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
@@ -328,7 +362,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
     "wrong",
     [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--protocol", "x"), ("--schedule", "x"),
      ("--optimiser", "x"), ("--engine", "x"), ("--values", "int3"), ("--batch-size", "0"), ("--epochs", "0"), ("--l1", "-1"),
-     ("--threads", "0"), ("--seed", "-1"), ("--l1-ramp", "2"), ("--device", "nowhere"),
+     ("--threads", "0"), ("--seed", "-1"), ("--keep", "-1"), ("--alpha", "-1"), ("--l1-ramp", "2"), ("--device", "nowhere"),
      ("--device", "cuda")],
 )  # fmt: skip
 def test_wrong_calls_exit_with_2(data, wrong):

@@ -57,9 +57,13 @@ def train_recommend(
         str, typer.Option(help="honest: 80/10/10, the best epoch by validation; paper: 90/10, the last epoch.")
     ] = "honest",
     embedding: Annotated[
-        str, typer.Option(help="anchor, full, low-rank, low-rank-nonnegative, mixture or softmax-mixture.")
+        str,
+        typer.Option(
+            help="anchor, full, low-rank, low-rank-nonnegative, mixture, softmax-mixture, mixed (dimensions), hashed, sparse, "
+            "sparse-subgradient, slimming or slimming-transform."
+        ),
     ] = "anchor",
-    anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items.")] = "15",
+    anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items; hashed: rows.")] = "15",
     dimensions: Annotated[int, typer.Option(help="Width of the vectors.")] = 16,
     l1: Annotated[
         float | None, typer.Option(help="λ2, the price of a non-zero; default 1e-4, or 2e-6 from 5M ratings on.")
@@ -68,6 +72,10 @@ def train_recommend(
     prune: Annotated[
         float, typer.Option(help="At the end, drop weights below this share of the mean contribution; 0 keeps all.")
     ] = 0.1,
+    keep: Annotated[
+        int, typer.Option(help="At the end, keep this many non-zeros over both tables, the largest; 0: --prune instead.")
+    ] = 0,
+    alpha: Annotated[float, typer.Option(help="mixed: a table's widths fall as popularity to this power.")] = 0.3,
     l2: Annotated[float, typer.Option(help="Decoupled weight decay of full tables, anchors and biases; T has λ2.")] = 0.0,
     biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
     solver: Annotated[
@@ -131,6 +139,8 @@ def train_recommend(
         "dimensions": dimensions,
         "l1_ramp": l1_ramp,
         "prune": prune,
+        "keep": keep,
+        "alpha": alpha,
         "l2": l2,
         "biases": biases,
         "solver": solver,
