@@ -195,6 +195,25 @@ def test_keep_says_how_many_non_zeros_are_left(data, tmp_path, embedding):
     assert sum(told["nnz"].values()) == 300
 
 
+def test_keep_is_not_silently_ignored():
+    with pytest.raises(ValueError, match="keep=300 is for --solver prox; coordinate descent keeps what is worth its --price"):
+        Settings(data="", solver="cd", keep=300)
+
+
+def test_int8_and_packed_files_predict_nearly_the_same(run, tmp_path):
+    out, told, _ = run
+    call("export", out, tmp_path / "small", "--values", "int8", "--encoding", "packed")
+    sizes = []
+    for name in ("users", "items"):
+        table, small = ant.open_table(out / f"{name}.ant"), ant.open_table(tmp_path / "small" / f"{name}.ant")
+        everybody = np.arange(len(table))
+        assert (small.nnz, small.parameters) == (table.nnz, table.parameters)
+        assert np.abs(small[:] - table[:]).max() < 0.03 * np.abs(table[:]).max()
+        np.testing.assert_allclose(small.bias_of(everybody), table.bias_of(everybody), atol=0.02)
+        sizes.append(small.size)
+    assert sum(sizes) < told["bytes"] / 2
+
+
 def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
     out, _, _ = run
     call("train", "recommend", data, "--out", tmp_path / "r", *QUICK)
