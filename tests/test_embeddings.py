@@ -35,8 +35,12 @@ def test_rows_are_those_of_the_dense_table(name):
 
 
 def test_distinct_ids_have_distinct_rows(name):
-    vectors = build(name).to_dense()
-    assert torch.pdist(vectors).min() > 0
+    """Unless hashed: then those whose place is the same, and no others, have the same row."""
+    layer = build(name)
+    alike = torch.cdist(layer.to_dense(), layer.to_dense(), compute_mode="donot_use_mm_for_euclid_dist") == 0
+    places = torch.arange(V) if layer.places() is None else layer.places()
+    assert (layer.places() is None) == (name != "hashed")
+    assert torch.equal(alike, places[:, None] == places)
 
 
 def test_gradients(name):
@@ -185,15 +189,34 @@ def test_repr_names_the_sizes(name):
 
 
 def test_pruning_drops_what_hardly_counts(name):
+    """Where weights have a price; a table that is meant to be dense stays dense."""
     layer = build(name)
+    dense = name in ("full", "hashed", "low-rank", "low-rank-nonnegative", "mixed")
     before = layer.to_dense().detach().clone()
     assert layer.prune(0.0) == 0
     pruned = layer.prune(0.1)
-    assert torch.equal(layer.to_dense(), before) == (pruned == 0)
-    assert pruned == (0 if name == "full" else sum(int((t.weight == 0).sum()) for t in layer.tables))
-    for table, A in layer.pairs:
-        parts = (table.weight.abs() * A.norm(dim=1)).detach()
+    assert (pruned == 0) == dense
+    assert torch.equal(layer.to_dense(), before) == dense
+    assert pruned == sum(int((t.weight == 0).sum()) for t in layer.tables)
+    for table, norms in () if dense else layer.lengths():
+        parts = (table.weight.abs() * norms).detach()
         assert parts[parts > 0].min() >= 0.05 * parts.mean()
+
+
+def test_keeping_the_largest(name):
+    layer = build(name, padding_idx=3)
+    parts = torch.cat([(table.weight.abs() * norms).flatten() for table, norms in layer.lengths()]).detach()
+    count = int(parts.count_nonzero())
+    assert layer.keep(count) == 0
+    assert layer.keep(20) == count - 20
+    left = torch.cat([(table.weight.abs() * norms).flatten() for table, norms in layer.lengths()]).detach()
+    assert int(left.count_nonzero()) == 20
+    assert torch.equal(left.sort(descending=True).values[:20], parts.sort(descending=True).values[:20])
+    if name != "softmax-mixture":  # whose weights of zero still have the common share
+        assert layer.usage().nnz == 20
+    assert layer.keep(0) == 20
+    with pytest.raises(ValueError, match="weights to keep must be ≥ 0, got -1"):
+        layer.keep(-1)
 
 
 def test_objects_can_be_added(name):

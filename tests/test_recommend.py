@@ -18,7 +18,7 @@ import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import EMBEDDINGS
-from antembed.pipelines.recommend import reopen_model
+from antembed.pipelines.recommend import reopen_model, train
 from antembed.pipelines.settings import Settings, build_model
 from antembed.reporting import read_records
 
@@ -91,7 +91,7 @@ def test_bytes_are_the_files(run):
 def test_parameters_are_counted_with_the_biases(run):
     out, told, _ = run
     tables = [ant.open_table(out / name) for name in ("users.ant", "items.ant")]
-    assert told["parameters"] == sum(table.parameters for table in tables) + 1  # the global bias is in the items' ones
+    assert told["parameters"] == sum(table.parameters for table in tables)  # the global bias is the items' offset
     assert told["nnz"] == {"users": tables[0].nnz, "items": tables[1].nnz}
 
 
@@ -159,6 +159,59 @@ def test_other_settings_work(data, tmp_path, more):
     told = json.loads(call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, *more, "--epochs", 1, "--json"))
     assert np.isfinite(told["test"]["mse"])
     assert (told["validation"] is None) == ("paper" in more)
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_every_embedding_learns_and_is_opened_again(data, tmp_path, embedding):
+    """Files and checkpoint, opened without the data (so without counts of users and items), say the same."""
+    settings = Settings(
+        str(data),
+        embedding=embedding,
+        anchors=(60, 40) if embedding == "hashed" else (6, 5),
+        dimensions=8,
+        l1=1e-6,
+        prune=0,
+        biases=False,
+        lr=0.2,
+        batch_size=128,
+        epochs=3,
+        engine="torch",
+    )
+    torch.set_num_threads(1)  # batches this small are faster so, on a busy machine many times
+    told = train(settings, tmp_path / "r")
+    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert min(row["train_loss"] for row in rows[1:]) < 0.93 * rows[0]["train_loss"]
+    tables = {name: ant.open_table(tmp_path / "r" / f"{name}.ant") for name in ("users", "items")}
+    for name, layer in reopen_model(tmp_path / "r").tables.items():
+        np.testing.assert_allclose(tables[name][:], layer.to_dense().detach().numpy(), atol=1e-5)
+    if embedding != "softmax-mixture":  # whose files have one more column
+        assert told["parameters"] == sum(table.parameters for table in tables.values())
+
+
+@pytest.mark.parametrize("embedding", ["slimming", "slimming-transform", "anchor"])
+def test_keep_says_how_many_non_zeros_are_left(data, tmp_path, embedding):
+    more = ("--embedding", embedding, "--epochs", 1, "--keep", 300, "--threads", 1)
+    told = json.loads(call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, *more, "--json"))
+    assert sum(told["nnz"].values()) == 300
+
+
+def test_keep_is_not_silently_ignored():
+    with pytest.raises(ValueError, match="keep=300 is for --solver prox; coordinate descent keeps what is worth its --price"):
+        Settings(data="", solver="cd", keep=300)
+
+
+def test_int8_and_packed_files_predict_nearly_the_same(run, tmp_path):
+    out, told, _ = run
+    call("export", out, tmp_path / "small", "--values", "int8", "--encoding", "packed")
+    sizes = []
+    for name in ("users", "items"):
+        table, small = ant.open_table(out / f"{name}.ant"), ant.open_table(tmp_path / "small" / f"{name}.ant")
+        everybody = np.arange(len(table))
+        assert (small.nnz, small.parameters) == (table.nnz, table.parameters)
+        assert np.abs(small[:] - table[:]).max() < 0.03 * np.abs(table[:]).max()
+        np.testing.assert_allclose(small.bias_of(everybody), table.bias_of(everybody), atol=0.02)
+        sizes.append(small.size)
+    assert sum(sizes) < told["bytes"] / 2
 
 
 def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
@@ -328,7 +381,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
     "wrong",
     [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--protocol", "x"), ("--schedule", "x"),
      ("--optimiser", "x"), ("--engine", "x"), ("--values", "int3"), ("--batch-size", "0"), ("--epochs", "0"), ("--l1", "-1"),
-     ("--threads", "0"), ("--seed", "-1"), ("--l1-ramp", "2"), ("--device", "nowhere"),
+     ("--threads", "0"), ("--seed", "-1"), ("--keep", "-1"), ("--alpha", "-1"), ("--l1-ramp", "2"), ("--device", "nowhere"),
      ("--device", "cuda")],
 )  # fmt: skip
 def test_wrong_calls_exit_with_2(data, wrong):

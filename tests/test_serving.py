@@ -1,4 +1,4 @@
-"""The small file: three encodings, one answer; and what happens to bad files."""
+"""The small file: four encodings, one answer; and what happens to bad files."""
 
 import json
 import subprocess
@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antembed.files import append_json, read_json_lines, write_atomically
-from antembed.serving import TableError, open_table
+from antembed.serving import VALUES, Table, TableError, open_table
 from antembed.serving.encodings import ENCODERS, encode, encoded_sizes
-from antembed.serving.table import Table, serialise
+from antembed.serving.numbers import quantise
+from antembed.serving.table import serialise
 
 
 def factors(V=40, K=11, d=5, density=0.3, seed=0):
@@ -29,7 +30,7 @@ def opened(data: bytes, tmp_path) -> Table:
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)
-@pytest.mark.parametrize(("values", "tolerance"), [("fp32", 1e-6), ("fp16", 4e-3)])
+@pytest.mark.parametrize(("values", "tolerance"), [("fp32", 1e-6), ("fp16", 4e-3), ("int8", 2e-2)])
 @pytest.mark.parametrize("K", [1, 8, 9, 64, 300])
 def test_every_encoding_gives_the_vectors(encoding, values, tolerance, K, tmp_path):
     T, A = factors(K=K)
@@ -37,6 +38,9 @@ def test_every_encoding_gives_the_vectors(encoding, values, tolerance, K, tmp_pa
     E = T @ A
     np.testing.assert_allclose(table[:], E, atol=tolerance * max(1, np.abs(E).max()))
     np.testing.assert_allclose(table[7], E[7], atol=tolerance * max(1, np.abs(E).max()))
+    plain = opened(serialise(T, A, values=values, encoding="plain"), tmp_path)
+    np.testing.assert_allclose(table[:], plain[:], rtol=1e-5, atol=1e-6)
+    assert table.nnz == plain.nnz == np.count_nonzero(T)
     assert table.encoding == encoding
 
 
@@ -82,15 +86,14 @@ def test_bad_ids(tmp_path):
 def test_auto_takes_the_smallest():
     for density, K in ((0.01, 300), (0.3, 16), (1.0, 8)):
         T, A = factors(500, K, 5, density)
-        sizes = {name: len(serialise(T, A, encoding=name)) for name in ENCODERS}
-        assert len(serialise(T, A)) == min(sizes.values())
         told = encoded_sizes(T[:, T.any(0)], 4)
-        assert told == {name: sum(a.nbytes for a in encode(T[:, T.any(0)], name)[1].values()) for name in ENCODERS}
+        assert len(serialise(T, A)) == min(len(serialise(T, A, encoding=name)) for name in told)
+        assert told == {name: sum(a.nbytes for a in encode(T[:, T.any(0)], name)[1].values()) for name in told}
 
 
 def test_each_encoding_has_its_day():
     best = {encode(factors(500, K, 5, density)[0], "auto")[0] for density, K in ((0.005, 300), (0.3, 16), (1.0, 8))}
-    assert best == set(ENCODERS)
+    assert best == set(ENCODERS) - {"packed"}  # which must be asked for
 
 
 def test_a_plain_table_without_anchors(tmp_path):
@@ -123,10 +126,101 @@ def test_biases_travel_along(tmp_path):
     np.testing.assert_array_equal(none.bias_of([1, 2]), [0, 0])
 
 
+def test_the_offset_is_added_to_every_bias(tmp_path):
+    T, A = factors()
+    own, one, none = (opened(serialise(T, A, bias=b, offset=3.5), tmp_path) for b in (np.arange(40.0), np.ones(1), None))
+    np.testing.assert_array_equal(own.bias_of([[3, 0]]), [[6.5, 3.5]])
+    np.testing.assert_array_equal(one.bias_of([1, 2]), [4.5, 4.5])
+    np.testing.assert_array_equal(none.bias_of([1, 2]), [3.5, 3.5])
+    assert own.bias_of([]).shape == (0,)
+    assert own.parameters == none.parameters + 39  # a bias of 0 is none
+    assert none.parameters == opened(serialise(T, A), tmp_path).parameters + 1
+    with pytest.raises(ValueError, match="offset is nan; the training has diverged"):
+        serialise(T, A, offset=float("nan"))
+
+
+@pytest.mark.parametrize(("values", "tolerance"), [("fp32", 0), ("fp16", 1e-3), ("int8", 1 / 127)])
+def test_sparse_biases_take_a_bit_and_their_non_zeros(values, tolerance, tmp_path):
+    T, A = factors(V=300)
+    dense = np.random.default_rng(0).uniform(0.1, 1, 300).astype(np.float32)
+    sizes = {}
+    for zeros in (0, 99, 100, 250, 300):
+        bias = np.where(np.arange(300) < zeros, 0, dense)
+        data = serialise(T, A, bias=bias, values=values)
+        table = opened(data, tmp_path)
+        assert ("bias_bits" in safetensors.numpy.load(data)) == (zeros >= 100)
+        np.testing.assert_allclose(table.bias_of(np.arange(300)), bias, rtol=0, atol=tolerance)
+        np.testing.assert_array_equal(table.bias_of(np.arange(300)) == 0, bias == 0)
+        assert table.parameters == table.nnz + A.size + 300 - zeros
+        sizes[zeros] = len(data)
+    assert sizes[300] < sizes[250] < sizes[100]
+    with pytest.raises(ValueError, match=r"bias has the shape \(299,\) for 300 objects; give one number for each, or one"):
+        serialise(T, A, bias=dense[1:])
+
+
+@pytest.mark.parametrize("encoding", ENCODERS)
+@pytest.mark.parametrize("values", VALUES)
+def test_shared_rows(encoding, values, tmp_path):
+    T, A = factors(V=12)
+    places = np.random.default_rng(0).integers(0, 12, 700)
+    own = opened(serialise(T, A, values=values, encoding=encoding), tmp_path)
+    shared = opened(serialise(T, A, places=places, bias=np.arange(700.0), values=values, encoding=encoding), tmp_path)
+    assert shared.shape == (700, 5)
+    np.testing.assert_array_equal(shared[:], own[:][places])
+    np.testing.assert_allclose(shared.bias_of([699]), [699], rtol=1e-3)
+    assert shared.parameters == own.parameters + 699  # places are bytes, no parameters
+    assert safetensors.numpy.load(serialise(T, A, places=places))["places"].dtype == np.uint8
+    with pytest.raises(ValueError, match="places name row 12 of a table of 12 rows; they go from 0 to 11"):
+        serialise(T, A, places=places + 1)
+
+
+def test_int8_errs_by_half_a_scale_and_loses_no_non_zero():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((400, 6)) * np.array([1, 1e-3, 1e4, 1e-42, 0, 1]) * (rng.random((400, 6)) < 0.5)
+    x[:50, 5] *= 1e-6
+    x = x.astype(np.float32)
+    codes, scales = quantise(x)
+    np.testing.assert_array_equal(codes == 0, x == 0)
+    error = np.abs(x - codes * scales.astype(np.float64))
+    forced = (np.abs(codes) == 1) & (np.abs(x) < scales / 2)
+    assert forced[:50, 5].any()
+    assert (error <= np.where(forced, scales, scales / 2 * (1 + 1e-5))).all()
+    assert (np.sign(codes) == np.sign(x)).all()
+
+
+def test_int8_takes_about_a_quarter_of_the_bytes():
+    E = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
+    bias = E[:, 0] + 9
+    assert len(serialise(E, None, bias=bias, values="int8")) < 0.27 * len(serialise(E, None, bias=bias))
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_packed_is_smaller_where_columns_differ_in_use(values):
+    rng = np.random.default_rng(0)
+    T = rng.integers(1, 9, (3000, 48)) * (rng.random((3000, 48)) < rng.permutation(np.linspace(0, 0.5, 48) ** 2))
+    T, A = T.astype(np.float32), rng.standard_normal((48, 4)).astype(np.float32)
+    sizes = {name: len(serialise(T, A, values=values, encoding=name)) for name in ENCODERS}
+    assert min(sizes, key=lambda name: sizes[name]) == "packed"
+    packed = safetensors.numpy.load(serialise(T, A, values=values, encoding="packed"))
+    assert ("packed_values" in packed) == (values == "int8")
+
+
+def test_a_file_of_version_1_opens(tmp_path):
+    """As it was written before there were offsets, shared rows and int8."""
+    about = {"version": 1, "encoding": "plain", "values": "fp32", "objects": 3, "columns": 2, "dimensions": 2}
+    E = np.arange(6, dtype=np.float32).reshape(3, 2)
+    arrays = {"weights": E, "bias": np.arange(3, dtype=np.float32)}
+    table = opened(safetensors.numpy.save(arrays, {"antembed-table": json.dumps(about)}), tmp_path)
+    np.testing.assert_array_equal(table[:], E)
+    np.testing.assert_array_equal(table.bias_of([0, 1, 2]), [0, 1, 2])
+
+
 def test_values_beyond_half_precision():
     T, A = factors()
     with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
         serialise(T, A * 1e6, values="fp16")
+    with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
+        serialise(T, A * 1e6, values="int8")
     T[0, 0] = np.nan
     with pytest.raises(ValueError, match="T has a value of nan; the training has diverged"):
         serialise(T, A)
@@ -137,9 +231,9 @@ def test_the_same_table_gives_the_same_bytes():
 
 
 def test_unknown_names():
-    with pytest.raises(ValueError, match="unknown values 'int3'; there are: fp32, fp16"):
+    with pytest.raises(ValueError, match="unknown values 'int3'; there are: fp32, fp16, int8"):
         serialise(*factors(), values="int3")
-    with pytest.raises(ValueError, match="unknown encoding 'zip'; there are: auto, plain, bitmap, csr"):
+    with pytest.raises(ValueError, match="unknown encoding 'zip'; there are: auto, plain, bitmap, csr, packed"):
         serialise(*factors(), encoding="zip")
 
 
@@ -151,6 +245,14 @@ class TestBadFiles:
             with pytest.raises(TableError, match=rf"t.ant is no whole safetensors file .*{length} bytes found"):
                 open_table(tmp_path / "t.ant")
 
+    def test_compressed_bytes_that_are_none(self, tmp_path):
+        data = safetensors.numpy.load(serialise(*factors(), encoding="packed"))
+        about = {"version": 2, "encoding": "packed", "values": "fp32", "objects": 40, "columns": 11, "dimensions": 5}
+        data["packed_bits"] = data["packed_bits"][::-1].copy()
+        (tmp_path / "t.ant").write_bytes(safetensors.numpy.save(data, {"antembed-table": json.dumps(about)}))
+        with pytest.raises(TableError, match=r"t.ant is damaged: what was compressed in it cannot be read"):
+            open_table(tmp_path / "t.ant")
+
     def test_foreign(self, tmp_path):
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}))
         with pytest.raises(TableError, match="no antembed table: its header says nothing, expected 'antembed-table'"):
@@ -159,7 +261,7 @@ class TestBadFiles:
     def test_newer(self, tmp_path):
         about = {"antembed-table": json.dumps({"version": 99})}
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}, about))
-        with pytest.raises(TableError, match="version 99, this antembed reads up to 1; upgrade antembed"):
+        with pytest.raises(TableError, match="version 99, this antembed reads up to 2; upgrade antembed"):
             open_table(tmp_path / "t.ant")
 
     def test_incomplete(self, tmp_path):

@@ -10,8 +10,12 @@ _HOMES = {
     "AnchorEmbedding": "embedding",
     "AnchorEmbeddingBag": "embedding",
     "FullEmbedding": "embedding",
+    "HashEmbedding": "embedding",
     "LowRankEmbedding": "embedding",
+    "MixedDimensionEmbedding": "embedding",
     "MixtureEmbedding": "embedding",
+    "SlimmingTransform": "embedding",
+    "SparseEmbedding": "embedding",
     "param_groups": "embedding",
     "Recommender": "pipelines.recommender",
     "FreeEntries": "optim",
@@ -22,6 +26,7 @@ _HOMES = {
     "ProximalAdam": "optim",
     "ProximalSGD": "optim",
     "ProximalYogi": "optim",
+    "SubgradientL1": "optim",
     "clip_grad_norm_": "optim",
     "Table": "serving",
     "TableError": "serving",
@@ -35,8 +40,12 @@ if TYPE_CHECKING:
         AnchorEmbedding,
         AnchorEmbeddingBag,
         FullEmbedding,
+        HashEmbedding,
         LowRankEmbedding,
+        MixedDimensionEmbedding,
         MixtureEmbedding,
+        SlimmingTransform,
+        SparseEmbedding,
         param_groups,
     )
     from antembed.optim import (  # noqa: F401
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
         ProximalAdam,
         ProximalSGD,
         ProximalYogi,
+        SubgradientL1,
         clip_grad_norm_,
     )
     from antembed.pipelines.recommender import Recommender  # noqa: F401

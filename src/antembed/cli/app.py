@@ -60,9 +60,13 @@ def train_recommend(
         str, typer.Option(help="honest: 80/10/10, the best epoch by validation; paper: 90/10, the last epoch.")
     ] = "honest",
     embedding: Annotated[
-        str, typer.Option(help="anchor, full, low-rank, low-rank-nonnegative, mixture or softmax-mixture.")
+        str,
+        typer.Option(
+            help="anchor, full, low-rank, low-rank-nonnegative, mixture, softmax-mixture, mixed (dimensions), hashed, sparse, "
+            "sparse-subgradient, slimming or slimming-transform."
+        ),
     ] = "anchor",
-    anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items.")] = "15",
+    anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items; hashed: rows.")] = "15",
     dimensions: Annotated[int, typer.Option(help="Width of the vectors.")] = 16,
     l1: Annotated[
         float | None, typer.Option(help="λ2, the price of a non-zero; default 1e-4, or 2e-6 from 5M ratings on.")
@@ -71,6 +75,10 @@ def train_recommend(
     prune: Annotated[
         float, typer.Option(help="At the end, drop weights below this share of the mean contribution; 0 keeps all.")
     ] = 0.1,
+    keep: Annotated[
+        int, typer.Option(help="At the end, keep this many non-zeros over both tables, the largest; 0: --prune instead.")
+    ] = 0,
+    alpha: Annotated[float, typer.Option(help="mixed: a table's widths fall as popularity to this power.")] = 0.3,
     l2: Annotated[float, typer.Option(help="Decoupled weight decay of full tables, anchors and biases; T has λ2.")] = 0.0,
     biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
     solver: Annotated[
@@ -99,7 +107,7 @@ def train_recommend(
     engine: Annotated[
         str, typer.Option(help="auto: fused (compiled, CPU) where it can, else torch; both give the same.")
     ] = "auto",
-    values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32 or fp16.")] = "fp32",
+    values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32, fp16 or int8.")] = "fp32",
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Default: two (in the fused engine the same bytes as with one), or one with --engine torch."),
@@ -137,6 +145,8 @@ def train_recommend(
         "dimensions": dimensions,
         "l1_ramp": l1_ramp,
         "prune": prune,
+        "keep": keep,
+        "alpha": alpha,
         "l2": l2,
         "biases": biases,
         "solver": solver,
@@ -209,8 +219,10 @@ def export(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant with --table.")],
     table: Annotated[str | None, typer.Option(help="Which table: users or items.")] = None,
-    values: Annotated[str, typer.Option(help="fp32 or fp16.")] = "fp32",
-    encoding: Annotated[str, typer.Option(help="auto (the smallest), plain, bitmap or csr.")] = "auto",
+    values: Annotated[str, typer.Option(help="fp32, fp16 or int8.")] = "fp32",
+    encoding: Annotated[
+        str, typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed.")
+    ] = "auto",
 ) -> None:
     """Write a run's tables as small files.
 
@@ -232,8 +244,8 @@ def export(
     if table is None:
         written = write_tables(model, out, values=values, encoding=encoding)
     else:
-        bias = model.exported_biases()[table]
-        written = {out: serving.export(tables[table], out, values=values, encoding=encoding, bias=bias)}
+        biases = model.exported_biases()[table]
+        written = {out: serving.export(tables[table], out, values=values, encoding=encoding, **biases)}
     for path, file in written.items():
         show.err.print(f"{path}: {file}", highlight=False)
 

@@ -1,6 +1,7 @@
 """AnchorEmbedding: E = T·A, every row of E a sparse, non-negative mix of K anchor vectors."""
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from antembed.embedding.base import Embedding
 from antembed.embedding.factorise import nonnegative_factorise
 from antembed.embedding.lookup import expand
 from antembed.embedding.table import RowTable, check_sizes
-from antembed.optim.prox import FreeEntries, NonNegativeL1
+from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
 
 DEFAULT_ANCHORS = 16
 
@@ -61,17 +62,30 @@ class AnchoredTable(Embedding):
     def num_anchors(self) -> int:
         return self.anchors.shape[0]
 
+    @abstractmethod
+    def price(self, l1: float, free: FreeEntries | None) -> Prox | None:
+        """T's penalty."""
+
     @property
     def transform(self) -> Tensor:
         """T (V, K), up to date."""
         return self.rows.current
 
     def param_groups(self, l1: float, *, free: FreeEntries | None = None) -> list[dict[str, Any]]:
-        """Groups for an optimiser: T with its penalty l1·‖T‖₁ over T ≥ 0 (but for `free` entries), and A without one."""
+        """Groups for an optimiser: T with its penalty (where it has one, but for `free` entries), and A without one."""
         return [
-            {"params": [self.rows.weight], "prox": NonNegativeL1(l1, free), "table": self.rows},
+            {"params": [self.rows.weight], "prox": self.price(l1, free), "table": self.rows},
             {"params": [self.anchors]},
         ]
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """ids (*batch) → T[ids]·A: (*batch, d)."""
+        groups = self.rows.groups(ids)
+        if groups is None:
+            return self.rows(ids) @ self.anchors
+        # Words and users repeat: multiply each distinct row once.
+        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
+        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """T (V, K) and A (K, d) with E = T·A: what is exported."""
@@ -89,9 +103,6 @@ class AnchoredTable(Embedding):
         if self.padding_idx is not None:  # it is zero, and gets no gradient from here either
             scores = scores.index_fill(-1, torch.tensor(self.padding_idx, device=scores.device), 0.0)
         return scores if bias is None else scores + bias
-
-    def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table.weight, n)
 
     def extra_repr(self) -> str:
         V, K = self.rows.weight.shape
@@ -142,12 +153,13 @@ class AnchorEmbedding(AnchoredTable):
     """
 
     def forward(self, ids: Tensor) -> Tensor:
-        groups = self.rows.groups(ids)
-        if groups is None:
-            return self.rows(ids) @ self.anchors
-        # Words and users repeat: multiply each distinct row once.
-        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
-        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
+        return self.vectors(ids)
+
+    def price(self, l1: float, free: FreeEntries | None) -> NonNegativeL1:
+        return NonNegativeL1(l1, free)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table.weight, n)
 
     @classmethod
     def from_pretrained(

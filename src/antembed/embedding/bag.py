@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
-from antembed.embedding.table import check_integers
+from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable, more_half_normal
+from antembed.embedding.table import RowTable, check_integers
+from antembed.optim.prox import FreeEntries, NonNegativeL1
 
 
 class AnchorEmbeddingBag(AnchoredTable):
@@ -43,6 +44,12 @@ class AnchorEmbeddingBag(AnchoredTable):
         )
         self.mode = mode
         self.include_last_offset = include_last_offset
+
+    def price(self, l1: float, free: FreeEntries | None) -> NonNegativeL1:
+        return NonNegativeL1(l1, free)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table.weight, n)
 
     def forward(self, ids: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         check_integers(ids)

@@ -1,6 +1,7 @@
 """What every embedding of this room is and can do; the tasks, the trainer and the exporter know no more of it than this."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from antembed.embedding.table import RowTable
 from antembed.embedding.usage import Usage, usage_of
+from antembed.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
 
 PIECE = 1 << 20  # rows at a time, where a whole table's worth of intermediate results might not fit
 
@@ -38,6 +40,10 @@ class Embedding(nn.Module, ABC):
     def factors(self) -> tuple[Tensor, Tensor | None]:
         """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. This is exported."""
 
+    def places(self) -> Tensor | None:
+        """Where objects share rows, the row of T of each object, (V,): E = (T·A)[places]. None: a row an object, in order."""
+        return None
+
     @property
     def num_embeddings(self) -> int:
         return self.tables[0].num_embeddings
@@ -67,10 +73,14 @@ class Embedding(nn.Module, ABC):
     def prune(self, share: float) -> int:
         """Set to zero what hardly counts, and say how many: weights whose part of the vector, t_k·‖a_k‖, is below `share` of
         the mean one. Gradient noise keeps such weights alive at a small fraction of the others, where no penalty gets at them.
+        Tables whose weights have no price each are meant to be dense, and stay so.
         """
+        priced = {id(group["table"]) for group in self.param_groups(0.0) if _by_weight(group.get("prox"))}
         pruned = 0
-        for table, anchors in self.pairs:
-            norms, total, count = anchors.norm(dim=1), 0.0, 0
+        for table, norms in self.lengths():
+            if id(table) not in priced:
+                continue
+            total, count = 0.0, 0
             for rows in table.current.split(PIECE):
                 total += float((rows.abs() * norms).sum())
                 count += int(rows.count_nonzero())
@@ -81,10 +91,23 @@ class Embedding(nn.Module, ABC):
                 pruned += int(small.sum())
         return pruned
 
+    def keep(self, n: int) -> int:
+        """Set all but the n weights to zero that have the largest part of a vector; → how many that were not zero."""
+        return keep_largest([self], n)
+
+    def lengths(self) -> list[tuple[RowTable, Tensor]]:
+        """Each table with the lengths of what its weights multiply: ‖a_k‖, or 1 in a table without anchors."""
+        anchors = {id(table): A for table, A in self.pairs}
+        return [
+            (table, anchors[id(table)].norm(dim=1) if id(table) in anchors else table.weight.new_ones(table.embedding_dim))
+            for table in self.tables
+        ]
+
     def to_dense(self) -> Tensor:
         """The whole E: (V, d)."""
         T, A = self.factors()
-        return T if A is None else T @ A
+        E, places = T if A is None else T @ A, self.places()
+        return E if places is None else E[places]
 
     def to_embedding(self) -> nn.Embedding:
         """A plain nn.Embedding with the same vectors and its own memory."""
@@ -93,7 +116,30 @@ class Embedding(nn.Module, ABC):
 
     def usage(self) -> Usage:
         """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
-        return usage_of(*self.factors(), self.padding_idx)
+        return usage_of(*self.factors(), self.padding_idx, self.places())
+
+
+def _by_weight(prox: Prox | None) -> bool:
+    """Whether every weight has a price of its own."""
+    return isinstance(prox, NonNegativeL1 | L1 | SubgradientL1) and prox.priced
+
+
+@torch.no_grad()
+def keep_largest(layers: Iterable[Embedding], n: int) -> int:
+    """Over all tables of all these layers, set all but the n largest contributions (|t_k|·‖a_k‖, or |e_k| in a table without
+    anchors) to zero; → how many that were not zero."""
+    if n < 0:
+        raise ValueError(f"the number of weights to keep must be ≥ 0, got {n}")
+    tables = [pair for layer in layers for pair in layer.lengths()]
+    parts = torch.cat([(table.current.abs() * norms).reshape(-1).float() for table, norms in tables])
+    before = sum(int(table.weight.count_nonzero()) for table, _ in tables)
+    if n >= before:
+        return 0
+    dropped = torch.ones(len(parts), dtype=torch.bool, device=parts.device)
+    dropped[parts.topk(n).indices] = False
+    for (table, _), drop in zip(tables, dropped.split([table.weight.numel() for table, _ in tables]), strict=True):
+        table.weight[drop.view(table.weight.shape)] = 0
+    return before - sum(int(table.weight.count_nonzero()) for table, _ in tables)
 
 
 def param_groups(model: nn.Module, l1: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""FullEmbedding: the plain V×d table, the baseline of everything."""
+"""Plain V×d tables: FullEmbedding, the baseline of everything, and what it shares with tables whose entries have a price."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_sizes
 
 
-class FullEmbedding(Embedding):
-    """ids (*batch) → vectors (*batch, d), one free vector an object, started at N(0, 1/d) or N(0, std²)."""
+class PlainTable(Embedding):
+    """ids (*batch) → vectors (*batch, d), one vector an object, started at N(0, 1/d) or N(0, std²)."""
 
     def __init__(
         self,
@@ -47,12 +47,16 @@ class FullEmbedding(Embedding):
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return torch.randn(n, self.embedding_dim, device=table.weight.device, dtype=table.weight.dtype) * self.std
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
-        """One group without a penalty: a full table has no T, so l1 has nothing to act on."""
-        return [{"params": [self.rows.weight], "table": self.rows}]
-
     def factors(self) -> tuple[Tensor, None]:
         return self.rows.current, None
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class FullEmbedding(PlainTable):
+    """A free vector for every object."""
+
+    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
+        """One group without a penalty: a full table has no T, so l1 has nothing to act on."""
+        return [{"params": [self.rows.weight], "table": self.rows}]

@@ -5,12 +5,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchorEmbedding
+from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
 from antembed.embedding.table import RowTable
-from antembed.optim.prox import NonNegative
+from antembed.optim.prox import FreeEntries, NonNegative
 
 
-class LowRankEmbedding(AnchorEmbedding):
+def normal_rows(table: RowTable, n: int, std: float) -> Tensor:
+    """n rows of N(0, std²/K) for the table."""
+    K = table.weight.shape[1]
+    return torch.randn(n, K, device=table.weight.device, dtype=table.weight.dtype).mul_(std * K**-0.5)
+
+
+@torch.no_grad()
+def start_normal(layer: AnchoredTable) -> None:
+    """Start T as the layer starts new rows, and A at N(0, 1/d), both of any sign."""
+    layer.anchors.normal_(std=layer.embedding_dim**-0.5)
+    layer.rows.weight.copy_(layer.new_rows(layer.rows, layer.num_embeddings))
+    if layer.padding_idx is not None:
+        layer.rows.weight[layer.padding_idx].zero_()
+
+
+class LowRankEmbedding(AnchoredTable):
     """ids (*batch) → vectors (*batch, d): a dense mix of K free vectors; with nonnegative=True one of weights ≥ 0.
 
     Started at N(0, std²/K)·N(0, 1/d), so that with std=1 vectors start like those of nn.Embedding, scaled by 1/√d.
@@ -33,15 +48,17 @@ class LowRankEmbedding(AnchorEmbedding):
             num_embeddings, embedding_dim, padding_idx, num_anchors=num_anchors, sparse=sparse, device=device, dtype=dtype
         )
         self.nonnegative, self.std = nonnegative, std
-        with torch.no_grad():
-            self.anchors.normal_(std=embedding_dim**-0.5)
-            self.rows.weight.copy_(self.new_rows(self.rows, num_embeddings))
-            if padding_idx is not None:
-                self.rows.weight[padding_idx].zero_()
+        start_normal(self)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.vectors(ids)
+
+    def price(self, l1: float, free: FreeEntries | None) -> NonNegative | None:
+        """None, whatever l1 is. U ≥ 0 is kept where asked for."""
+        return NonNegative(0.0) if self.nonnegative else None
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        rows = torch.randn(n, table.weight.shape[1], device=table.weight.device, dtype=table.weight.dtype)
-        rows *= self.std * table.weight.shape[1] ** -0.5
+        rows = normal_rows(table, n, self.std)
         return rows.abs_() if self.nonnegative else rows
 
     @classmethod
@@ -59,7 +76,4 @@ class LowRankEmbedding(AnchorEmbedding):
         layer.reconstruction_error = float((layer.to_dense().detach() - weight).norm() / weight.norm().clamp(min=1e-30))
         return layer
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:  # type: ignore[override]
-        """U and W, neither with a penalty: l1 has nothing to act on. U ≥ 0 is kept where asked for."""
-        prox = NonNegative(0.0) if self.nonnegative else None
-        return [{"params": [self.rows.weight], "prox": prox, "table": self.rows}, {"params": [self.anchors]}]
+    reconstruction_error: float | None = None  # ‖E − U·W‖/‖E‖ of from_pretrained

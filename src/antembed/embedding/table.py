@@ -85,14 +85,7 @@ class RowTable(nn.Embedding):
 
     def check_range(self, ids: Tensor) -> None:
         """Raise if an id has no row."""
-        V = self.num_embeddings
-        if ids.numel() == 0:
-            return
-        low, high = int(ids.min()), int(ids.max())
-        if high >= V:
-            raise IndexError(f"id {high} is outside a table of {V} rows; grow it with layer.add_objects({high - V + 1})")
-        if low < 0:
-            raise IndexError(f"id {low} is negative; a table of {V} rows has the ids 0 to {V - 1}")
+        check_range(ids, self.num_embeddings)
 
     def add_rows(self, rows: Tensor) -> None:
         """Append rows; the parameter object stays the same, so an optimiser keeps its hold and its state for the old rows."""
@@ -138,6 +131,31 @@ def check_integers(ids: Tensor) -> None:
         raise TypeError(f"ids must be a tensor of integers, got a {type(ids).__name__}; wrap them in torch.tensor(…)")
     if ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"ids must be int32 or int64, got {ids.dtype}; convert them with ids.long()")
+
+
+def check_range(ids: Tensor, V: int) -> None:
+    """Raise if an id is none of 0 … V − 1."""
+    if ids.numel() == 0:
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if high >= V:
+        raise IndexError(f"id {high} is outside a table of {V} rows; grow it with layer.add_objects({high - V + 1})")
+    if low < 0:
+        raise IndexError(f"id {low} is negative; a table of {V} rows has the ids 0 to {V - 1}")
+
+
+def check_ids(ids: Tensor, V: int) -> None:
+    """Both checks, for a layer that looks ids up before a table sees them (where −1 would silently be the last)."""
+    check_integers(ids)
+    if not torch.compiler.is_compiling() and ids.device.type == "cpu":
+        check_range(ids, V)
+
+
+def from_the_front(padding_idx: int | None, V: int) -> int | None:
+    """A padding index as nn.Embedding takes it: negative ones count from the end."""
+    if padding_idx is not None and not -V <= padding_idx < V:
+        raise ValueError(f"padding_idx {padding_idx} is outside a table of {V} rows")
+    return padding_idx + V if padding_idx is not None and padding_idx < 0 else padding_idx
 
 
 def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype: torch.dtype | None) -> None:

@@ -25,12 +25,17 @@ def count_nonzeros(T: Tensor, padding_idx: int | None) -> int:
     return int(T.count_nonzero()) - (0 if padding_idx is None else int(T[padding_idx].count_nonzero()))
 
 
-def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None) -> Usage:
-    """Count E = T·A. A column of zeros is no anchor in use; the padding row is not counted. No A: a plain table."""
-    V, K = T.shape
-    size = file_size(T.detach().cpu().numpy(), None if A is None else A.detach().cpu().numpy())
+def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None, places: Tensor | None = None) -> Usage:
+    """Count E = T·A, or (T·A)[places]: a shared row counts once, and places are bytes but no parameters. A column of zeros is
+    no anchor in use; the padding row is not counted. No A: a plain table, whose zeros are not counted either."""
+    T_array, A_array, rows = (None if part is None else part.detach().cpu().numpy() for part in (T, A, places))
+    assert T_array is not None
+    size = file_size(T_array, A_array, rows)
+    V, K = len(T) if places is None else len(places), T.shape[1]
+    if padding_idx is not None and places is not None:
+        padding_idx = int(places[padding_idx])
+    nnz = count_nonzeros(T, padding_idx)
     if A is None:
-        counted = (V - (padding_idx is not None)) * K
-        return Usage(V, K, 0, 0, counted, counted, size)
-    in_use, nnz = int((T != 0).any(dim=0).sum()), count_nonzeros(T, padding_idx)
+        return Usage(V, K, 0, 0, nnz, nnz, size)
+    in_use = int((T != 0).any(dim=0).sum())
     return Usage(V, A.shape[1], K, in_use, nnz, nnz + in_use * A.shape[1], size)

@@ -1,7 +1,7 @@
 """Gradient → update → prox. Imports nothing of ours but kernels/."""
 
 from antembed.optim.clip import clip_grad_norm_
-from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox
+from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox, SubgradientL1
 from antembed.optim.rules import ProximalAdam, ProximalSGD, ProximalYogi
 from antembed.optim.wrapper import Proximal
 
@@ -18,5 +18,6 @@ __all__ = [
     "ProximalAdam",
     "ProximalSGD",
     "ProximalYogi",
+    "SubgradientL1",
     "clip_grad_norm_",
 ]

@@ -102,7 +102,9 @@ class ProximalOptimizer(Optimizer):
             return
         if group["table"] is not None:
             group["table"].flush()
-        move, metric = self._direction(gradient.to_dense() if gradient.is_sparse else gradient, state, group)
+        dense = gradient.to_dense() if gradient.is_sparse else gradient
+        extra = None if prox is None else prox.subgradient(weight)
+        move, metric = self._direction(dense if extra is None else dense + extra, state, group)
         if keep != 1:
             weight.mul_(keep)
         if metric is None:

@@ -101,6 +101,10 @@ class Prox(ABC):
     def penalty(self, t: Tensor) -> Tensor:
         """strength·g(t), the term of the objective."""
 
+    def subgradient(self, t: Tensor) -> Tensor | None:
+        """What is added to the gradient before the rule sees it; None for a penalty that acts after the update."""
+        return None
+
 
 @dataclass
 class NonNegativeL1(Prox):
@@ -133,6 +137,21 @@ class L1(Prox):
 
     def penalty(self, t: Tensor) -> Tensor:
         return self.strength * _penalised(self.free, t).abs().sum()
+
+
+@dataclass
+class SubgradientL1(Prox):
+    """strength·‖T‖₁ by its subgradient, strength·sign(t): small weights tremble about zero and never rest there, which is
+    what a prox is compared with."""
+
+    def __call__(self, t: Tensor, step: Amount) -> Tensor:
+        return t
+
+    def penalty(self, t: Tensor) -> Tensor:
+        return self.strength * t.abs().sum()
+
+    def subgradient(self, t: Tensor) -> Tensor | None:
+        return self.strength * t.sign()
 
 
 @dataclass

@@ -7,6 +7,7 @@ import torch
 from torch.optim import Optimizer
 
 from antembed.optim.groups import load_keeping_objects, plain_groups
+from antembed.optim.prox import SubgradientL1
 
 
 class Proximal(Optimizer):
@@ -23,6 +24,10 @@ class Proximal(Optimizer):
         super().__init__(optimiser.param_groups, optimiser.defaults)
         self._share()
         for group in self.param_groups:
+            if isinstance(group.get("prox"), SubgradientL1):
+                raise ValueError(
+                    "SubgradientL1 acts on the gradient, before the step; use ProximalSGD, ProximalAdam or ProximalYogi"
+                )
             if group.get("table") is not None:
                 group["table"].release()
 

@@ -13,10 +13,10 @@ import polars as pl
 import torch
 
 from antembed.data import Examples, Ratings, default_cache, read_ratings, split
-from antembed.embedding import AnchorEmbedding, LowRankEmbedding, param_groups
+from antembed.embedding import AnchorEmbedding, keep_largest, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS
-from antembed.pipelines.settings import Settings, build_model
+from antembed.pipelines.settings import COUNTED, Settings, build_model
 from antembed.serving import Table, export, open_table
 from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
 from antembed.training import (
@@ -67,8 +67,17 @@ def prepare(settings: Settings, ratings: Ratings) -> Job:
     parts = {name: Examples(ratings.columns, rows, settings.device, settings.threads) for name, rows in cut.items()}
     pieces = [ratings.values[cut["train"][start : start + PIECE]] for start in range(0, len(cut["train"]), PIECE)]
     values = torch.from_numpy(np.concatenate(pieces))
-    model = build_model(settings, ratings.objects, float(values.mean()))
+    model = build_model(settings, ratings.objects, float(values.mean()), counts_of(settings, ratings, cut["train"]))
     return Job(settings, model, parts, (float(values.min()), float(values.max())))
+
+
+def counts_of(settings: Settings, ratings: Ratings, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """How many of these ratings each user and item has, for the embeddings that want to know."""
+    if settings.embedding not in COUNTED:
+        return None
+    sides = zip((ratings.users, ratings.items), ratings.objects, strict=True)
+    users, items = (np.bincount(ids[rows], minlength=V) for ids, V in sides)
+    return users, items
 
 
 def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
@@ -141,8 +150,10 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
         load_checkpoint(folder.best, job.model)
-    for table in job.model.tables.values():
-        if not isinstance(table, LowRankEmbedding):  # it is to stay what it is: dense
+    if settings.keep:
+        keep_largest(job.model.tables.values(), settings.keep)
+    else:
+        for table in job.model.tables.values():
             table.prune(settings.prune)
     return "fused" if settings.engine != "torch" and reason is None else "torch"
 
@@ -233,7 +244,7 @@ def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32",
     out.mkdir(parents=True, exist_ok=True)
     biases = model.exported_biases()
     return {
-        (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, bias=biases[name])
+        (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, **biases[name])
         for name, table in model.eval().tables.items()
     }
 

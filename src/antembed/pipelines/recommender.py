@@ -13,7 +13,7 @@ import torch
 from antembed.data import Examples, Ratings, read_ratings
 from antembed.data.ratings import ratings_of
 from antembed.files import write_atomically
-from antembed.pipelines.recommend import Job, by_descent, by_steps, write_labels, write_tables
+from antembed.pipelines.recommend import Job, by_descent, by_steps, counts_of, write_labels, write_tables
 from antembed.pipelines.settings import SOLVERS, Settings, build_model
 from antembed.serving import Table, open_table
 from antembed.tasks.ranking import top
@@ -55,7 +55,7 @@ class Recommender:
         rows, none = np.arange(len(data), dtype=np.int32), np.empty(0, np.int32)
         parts = {name: Examples(data.columns, which) for name, which in (("train", rows), ("validation", none), ("test", none))}
         values = data.values
-        model = build_model(self.settings, data.objects, float(values.mean()))
+        model = build_model(self.settings, data.objects, float(values.mean()), counts_of(self.settings, data, rows))
         job = Job(self.settings, model, parts, (float(values.min()), float(values.max())))
         with tempfile.TemporaryDirectory() as name:
             folder = RunFolder(Path(name) / "run")

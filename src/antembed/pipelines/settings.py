@@ -4,11 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from antembed.data import PROTOCOLS
 from antembed.data.ratings import ON_ERROR
-from antembed.embedding import EMBEDDINGS, Embedding, LowRankEmbedding, MixtureEmbedding
+from antembed.embedding import EMBEDDINGS, Embedding, MixtureEmbedding
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES
 from antembed.tasks.recommend import MatrixFactorisation
@@ -20,7 +21,11 @@ SOLVERS = ("prox", "cd")
 SMALLEST_START, LARGEST_START = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
 SAMPLE = 4096  # pairs to measure it by
 # Small, or a free vector for everybody starts as noise that is never unlearned.
-STARTS = {"full": {"std": 0.01}, "low-rank": {"std": 0.1}, "low-rank-nonnegative": {"std": 0.1}}
+PLAIN, PRODUCT = {"std": 0.01}, {"std": 0.1}
+STARTS = dict.fromkeys(("full", "hashed", "mixed", "slimming", "sparse", "sparse-subgradient"), PLAIN) | dict.fromkeys(
+    ("low-rank", "low-rank-nonnegative", "slimming-transform"), PRODUCT
+)
+COUNTED = ("hashed", "mixed")  # these treat frequent objects otherwise
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Settings:
     l1: float = 1e-4
     l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
     prune: float = 0.1  # weights below this share of the mean contribution are dropped at the end
+    keep: int = 0  # at the end, this many non-zeros over both tables, the largest contributions; 0: prune
+    alpha: float = 0.3  # mixed: widths fall as popularity to this power
     l2: float = 0.0  # decoupled weight decay of full tables, anchors and biases
     biases: bool = True
     solver: str = "prox"  # or "cd": coordinate descent on the ℓ0 objective; epochs are then sweeps
@@ -81,6 +88,8 @@ class Settings:
             "l2": 0,
             "lr": 0,
             "prune": 0,
+            "keep": 0,
+            "alpha": 0,
             "l1_ramp": 0,
             "seed": 0,
             "threads": 1,
@@ -95,6 +104,8 @@ class Settings:
                 raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
         if self.solver == "cd" and self.embedding not in ("anchor", "full"):
             raise ValueError(f"coordinate descent solves anchor and full tables, not {self.embedding}; use --solver prox")
+        if self.keep and self.solver == "cd":
+            raise ValueError(f"keep={self.keep} is for --solver prox; coordinate descent keeps what is worth its --price")
         if min(self.anchors) < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
         if self.l1_ramp > 1:
@@ -110,18 +121,30 @@ def paper_settings(ratings: int) -> dict[str, Any]:
     return {"l1": 2e-6, "batch_size": 1024, "halve_every": 200_000} if ratings >= LARGE else {}
 
 
-def build_model(settings: Settings, objects: tuple[int, int], mean: float = 0.0) -> MatrixFactorisation:
-    """Seeded tables for so many users and items."""
+def build_model(
+    settings: Settings,
+    objects: tuple[int, int],
+    mean: float = 0.0,
+    counts: tuple[np.ndarray, np.ndarray] | None = None,
+) -> MatrixFactorisation:
+    """Seeded tables for so many users and items. `counts`: how often each occurs; who loads a checkpoint needs none."""
     torch.manual_seed(settings.seed)
+    more: list[dict[str, Any]] = [dict(STARTS.get(settings.embedding, {})) for _ in objects]
+    for side, options in enumerate(more):
+        if settings.embedding in COUNTED:
+            options["counts"] = None if counts is None else torch.from_numpy(counts[side])
+        if settings.embedding == "mixed":
+            options["alpha"] = settings.alpha
     users, items = (
-        EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **STARTS.get(settings.embedding, {}))
-        for V, K in zip(objects, settings.anchors, strict=True)
+        EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **options)
+        for V, K, options in zip(objects, settings.anchors, more, strict=True)
     )
     if settings.embedding == "anchor":
         # Of both signs: with biases in the model, what is left to explain has mean 0, and anchors that start parallel stay so.
         for layer in (users, items):
             layer.pairs[0][1].data.normal_(std=settings.dimensions**-0.5)
-    calm(users, items)
+    if settings.embedding not in STARTS:  # which have a scale of their own
+        calm(users, items)
     return MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
 
 
@@ -131,8 +154,6 @@ def calm(users: Embedding, items: Embedding) -> None:
 
     T starts at √(2/V). With few objects that is far off; with millions it is so little that no gradient gets through.
     """
-    if isinstance(users, LowRankEmbedding) or isinstance(items, LowRankEmbedding):
-        return  # it has a scale of its own
     some = [torch.randint(0, layer.num_embeddings, (SAMPLE,), device=layer.tables[0].weight.device) for layer in (users, items)]
     start = float((users(some[0]) * items(some[1])).sum(-1).square().mean().sqrt())
     wanted = min(max(start, SMALLEST_START), LARGEST_START)

@@ -1,5 +1,7 @@
 """Trained layer → small file → vectors. NumPy and safetensors only; nothing of ours is imported but files.py."""
 
-from antembed.serving.table import VALUES, Table, TableError, export, file_size, open_table
+from antembed.serving.lookup import Table
+from antembed.serving.numbers import VALUES
+from antembed.serving.table import TableError, export, file_size, open_table
 
 __all__ = ["VALUES", "Table", "TableError", "export", "file_size", "open_table"]

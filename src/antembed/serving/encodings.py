@@ -1,10 +1,14 @@
-"""T as arrays on disk: plain (every weight), bitmap (a bit a weight, then the non-zeros), CSR (columns and non-zeros).
+"""T as arrays on disk: plain (every weight), bitmap (a bit a weight, then the non-zeros), CSR (columns and non-zeros), and
+packed (a compressed bitmap, then the non-zeros).
 
-Which is smallest depends on K and on how sparse T is: `encode` writes the smallest unless told otherwise.
+Which is smallest depends on K and on how sparse T is: `encode` writes the smallest of the first three unless told otherwise;
+packed must be asked for, since opening it takes time and the memory of a bitmap.
 """
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +38,33 @@ def encode_csr(T: np.ndarray) -> Arrays:
         "columns": columns.astype(smallest_unsigned(max(T.shape[1] - 1, 0))),
         "values": T[nonzero],
     }
+
+
+def encode_packed(T: np.ndarray) -> Arrays:
+    # The most used columns first, and all rows' first bytes before all second ones: like stands with like, which packs better.
+    order = np.argsort(-np.count_nonzero(T, axis=0), kind="stable")
+    arrays = encode_bitmap(T[:, order])
+    arrays["packed_bits"] = deflated(arrays.pop("bits").T)
+    if T.dtype == np.int8 and len(smaller := deflated(arrays["values"])) < len(arrays["values"]):
+        del arrays["values"]
+        arrays["packed_values"] = smaller
+    return arrays | {"order": order.astype(smallest_unsigned(max(T.shape[1] - 1, 0)))}
+
+
+def deflated(array: np.ndarray) -> np.ndarray:
+    """Its bytes, compressed."""
+    return np.frombuffer(zlib.compress(np.ascontiguousarray(array).tobytes(), 9), np.uint8)
+
+
+def inflated(array: np.ndarray) -> np.ndarray:
+    """The bytes that `deflated` was given."""
+    return np.frombuffer(zlib.decompress(array.tobytes()), np.uint8)
+
+
+class Rows(Protocol):
+    """Row look-up: ids (n,) → rows of T (n, K) in fp32."""
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +105,51 @@ class CsrRows:
         return rows
 
 
+class PackedRows:
+    """Row look-up in `packed`: a bitmap once it is unpacked, with its columns in another order."""
+
+    def __init__(self, packed_bits: np.ndarray, values: np.ndarray, order: np.ndarray, objects: int):
+        bits = inflated(packed_bits).reshape(-(-len(order) // 8), objects).T
+        self.inner, self.places = BitmapRows(np.ascontiguousarray(bits), values, len(order)), np.argsort(order)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        return self.inner(ids)[:, self.places]
+
+
+@dataclass(frozen=True)
+class ScaledRows:
+    """Row look-up in int8: codes times the scales of their columns."""
+
+    inner: Rows
+    scales: np.ndarray  # (K,)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        return self.inner(ids) * self.scales
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Row look-up where objects share rows."""
+
+    inner: Rows
+    places: np.ndarray  # (V,)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        return self.inner(self.places[ids].astype(np.int64))
+
+
+def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows, int]:
+    """→ row look-up, and nnz(T)."""
+    if encoding == "plain":
+        return PlainRows(arrays["weights"]), int(np.count_nonzero(arrays["weights"]))
+    values = inflated(arrays["packed_values"]).view(np.int8) if "packed_values" in arrays else arrays["values"]
+    if encoding == "bitmap":
+        return BitmapRows(arrays["bits"], values, columns), len(values)
+    if encoding == "packed":
+        return PackedRows(arrays["packed_bits"], values, arrays["order"], rows), len(values)
+    return CsrRows(arrays["counts"], arrays["columns"], values, columns), len(values)
+
+
 def starts_of(counts: np.ndarray) -> np.ndarray:
     """Where each row starts, and the end: (V + 1,)."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -90,11 +166,12 @@ ENCODERS: dict[str, Callable[[np.ndarray], Arrays]] = {
     "plain": encode_plain,
     "bitmap": encode_bitmap,
     "csr": encode_csr,
+    "packed": encode_packed,
 }
 
 
 def encoded_sizes(T: np.ndarray, bytes_per_value: int) -> dict[str, int]:
-    """Bytes of T's arrays in each encoding, without encoding."""
+    """Bytes of T's arrays in each encoding that is read as it stands, without encoding."""
     V, K = T.shape
     counts = np.count_nonzero(T, axis=1)
     nnz, most = int(counts.sum()), int(counts.max(initial=0))

@@ -1,7 +1,8 @@
-"""The small file, and look-up in it with NumPy alone."""
+"""The small file: written from a layer, and opened again."""
 
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +11,12 @@ import safetensors
 import safetensors.numpy
 
 from antembed.files import write_atomically
-from antembed.serving.encodings import BitmapRows, CsrRows, PlainRows, encode
+from antembed.serving.biases import encode_bias
+from antembed.serving.encodings import encode, smallest_unsigned
+from antembed.serving.lookup import Table
+from antembed.serving.numbers import VALUES, anchors_as, check_fits, quantise
 
-FORMAT, VERSION = "antembed-table", 1
-VALUES: dict[str, type[np.floating[Any]]] = {"fp32": np.float32, "fp16": np.float16}
+FORMAT, VERSION = "antembed-table", 2
 
 
 class TableError(ValueError):
@@ -21,55 +24,69 @@ class TableError(ValueError):
 
 
 class Layer(Protocol):
-    """What `export` needs of a layer: tensors T and A (or None) with E = T·A."""
+    """What `export` needs of a layer: tensors T and A (or None) with E = T·A, or (T·A)[places] where objects share rows."""
 
     def factors(self) -> tuple[Any, Any]: ...
+
+    def places(self) -> Any: ...
 
 
 def serialise(
     T: np.ndarray,
     A: np.ndarray | None,
     *,
+    places: np.ndarray | None = None,
     bias: np.ndarray | None = None,
+    offset: float = 0.0,
     values: str = "fp32",
     encoding: str = "auto",
 ) -> bytes:
-    """E = T·A (A is None for a plain table) as the bytes of the file. Anchors that no object uses are dropped."""
+    """E = T·A (A is None for a plain table), or (T·A)[places], as the bytes of the file. Anchors that no object uses are
+    dropped. `bias` is one number for each object or one for all, and `offset` is added to all of them."""
     if values not in VALUES:
         raise ValueError(f"unknown values {values!r}; there are: {', '.join(VALUES)}")
     dimensions = T.shape[1] if A is None else A.shape[1]
     if A is not None:
         in_use = (T != 0).any(axis=0)
         T, A = T[:, in_use], A[in_use]
-    stored = VALUES[values]
-    parts = {"T": T} | ({} if A is None else {"A": A}) | ({} if bias is None else {"bias": bias})
-    for name, array in parts.items():
-        largest = float(np.abs(array).max(initial=0.0))
-        if not np.isfinite(largest):
-            raise ValueError(f"{name} has a value of {largest}; the training has diverged, lower its learning rate")
-        if largest > float(np.finfo(stored).max):
-            raise ValueError(f"{name} has a value of {largest:g}, beyond {values}; export with values='fp32'")
-    encoding, arrays = encode(T.astype(stored), encoding)
+    check_fits("T", T, VALUES[values])
+    objects, arrays = len(T), {}
+    if places is not None:
+        if places.size and not (places.min() >= 0 and places.max() < len(T)):
+            wrong = places.min() if places.min() < 0 else places.max()
+            raise ValueError(f"places name row {wrong} of a table of {len(T)} rows; they go from 0 to {len(T) - 1}")
+        objects, arrays["places"] = len(places), places.astype(smallest_unsigned(max(len(T) - 1, 0)))
+    if values == "int8":
+        stored, arrays["scales"] = quantise(T)
+    else:
+        stored = T.astype(VALUES[values])
+    encoding, encoded = encode(stored, encoding)
+    arrays |= encoded
     if A is not None:
-        arrays["anchors"] = A.astype(stored)
+        check_fits("A", A, anchors_as(values))
+        arrays["anchors"] = A.astype(anchors_as(values))
     if bias is not None:
-        arrays["bias"] = np.atleast_1d(bias).astype(stored)
+        arrays |= encode_bias(bias, objects, values)
+    if not np.isfinite(offset):
+        raise ValueError(f"offset is {offset}; the training has diverged, lower its learning rate")
     about = {
         "version": VERSION,
         "encoding": encoding,
         "values": values,
-        "objects": T.shape[0],
+        "objects": objects,
+        "rows": T.shape[0],
         "columns": T.shape[1],
         "dimensions": dimensions,
+        "offset": float(offset),
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # One entry: safetensors writes several in a random order, and the same table must give the same bytes.
     return safetensors.numpy.save(contiguous, {FORMAT: json.dumps(about)})
 
 
-def file_size(T: np.ndarray, A: np.ndarray | None) -> int:
+def file_size(T: np.ndarray, A: np.ndarray | None, places: np.ndarray | None = None) -> int:
     """Bytes of the file that `export` writes by default."""
-    return len(serialise(T, A))
+    return len(serialise(T, A, places=places))
 
 
 def export(
@@ -79,8 +96,13 @@ def export(
     values: str = "fp32",
     encoding: str = "auto",
     bias: np.ndarray | None = None,
-) -> "Table":
-    """Write a layer's vectors as a small file and open it. `bias` is a number for each object, or one for all."""
+    offset: float = 0.0,
+) -> Table:
+    """Write a layer's vectors as a small file and open it.
+
+    `values` is "fp32", "fp16" or "int8" (a scale for each column of T; the anchors in fp16). `bias` is a number for each
+    object, or one for all; `offset` is added to every bias.
+    """
     if not hasattr(layer, "factors"):
         raise TypeError(
             f"a {type(layer).__name__} cannot be exported; take an antembed layer, or AnchorEmbedding.from_pretrained"
@@ -89,78 +111,11 @@ def export(
     if path.is_dir():
         raise TableError(f"{path} is a folder; name a file in it, such as {path / 'table.ant'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    T, A = (None if part is None else part.detach().cpu().numpy() for part in layer.factors())
+    parts = (*layer.factors(), layer.places())
+    T, A, places = (None if part is None else part.detach().cpu().numpy() for part in parts)
     assert T is not None
-    write_atomically(path, serialise(T, A, bias=bias, values=values, encoding=encoding))
+    write_atomically(path, serialise(T, A, places=places, bias=bias, offset=offset, values=values, encoding=encoding))
     return open_table(path)
-
-
-class Table:
-    """Vectors by id: table[7] → (d,), table[ids] → (*ids.shape, d), table[2:5], len(table)."""
-
-    def __init__(self, arrays: dict[str, np.ndarray], about: dict[str, Any], size: int):
-        self.encoding, self.values, self.size = about["encoding"], about["values"], size
-        self.objects, self.columns = about["objects"], about["columns"]
-        self.dimensions = about["dimensions"]
-        anchors = arrays.get("anchors")
-        self.anchors = None if anchors is None else anchors.astype(np.float32)
-        self.bias = arrays["bias"].astype(np.float32) if "bias" in arrays else None
-        if self.encoding == "plain":
-            self.rows: PlainRows | BitmapRows | CsrRows = PlainRows(arrays["weights"])
-            self.nnz = int(np.count_nonzero(arrays["weights"]))
-        elif self.encoding == "bitmap":
-            self.rows = BitmapRows(arrays["bits"], arrays["values"], self.columns)
-            self.nnz = len(arrays["values"])
-        else:
-            self.rows = CsrRows(arrays["counts"], arrays["columns"], arrays["values"], self.columns)
-            self.nnz = len(arrays["values"])
-
-    def __len__(self) -> int:
-        return self.objects
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.objects, self.dimensions
-
-    @property
-    def parameters(self) -> int:
-        """nnz(T) + K·d, and the biases."""
-        anchored = 0 if self.anchors is None else self.anchors.size
-        return self.nnz + anchored + (0 if self.bias is None else self.bias.size)
-
-    def __getitem__(self, ids: Any) -> np.ndarray:
-        if isinstance(ids, slice):
-            ids = np.arange(self.objects)[ids]
-        ids = np.asarray(ids)
-        flat = self._checked(ids)
-        rows = self.rows(flat)
-        vectors = rows if self.anchors is None else rows @ self.anchors
-        return vectors.reshape(*ids.shape, self.dimensions)
-
-    def bias_of(self, ids: Any) -> np.ndarray:
-        """The objects' biases, 0 where the file has none: (*ids.shape)."""
-        ids = np.asarray(ids)
-        flat = self._checked(ids)
-        if self.bias is None:
-            return np.zeros(ids.shape, np.float32)
-        return (np.broadcast_to(self.bias, (len(flat),)) if len(self.bias) == 1 else self.bias[flat]).reshape(ids.shape)
-
-    def _checked(self, ids: np.ndarray) -> np.ndarray:
-        if ids.size == 0:
-            return np.empty(0, np.int64)
-        if ids.dtype.kind not in "iu":
-            raise TypeError(f"ids must be integers, got {ids.dtype}")
-        flat = ids.reshape(-1).astype(np.int64)
-        low, high = int(flat.min()), int(flat.max())
-        if low < 0 or high >= self.objects:
-            raise IndexError(
-                f"id {low if low < 0 else high} is outside a table of {self.objects} rows (0 to {self.objects - 1})"
-            )
-        return flat
-
-    def __repr__(self) -> str:
-        K = "no anchors" if self.anchors is None else f"{len(self.anchors)} anchors"
-        return f"Table({self.objects} × {self.dimensions}, {K}, {self.encoding} {self.values}, {self.size} bytes)"
 
 
 def open_table(path: str | os.PathLike[str]) -> Table:
@@ -185,5 +140,7 @@ def open_table(path: str | os.PathLike[str]) -> Table:
         raise TableError(
             f"{path} is no whole safetensors file ({error}); {path.stat().st_size} bytes found: copy or export it anew"
         ) from error
+    except zlib.error as error:
+        raise TableError(f"{path} is damaged: what was compressed in it cannot be read ({error}); export it anew") from error
     except KeyError as error:
         raise TableError(f"{path} lacks {error}, which a table has; export it anew") from error

@@ -1,8 +1,8 @@
 """Matrix factorisation: rating ≈ e_u·e_i + global bias (+ user and item bias)."""
 
 from collections.abc import Iterable
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,16 +30,17 @@ class MatrixFactorisation(nn.Module):
         return {"users": self.users, "items": self.items}
 
     @torch.no_grad()
-    def exported_biases(self) -> dict[str, np.ndarray | None]:
-        """The bias that goes into each table's file: the items' carries the global one."""
-        bias = self.bias.cpu().numpy().reshape(1)
-        if self.user_bias is None or self.item_bias is None:
-            return {"users": None, "items": bias}
-        users, items = (table.to_dense().cpu().numpy()[:, 0] for table in (self.user_bias, self.item_bias))
-        return {"users": users, "items": items + bias}
+    def exported_biases(self) -> dict[str, dict[str, Any]]:
+        """What `export` is told of each table's biases. The global one is the items' offset: added to each item's own, it
+        would leave no zeros among them."""
+        users, items = (
+            None if table is None else table.to_dense().cpu().numpy()[:, 0] for table in (self.user_bias, self.item_bias)
+        )
+        return {"users": {"bias": users}, "items": {"bias": items, "offset": float(self.bias)}}
 
+    @torch.no_grad()
     def bias_parameters(self) -> int:
-        """How many numbers the biases add to the tables' parameters."""
+        """How many numbers the biases add to the tables' parameters: those that are not zero, and the global one."""
         return 1 + sum(int(bias.to_dense().count_nonzero()) for bias in (self.user_bias, self.item_bias) if bias is not None)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
+from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
 from antembed.kernels.threads import run_all, share
 from antembed.kernels.vector import CANCELLED
@@ -123,7 +124,7 @@ class FusedEngine:
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
         self.biases = [bias for bias in biases if bias is not None]
         self.users, self.items = (_Side(w, b, optimiser) for w, b in zip(self.tables, biases, strict=True))
-        self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchorEmbedding)]
+        self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchoredTable)]
         self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
         group = _group_of(optimiser, self.tables[0])
         beta1, beta2 = group["betas"]
