@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
 EVALUATION_BATCH = 65_536
+SMALL = 1_000_000  # objects: up to here files are also tried out in other encodings
 PIECE = 1 << 20  # ratings
 
 
@@ -249,6 +251,24 @@ def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32",
     }
 
 
+def smaller_files(job: Job) -> dict[str, dict[str, float]]:
+    """What coarser numbers and tighter packing make of the tables: bytes on disk, and the error of what is read back."""
+    examples, found = job.parts["test"], {}
+    if sum(table.num_embeddings for table in job.model.tables.values()) > SMALL or not len(examples):
+        return {}
+    for values, encoding in (("fp16", "auto"), ("int8", "auto"), ("int8", "packed")):
+        with TemporaryDirectory() as name:
+            users, items = write_tables(job.model, Path(name), values=values, encoding=encoding).values()
+        squared = 0.0
+        for batch in examples.batches(EVALUATION_BATCH):
+            u, i, ratings, *_ = (column.cpu().numpy() for column in batch)
+            predicted = np.einsum("nd,nd->n", users[u], items[i]) + users.bias_of(u) + items.bias_of(i)
+            squared += float(np.square(predicted - ratings, dtype=np.float64).sum())
+        name = values if encoding == "auto" else f"{values} {encoding}"
+        found[name] = {"bytes": users.size + items.size, "test_mse": squared / len(examples)}
+    return found
+
+
 def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
     """What a run has come to: errors of the model, size of the files."""
     model, rows = job.model.eval(), folder.rows()
@@ -266,6 +286,7 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "nnz": {name: used.nnz for name, used in usage.items()},
         "bytes": sum(file.size for file in files.values()),
         "encodings": {name: file.encoding for name, file in files.items()},
+        "smaller_files": smaller_files(job),
         "seconds": round(sum(row["seconds"] for row in rows), 3),
         "epochs": rows[-1]["epoch"] if rows else 0,
         "seed": job.settings.seed,
