@@ -1,13 +1,15 @@
 """Recipes are commands that exist, with options that exist."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app, recipe_words
+from antembed.pipelines.space import draws, parse_axes, parse_fixed
 
-RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
+RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("**/*.toml"))
 
 
 def test_there_are_recipes():
@@ -22,6 +24,18 @@ def test_they_can_be_typed(recipe):
     assert shown.exit_code == 0
     for option in (word for word in words if word.startswith("--")):
         assert option in shown.stdout
+
+
+@pytest.mark.parametrize("recipe", [path for path in RECIPES if path.parent.name == "baselines"], ids=lambda path: path.stem)
+def test_baselines_have_equal_budgets(recipe):
+    """The same number of trials, of settings that exist; stochastic ones with the same epochs and batches."""
+    words = recipe_words(recipe)
+    given = {name: [v for w, v in pairwise(words) if w == name] for name in ("--trials", "--set", "--vary")}
+    assert given["--trials"] == ["8"]
+    fixed = parse_fixed(given["--set"])
+    assert len(draws(parse_axes(given["--vary"]), 8, 0)) == 8
+    if fixed.get("solver") != "cd":
+        assert (fixed["epochs"], fixed["batch_size"], fixed["schedule"]) == (15, 1024, "cosine")
 
 
 def test_a_recipe_runs_and_later_options_win(tmp_path):

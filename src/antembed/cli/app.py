@@ -461,7 +461,8 @@ def recipe_words(recipe: Path) -> list[str]:
     if words[0] == "run":
         raise ValueError(f"{recipe} runs a recipe; write down its command instead")
     for name, value in written.get("options", {}).items():
-        words += [f"--{name}"] if value is True else [f"--no-{name}"] if value is False else [f"--{name}", str(value)]
+        for each in value if isinstance(value, list) else [value]:  # a list: the option as often as that
+            words += [f"--{name}"] if each is True else [f"--no-{name}"] if each is False else [f"--{name}", str(each)]
     return words
 
 

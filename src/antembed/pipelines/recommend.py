@@ -36,6 +36,7 @@ from antembed.training import (
 )
 from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
+from antembed.training.stream import Stream
 
 EVALUATION_BATCH = 65_536
 SMALL = 1_000_000  # objects: up to here files are also tried out in other encodings
@@ -169,14 +170,7 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
         (model.users.num_embeddings, model.items.num_embeddings),
         settings.anchors if settings.embedding == "anchor" else None,
         settings.dimensions,
-        Prices(
-            settings.price,
-            settings.ridge,
-            settings.ridge_each,
-            settings.bias_ridge if settings.biases else NO_BIAS,
-            settings.unseen,
-            settings.price_biases and settings.embedding == "anchor",
-        ),
+        prices_of(settings),
         sweeps=settings.epochs,
         seed=settings.seed,
         threads=settings.threads,
@@ -209,15 +203,27 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
     return "descent"
 
 
+def prices_of(settings: Settings) -> Prices:
+    """What coordinate descent charges."""
+    return Prices(
+        settings.price,
+        settings.ridge,
+        settings.ridge_each,
+        settings.bias_ridge if settings.biases else NO_BIAS,
+        settings.unseen,
+        settings.price_biases and settings.embedding == "anchor",
+    )
+
+
 @torch.no_grad()
-def put(descent: Descent, model: MatrixFactorisation) -> None:
+def put(descent: Descent | Stream, model: MatrixFactorisation) -> None:
     """What coordinate descent has found, into the model."""
     biases = (model.user_bias, model.item_bias)
     for table, bias, side in zip(model.tables.values(), biases, (descent.users, descent.items), strict=True):
-        found = side.E if descent.anchors is None else side.T
+        found = side.T if isinstance(table, AnchorEmbedding) else side.E  # type: ignore[union-attr]
         table.tables[0].replace(torch.from_numpy(found).to(table.tables[0].weight))
         if isinstance(table, AnchorEmbedding):
-            table.anchors.copy_(torch.from_numpy(side.A))
+            table.anchors.data = torch.from_numpy(side.A).to(table.anchors)
         if bias is not None:
             bias.rows.weight.copy_(torch.from_numpy(side.bias).unsqueeze(1))
     model.bias.fill_(descent.mean)
@@ -294,9 +300,9 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
 
 
 def settings_of(folder: RunFolder) -> tuple[Settings, dict[str, Any]]:
-    """A run's settings, and what it remembers of its data."""
+    """A run's settings, and what it remembers of its data (a saved recommender does not)."""
     config = folder.config()
-    remembered = {name: config.pop(name) for name in ("task", "objects", "ratings", "sha256")}
+    remembered: dict[str, Any] = {name: config.pop(name) for name in ("task", "objects", "ratings", "sha256") if name in config}
     tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if config[name] is not None}
     return Settings(**config | tuples), remembered
 

@@ -1,10 +1,11 @@
-"""A recommender to use, in scikit-learn's manners: fit, predict, recommend, similar_items, save, load."""
+"""A recommender to use, in scikit-learn's manners: fit, partial_fit, predict, recommend, similar_items, save, load."""
 
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,11 +14,23 @@ import torch
 from antembed.data import Examples, Ratings, read_ratings
 from antembed.data.ratings import ratings_of
 from antembed.files import write_atomically
-from antembed.pipelines.recommend import Job, by_descent, by_steps, counts_of, write_labels, write_tables
+from antembed.pipelines.recommend import (
+    Job,
+    by_descent,
+    by_steps,
+    counts_of,
+    prices_of,
+    put,
+    settings_of,
+    write_labels,
+    write_tables,
+)
 from antembed.pipelines.settings import SOLVERS, Settings, build_model
 from antembed.serving import Table, open_table
 from antembed.tasks.ranking import top
 from antembed.training import RunFolder, Tick, load_tensors, save_tensors
+from antembed.training.descent import Prices
+from antembed.training.stream import Memory, Stream
 
 USERS_AT_ONCE = 1024
 Labels = Sequence[Any] | np.ndarray | pl.Series
@@ -30,7 +43,7 @@ class NotFittedError(ValueError, AttributeError):
 class Recommender:
     """Users and items as small tables, from ratings.
 
-        recommender = Recommender(price=1.0).fit("ratings.dat")
+        recommender = Recommender(price=1.0).fit("ratings.dat")  # or .fit(users, items, ratings)
         recommender.recommend([42], k=10)
 
     `solver` "cd" (the default) is coordinate descent, best up to some million objects; "prox" takes stochastic steps. `price`
@@ -46,12 +59,16 @@ class Recommender:
 
     def fit(
         self,
-        ratings: str | Path | Ratings | pl.DataFrame | tuple[Labels, Labels, Labels],
+        data: str | Path | Ratings | pl.DataFrame | Labels,
+        items: Labels | None = None,
+        ratings: Labels | None = None,
         *,
         tell: Callable[[Tick], None] = lambda tick: None,
     ) -> "Recommender":
-        """Learn from a file, a table with columns user, item and rating, or three columns."""
-        data = _ratings(ratings)
+        """Learn from a file, a table with columns user, item and rating, or three columns: users, items and ratings."""
+        return self._fit(_ratings(data, items, ratings), tell)
+
+    def _fit(self, data: Ratings, tell: Callable[[Tick], None]) -> "Recommender":
         rows, none = np.arange(len(data), dtype=np.int32), np.empty(0, np.int32)
         parts = {name: Examples(data.columns, which) for name, which in (("train", rows), ("validation", none), ("test", none))}
         values = data.values
@@ -65,6 +82,62 @@ class Recommender:
             self._open(folder.path, data.user_labels, data.item_labels, float(model.bias.detach()))
         self.remember(data)
         return self
+
+    def partial_fit(
+        self,
+        data: str | Path | Ratings | pl.DataFrame | Labels,
+        items: Labels | None = None,
+        ratings: Labels | None = None,
+    ) -> "Recommender":
+        """Learn from more ratings without those before: users and items may be new, anchors are added where they pay.
+
+        For coordinate descent (solver "cd", anchored tables). What is left of the ratings before is the tables, and how many
+        there were of each user and item; it takes some thousand ratings at a time well, single ones badly.
+        """
+        if self.settings.solver != "cd" or self.settings.embedding != "anchor" or self.settings.unseen:
+            raise ValueError("partial_fit is for solver='cd' with anchored tables and unseen=0; fit anew on all ratings")
+        more = _ratings(data, items, ratings)
+        stream = self._stream()
+        known = (self.user_labels_, self.item_labels_) if hasattr(self, "users_") else (more.user_labels, more.item_labels)
+        merged = [merge(own, new) for own, new in zip(known, (more.user_labels, more.item_labels), strict=True)]
+        ids = (merged[0].places[more.users], merged[1].places[more.items])
+        stream.learn((*ids, *more.columns[2:]))
+        for memory, those in zip((stream.users, stream.items), merged, strict=True):
+            memory.reorder(those.order)
+        rated = [those.rank[column] for those, column in zip(merged, ids, strict=True)]
+        self._keep_seen(np.concatenate([self._old_seen(merged), rated], axis=1))
+        model = build_model(self.settings, (len(merged[0].labels), len(merged[1].labels)), stream.mean)
+        put(stream, model)
+        with tempfile.TemporaryDirectory() as name:
+            write_tables(model, Path(name), values=self.settings.values)
+            self._open(Path(name), merged[0].labels, merged[1].labels, stream.mean)
+        self._memory = stream
+        return self
+
+    def _stream(self) -> Stream:
+        """Where the next ratings go on from: the memory of the last partial_fit, or what can be told from the tables."""
+        if hasattr(self, "_memory"):
+            return self._memory
+        settings, prices = self.settings, prices_of(self.settings)
+        stream = Stream(
+            settings.dimensions, prices, anchors=min(settings.anchors), seed=settings.seed, threads=settings.threads
+        )
+        if hasattr(self, "users_"):
+            if not hasattr(self, "seen_"):
+                raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
+            counts = np.diff(self.seen_starts_), np.bincount(self.seen_, minlength=len(self.item_labels_))
+            stream.users, stream.items = (
+                memory_of(table, n, prices) for table, n in zip((self.users_, self.items_), counts, strict=True)
+            )
+            stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(self.seen_)
+        return stream
+
+    def _old_seen(self, merged: list["Merged"]) -> np.ndarray:
+        """(user, item) rows of what was seen before, in the new order: (2, n)."""
+        if not hasattr(self, "seen_"):
+            return np.empty((2, 0), np.int64)
+        users = np.repeat(np.arange(len(self.seen_starts_) - 1), np.diff(self.seen_starts_))
+        return np.stack([merged[0].rank[users], merged[1].rank[self.seen_]])
 
     def _open(self, folder: Path, users: pl.Series, items: pl.Series, mean: float) -> None:
         self.users_, self.items_ = (open_table(folder / f"{name}.ant") for name in ("users", "items"))
@@ -159,17 +232,19 @@ class Recommender:
             seen = {"items": torch.from_numpy(self.seen_), "starts": torch.from_numpy(self.seen_starts_)}
             save_tensors(folder / "seen.safetensors", seen, {})
         write_atomically(folder / "result.json", json.dumps({"mean": self.mean_}).encode())
+        write_atomically(folder / "config.json", json.dumps(asdict(self.settings), indent=2).encode())
 
     @classmethod
     def load(cls, folder: str | Path) -> "Recommender":
         """What `save` wrote, or a run of `antembed train recommend` (which does not keep what users have seen)."""
         folder = Path(folder)
-        needed = ["users.ant", "items.ant", "users.labels.parquet", "items.labels.parquet", "result.json"]
+        needed = ["users.ant", "items.ant", "users.labels.parquet", "items.labels.parquet", "result.json", "config.json"]
         missing = [name for name in needed if not (folder / name).is_file()]
         if missing:
             raise ValueError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
         users, items = (pl.read_parquet(folder / f"{name}.labels.parquet").to_series() for name in ("users", "items"))
         loaded = cls()
+        loaded.settings = settings_of(RunFolder(folder))[0]
         loaded._open(folder, users, items, json.loads((folder / "result.json").read_text())["mean"])
         if (folder / "seen.safetensors").is_file():
             seen, _ = load_tensors(folder / "seen.safetensors")
@@ -180,10 +255,45 @@ class Recommender:
         """These ratings are what users have seen."""
         users, items = find(self.user_labels_, ratings.user_labels), find(self.item_labels_, ratings.item_labels)
         rows, which = users[ratings.users], items[ratings.items]
-        rows, which = rows[(rows >= 0) & (which >= 0)], which[(rows >= 0) & (which >= 0)]
+        both = (rows >= 0) & (which >= 0)
+        self._keep_seen(np.stack([rows[both], which[both]]))
+
+    def _keep_seen(self, pairs: np.ndarray) -> None:
+        rows, which = pairs
         order = np.argsort(rows, kind="stable")
         self.seen_ = which[order].astype(np.int32)
-        self.seen_starts_ = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(self.user_labels_)))])
+        users = max(int(rows.max(initial=-1)) + 1, len(getattr(self, "user_labels_", ())))
+        self.seen_starts_ = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=users))])
+
+
+class Merged(NamedTuple):
+    """Labels that were known and new ones, in order."""
+
+    labels: pl.Series
+    places: np.ndarray  # of the new labels: known ones where they are, others behind them, one after the other
+    order: np.ndarray  # which of these places comes where in `labels`
+    rank: np.ndarray  # the other way round
+
+
+def merge(known: pl.Series, new: pl.Series) -> Merged:
+    """Sorted labels that are known with others, of which some may be."""
+    if new.dtype != known.dtype:
+        new = new.cast(known.dtype)
+    places = find(known, new)
+    fresh = places < 0
+    places[fresh] = len(known) + np.arange(int(fresh.sum()))
+    together = pl.concat([known, new.filter(pl.Series(fresh)).alias(known.name)])
+    order = together.arg_sort().to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Merged(together.gather(order), places, order, rank)
+
+
+def memory_of(table: Table, n: np.ndarray, prices: Prices) -> Memory:
+    """One side of a stream from a file, and how many ratings each row had."""
+    ids = np.arange(len(table))
+    assert table.anchors is not None
+    return Memory.of(table.rows(ids), table.anchors, table.bias_of(ids) - np.float32(table.offset), n, prices)
 
 
 def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
@@ -197,11 +307,15 @@ def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
     return np.where(same & ~asked.is_null().to_numpy(), places, -1)
 
 
-def _ratings(ratings: Any) -> Ratings:
-    if isinstance(ratings, Ratings):
-        return ratings
-    if isinstance(ratings, (str, Path)):
-        return read_ratings(ratings)
-    if isinstance(ratings, pl.DataFrame):
-        return ratings_of(*(ratings[name] for name in ("user", "item", "rating")))
-    return ratings_of(*(pl.Series(column) for column in ratings))
+def _ratings(data: Any, items: Any, ratings: Any) -> Ratings:
+    if (items is None) != (ratings is None):
+        raise TypeError("give users, items and ratings, or one file or table that has all three")
+    if items is not None:
+        return ratings_of(*(pl.Series(column) for column in (data, items, ratings)))
+    if isinstance(data, Ratings):
+        return data
+    if isinstance(data, (str, Path)):
+        return read_ratings(data)
+    if not isinstance(data, pl.DataFrame):
+        raise TypeError(f"fit takes a file, a polars table, or users, items and ratings; got one {type(data).__name__}")
+    return ratings_of(*(data[name] for name in ("user", "item", "rating")))

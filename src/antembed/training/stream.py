@@ -43,6 +43,19 @@ class Memory:
             self.T, self.g = (np.vstack([old, np.zeros((more, old.shape[1]))]) for old in (self.T, self.g))
             self.bias, self.n = (np.concatenate([old, np.zeros(more)]) for old in (self.bias, self.n))
 
+    @classmethod
+    def of(cls, T: np.ndarray, A: np.ndarray, bias: np.ndarray, n: np.ndarray, prices: Prices) -> "Memory":
+        """From a table that was trained elsewhere on n ratings a row: at the minimum they pull a row as hard as its ridge."""
+        T, A, bias, n = (np.asarray(part, np.float64) for part in (T, A, bias, n))
+        if not len(A):  # nobody used any
+            T, A = np.zeros((len(T), 1)), np.zeros((1, A.shape[1]))
+        pull = (prices.ridge + prices.ridge_each * n)[:, None] * (T @ A)
+        return cls(T, A, bias, n, np.column_stack([pull, prices.bias_ridge * bias]))
+
+    def reorder(self, order: np.ndarray) -> None:
+        """Row order[r] becomes row r."""
+        self.T, self.bias, self.n, self.g = self.T[order], self.bias[order], self.n[order], self.g[order]
+
     def moments(self) -> np.ndarray:
         """The mean of [e, 1]⊗[e, 1] over the ratings so far: (d + 1, d + 1)."""
         Z = np.column_stack([self.T @ self.A, np.ones(len(self.T))])
