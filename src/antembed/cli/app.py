@@ -50,7 +50,15 @@ def numbers(text: str) -> tuple[int, int]:
 
 @train_app.command("recommend")
 def train_recommend(
-    data: Annotated[Path, typer.Argument(help="Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet; - with --online."),
+    ],
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="A stream: each batch is learned once, in the file's order (cd, anchors auto)."),
+    ] = False,
+    test: Annotated[Path | None, typer.Option(help="--online: ratings to be judged by at the end.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/recommend-EMBEDDING-SEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after a stop.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")] = False,
@@ -100,7 +108,9 @@ def train_recommend(
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
     schedule: Annotated[str, typer.Option(help="halving (the paper's), cosine or constant.")] = "halving",
     halve_every: Annotated[int | None, typer.Option(help="Steps; default 100000, or 200000 from 5M ratings on.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Default 32, or 1024 from 5M ratings on.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Default 32, or 1024 from 5M ratings on; with --online 100000.")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 25,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
@@ -131,10 +141,6 @@ def train_recommend(
     threads = threads or (1 if engine == "torch" else min(2, os.cpu_count() or 1))
     torch.set_num_threads(threads)
     named = tuple(name.strip() for name in columns.split(",")) if columns else None
-    with show.status(f"reading {data}"):
-        ratings = read_ratings(data, named, on_error=on_error, cache=default_cache())
-    if ratings.skipped:
-        show.err.print(f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}", highlight=False)
     chosen: dict[str, Any] = {
         "data": str(data),
         "columns": named,
@@ -166,6 +172,13 @@ def train_recommend(
         "engine": engine,
         "values": values,
     }
+    if online:
+        stream(chosen, out, test, batch_size, resume, overwrite, record, as_json)
+        return
+    with show.status(f"reading {data}"):
+        ratings = read_ratings(data, named, on_error=on_error, cache=default_cache())
+    if ratings.skipped:
+        show.err.print(f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}", highlight=False)
     open_ = {"l1": l1, "halve_every": halve_every, "batch_size": batch_size}
     given = {name: value for name, value in open_.items() if value is not None}
     try:
@@ -191,6 +204,50 @@ def train_recommend(
         show.out.print(show.result_table({embedding: result}))
         full = 4 * sum(ratings.objects) * dimensions
         show.err.print(f"{folder}/users.ant and items.ant: {full / result['bytes']:.3g} times smaller than full tables in fp32")
+
+
+def stream(
+    chosen: dict[str, Any],
+    out: Path | None,
+    test: Path | None,
+    batch_size: int | None,
+    resume: bool,
+    overwrite: bool,
+    record: Path | None,
+    as_json: bool,
+) -> None:
+    """train recommend --online."""
+    from antembed.cli import show
+    from antembed.pipelines import online
+    from antembed.pipelines.settings import Settings
+    from antembed.reporting import append_record
+    from antembed.training import RunFolder
+
+    try:
+        settings = Settings(**chosen | {"solver": "cd"})
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    folder = out or Path("runs") / f"recommend-online-{settings.seed}"
+    if overwrite and not resume:
+        RunFolder(folder).remove()
+
+    def tell(row: dict[str, Any]) -> None:
+        before = "" if row["mse_before"] is None else f"MSE before learning {row['mse_before']:.4f}, "
+        numbers = f"{before}anchors {show.pairs(row['anchors'])}, {row['seconds']:.1f} s"
+        show.err.print(f"batch {row['batch']}: {show.size(row['ratings'])} ratings, {numbers}", highlight=False)
+
+    try:
+        result = online.learn(settings, folder, batch_size=batch_size or online.BATCH, test=test, resume=resume, tell=tell)
+    except KeyboardInterrupt:
+        show.err.print(f"stopped; go on with the same command and --resume --out {folder}")
+        raise typer.Exit(1) from None
+    result["command"] = command()
+    if record is not None:
+        append_record(record, result)
+    if as_json:
+        show.print_json(result)
+    else:
+        show.out.print(show.result_table({"online": result}))
 
 
 @app.command()

@@ -43,7 +43,7 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
         table.add_row(
             name,
             pairs(result["anchors"]) if any(result["anchors"].values()) else "–",
-            f"{result['test']['mse']:.4f}",
+            "–" if result["test"] is None else f"{result['test']['mse']:.4f}",
             f"{result['parameters']:,}",
             f"{result['bytes']:,}",
             f"{result['seconds']:.1f}",

@@ -205,7 +205,13 @@ class Labels:
     def __init__(self, numbers: bool = False):
         self.numbers = numbers  # text to be read as whole numbers
         self.numbering = Numbering()
-        self.labels: pl.Series | None = None
+        self.known: pl.Series | None = None
+
+    @property
+    def labels(self) -> pl.Series:
+        """All so far, in the order of their numbers."""
+        assert self.known is not None, "nothing has come yet"
+        return self.known
 
     def number(self, labels: pl.Series) -> np.ndarray:
         """The numbers of these, new ones the next: (n,) int32."""
@@ -223,7 +229,7 @@ class Labels:
             keys = labels.cast(pl.Int64) if whole else labels.hash(seed=0).reinterpret(signed=True)
         numbers, firsts = self.numbering(keys.to_numpy())
         new = labels.gather(firsts)
-        self.labels = new if self.labels is None else self.labels.extend(new)
+        self.known = new if self.known is None else self.known.extend(new)
         if not whole and not (self.labels.gather(numbers) == labels).all():
             raise DataError("two labels have the same 64-bit hash; rename one of them, or give whole numbers as labels")
         return numbers
@@ -241,7 +247,6 @@ class _IdColumn:
     def finish(self) -> tuple[np.ndarray, pl.Series]:
         """Ids by the order of the labels, and the labels in that order."""
         labels = self.known.labels
-        assert labels is not None
         order = labels.arg_sort().to_numpy()
         rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)

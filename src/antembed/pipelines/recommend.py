@@ -4,7 +4,7 @@ import io
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -301,8 +301,10 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
 
 def settings_of(folder: RunFolder) -> tuple[Settings, dict[str, Any]]:
     """A run's settings, and what it remembers of its data (a saved recommender does not)."""
-    config = folder.config()
-    remembered: dict[str, Any] = {name: config.pop(name) for name in ("task", "objects", "ratings", "sha256") if name in config}
+    told = folder.config()
+    own = {field.name for field in fields(Settings)}
+    config = {name: value for name, value in told.items() if name in own}
+    remembered = {name: value for name, value in told.items() if name not in own}
     tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if config[name] is not None}
     return Settings(**config | tuples), remembered
 
@@ -321,6 +323,8 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
     """A run with its data, as it was when it was judged. `data`: where they are now, if they have moved."""
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
+    if "sha256" not in remembered:
+        raise ValueError(f"{folder.path} was judged as its stream came (metrics.jsonl); there is no split to judge it by again")
     if data is None and not Path(settings.data).is_file():
         raise ValueError(f"the run was trained on {settings.data}, which is not there; say where it is now with --data")
     ratings = read(settings, data)
