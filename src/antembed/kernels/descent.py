@@ -60,11 +60,12 @@ def worth(best: float, curvature: float, price: float) -> float:
 
 @compiled
 def descend_rows(
-    T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, bias_price: float, passes: int, first: int, stop: int
+    T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, bias_price: float, frozen: bool, passes: int, first: int, stop: int
 ) -> None:
     """Weights and biases of rows [first, stop), a coordinate at a time, until nothing changes.
 
-    A weight's best value is max(0, −slope/curvature); it stays only if it lowers the rest by more than its price.
+    A weight's best value is max(0, −slope/curvature); it stays only if it lowers the rest by more than its price. What is
+    zero stays so if `frozen`.
     """
     K, d = A.shape
     H, AS, c, side = np.empty((K, K)), np.empty((K, d)), np.empty(K), np.empty(K)
@@ -90,8 +91,11 @@ def descend_rows(
             left = v[r, d]
             for k in range(K):
                 left -= side[k] * T[r, k]
-            bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
+            if not (frozen and bias[r] == 0.0):
+                bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
             for k in range(K):
+                if frozen and T[r, k] == 0.0:
+                    continue
                 if H[k, k] <= 1e-12:
                     T[r, k] = 0.0  # an anchor of nothing
                     continue
@@ -107,7 +111,8 @@ def descend_rows(
         left = v[r, d]
         for k in range(K):
             left -= side[k] * T[r, k]
-        bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
+        if not (frozen and bias[r] == 0.0):
+            bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
 
 
 @compiled

@@ -133,6 +133,7 @@ class Descent:
         self.items = Side(items, users, ratings, weight, objects[1], d)
         self.columns, self.anchors, self.prices = columns, anchors, prices
         self.sweeps, self.seed, self.threads = sweeps, seed, threads
+        self.frozen = False  # polishing: what is zero stays so
         counted = np.ones(len(ratings)) if weight is None else weight.astype(np.float64)
         self.mean = float((counted * ratings).sum() / (counted.sum() + prices.unseen * objects[0] * objects[1]))
 
@@ -199,7 +200,8 @@ class Descent:
 
     def descend_rows(self, side: Side, price: float) -> None:
         """Weights and biases of all rows, the anchors held."""
-        given = side.T, side.bias, side.A, side.S, side.v, price, price if self.prices.biases else 0.0, PASSES
+        bias_price = price if self.prices.biases else 0.0
+        given = side.T, side.bias, side.A, side.S, side.v, price, bias_price, self.frozen, PASSES
         self._share(side, lambda a, b: kernel.descend_rows(*given, a, b))
         side.E = side.T @ side.A
 
