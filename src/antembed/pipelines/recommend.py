@@ -15,6 +15,7 @@ import torch
 from antembed.data import Examples, Ratings, default_cache, read_ratings, split
 from antembed.embedding import AnchorEmbedding, LowRankEmbedding, param_groups
 from antembed.files import write_atomically
+from antembed.growth.policy import Plateau, Trend
 from antembed.optim import OPTIMISERS
 from antembed.pipelines.settings import Settings, build_model
 from antembed.serving import Table, export, open_table
@@ -22,6 +23,7 @@ from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
 from antembed.training import (
     Engine,
     FusedEngine,
+    Grower,
     Plan,
     RunFolder,
     Tick,
@@ -36,6 +38,7 @@ from antembed.training import (
 from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
+ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
 EVALUATION_BATCH = 65_536
 PIECE = 1 << 20  # ratings
 
@@ -77,6 +80,30 @@ def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
     shapes = {"constant": constant(), "halving": halving(settings.halve_every), "cosine": cosine(steps)}
     rise = ramp(round(settings.l1_ramp * steps))
     return scaled(settings.lr, shapes[settings.schedule]), scaled(settings.l1, rise)
+
+
+def grower_for(job: Job, optimiser: Any, folder: RunFolder) -> Grower | None:
+    """Who moves the number of anchors, if it is to be found."""
+    settings = job.settings
+    if settings.anchors != "auto":
+        return None
+    plateau = settings.growth == "plateau"
+    # The paper's rule goes on to the last epoch of its usual schedule.
+    anneal = max(round(ANNEALED * settings.epochs), 1) if plateau else 0
+    return Grower(
+        job.model,
+        job.model.tables,
+        optimiser,
+        Plateau(tables=len(job.model.tables)) if plateau else Trend(settings.anchor_step),
+        folder.snapshot,
+        lambda1=settings.lambda1,
+        lambda2=settings.l1,
+        epochs=settings.epochs,
+        warm=round(settings.l1_ramp * anneal),
+        anneal=anneal,
+        prune=settings.prune,
+        seed=settings.seed,
+    )
 
 
 def engine_for(settings: Settings, model: MatrixFactorisation, optimiser: Any) -> Engine:
@@ -127,6 +154,10 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     if settings.engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
     begin()
+    grower = grower_for(job, optimiser, folder)
+    if grower is not None and grower.anneal:
+        batches = -(-len(training) // settings.batch_size)
+        lr, l1 = grower.annealed(settings.lr, batches), scaled(settings.l1, ramp(grower.warm * batches))
     plan = Plan(
         engine=lambda: engine_for(settings, job.model, optimiser),
         examples=lambda epoch: training.shuffled(settings.seed, epoch),
@@ -137,6 +168,7 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
         price=settings.l1,
         validate=job.validate if len(job.parts["validation"]) else None,
         count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
+        grower=grower,
     )
     fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
@@ -154,7 +186,7 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
     descent = Descent(
         columns,
         (model.users.num_embeddings, model.items.num_embeddings),
-        settings.anchors if settings.embedding == "anchor" else None,
+        settings.start if settings.embedding == "anchor" else None,
         settings.dimensions,
         Prices(
             settings.price,
@@ -264,7 +296,7 @@ def settings_of(folder: RunFolder) -> tuple[Settings, dict[str, Any]]:
     """A run's settings, and what it remembers of its data."""
     config = folder.config()
     remembered = {name: config.pop(name) for name in ("task", "objects", "ratings", "sha256")}
-    tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if config[name] is not None}
+    tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if isinstance(config[name], list)}
     return Settings(**config | tuples), remembered
 
 
