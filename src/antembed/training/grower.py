@@ -21,7 +21,7 @@ from antembed.embedding import AnchorEmbedding
 from antembed.embedding.anchor import AnchoredTable
 from antembed.embedding.usage import count_nonzeros
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Decision, Keep, Plateau, PlateauMemory, Remove, Stop, Trend, TrendMemory
+from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauMemory, Remove, Stop, Trend, TrendMemory
 from antembed.growth.resize import Aside, add_anchors, drop_anchors, free_pairs, set_free
 from antembed.optim.base import ProximalOptimizer
 from antembed.training.checkpoint import load_checkpoint, load_extra, save_checkpoint
@@ -90,10 +90,11 @@ class Grower:
 
     def adjust(self, epoch: int, step: int, judged: dict[str, Any]) -> dict[str, Any] | None:
         """Ask the policy, and do what it says; → what was done, or None if nothing. `judged`: what `judge` found."""
-        objective, K = judged["objective"], tuple(max(n, 1) for n in judged["anchors_in_use"].values())
+        K = tuple(max(n, 1) for n in judged["anchors_in_use"].values())
+        objective = judged["objective"]
         began = self.memory
-        asides = len(self.aside) == len(self.tables)
-        self.memory, decision = self.policy(self.memory, K, objective, asides)
+        check = Check(objective, judged["validation"]["loss"], K, aside=bool(self.aside))
+        self.memory, decision = self.policy(self.memory, check)
         if isinstance(decision, Keep) and epoch >= self.epochs - self.anneal:
             decision = self.policy.finish(self.memory)
         if isinstance(decision, Keep):
