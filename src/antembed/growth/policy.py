@@ -157,6 +157,8 @@ class Plateau:
             return self._try(here, 0, max(check.K) // 2)  # from the larger one: what it has found may be better
         more, table = self.directions[memory.trying]
         better = level < memory.before * (1 - self.gain)
+        if memory.n > 1 and not more and loss > memory.before_loss + self.gain * level:
+            better = False  # some of them were needed: half as many may be better still, and there is no easy way back
         if better and more and sum(check.K) <= sum(memory.K):  # the new anchors have died: it is the training that went on
             return self._try(replace(here, failed=(*memory.failed, memory.trying)), memory.trying + 1)
         if better:

@@ -289,6 +289,17 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "seconds": round(sum(row["seconds"] for row in rows), 3),
         "epochs": rows[-1]["epoch"] if rows else 0,
         "seed": job.settings.seed,
+    } | ({"growth": growth_of(job.settings, rows)} if job.settings.anchors == "auto" else {})
+
+
+def growth_of(settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How the number of anchors came about: the policy, the best objective (eq. 5), and the changes that were tried."""
+    return {
+        "policy": settings.growth,
+        "lambda1": settings.lambda1,
+        "lambda2": settings.l1,
+        "objective": min(row["objective"] for row in rows),
+        "changes": sum(row.get("growth") is not None for row in rows),
     }
 
 
