@@ -40,11 +40,13 @@ def common(
     pass
 
 
-def numbers(text: str) -> tuple[int, int]:
-    """'15' → (15, 15); '40,16' → (40, 16)."""
+def numbers(text: str) -> tuple[int, int] | str:
+    """'15' → (15, 15); '40,16' → (40, 16); 'auto' stays."""
+    if text == "auto":
+        return text
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts) or len(parts) > 2:
-        raise typer.BadParameter(f"{text!r} is not a number of anchors; say 15, or 40,16 for users and items")
+        raise typer.BadParameter(f"{text!r} is not a number of anchors; say 15, or 40,16 for users and items, or auto")
     return int(parts[0]), int(parts[-1])
 
 
@@ -74,7 +76,14 @@ def train_recommend(
             "sparse-subgradient, slimming or slimming-transform."
         ),
     ] = "anchor",
-    anchors: Annotated[str, typer.Option(help="How many: 15, or 40,16 for users and items; hashed: rows.")] = "15",
+    anchors: Annotated[
+        str, typer.Option(help="How many: 15, or 40,16 for users and items, or auto: as eq. 5 says; hashed: rows.")
+    ] = "15",
+    lambda1: Annotated[float, typer.Option(help="auto: the price of an anchor (λ1).")] = 0.01,
+    growth: Annotated[str, typer.Option(help="auto: plateau (try, keep or go back) or trend (the paper's rule).")] = "plateau",
+    first_anchors: Annotated[
+        int | None, typer.Option(help="auto: how many to begin with; default 10, or 20 from 5M ratings on.")
+    ] = None,
     dimensions: Annotated[int, typer.Option(help="Width of the vectors.")] = 16,
     l1: Annotated[
         float | None, typer.Option(help="λ2, the price of a non-zero; default 1e-4, or 2e-6 from 5M ratings on.")
@@ -148,6 +157,8 @@ def train_recommend(
         "protocol": protocol,
         "embedding": embedding,
         "anchors": numbers(anchors),
+        "lambda1": lambda1,
+        "growth": growth,
         "dimensions": dimensions,
         "l1_ramp": l1_ramp,
         "prune": prune,
@@ -179,7 +190,7 @@ def train_recommend(
         ratings = read_ratings(data, named, on_error=on_error, cache=default_cache())
     if ratings.skipped:
         show.err.print(f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}", highlight=False)
-    open_ = {"l1": l1, "halve_every": halve_every, "batch_size": batch_size}
+    open_ = {"l1": l1, "halve_every": halve_every, "batch_size": batch_size, "first_anchors": first_anchors}
     given = {name: value for name, value in open_.items() if value is not None}
     try:
         settings = Settings(**chosen | paper_settings(len(ratings)) | given)

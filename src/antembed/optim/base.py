@@ -158,6 +158,12 @@ class ProximalOptimizer(Optimizer):
             table.pending = rows
         return rows
 
+    def let_go(self, weight: Tensor) -> None:
+        """Bring a table's rows up to date and forget their history: before its tensors are replaced."""
+        rows = self._pending.pop(weight, None)
+        if rows is not None:
+            rows.flush()
+
     def _floor(self, group: Group) -> float:
         return 0.0 if isinstance(group["prox"], NonNegativeL1) else -float("inf")
 

@@ -16,6 +16,7 @@ import torch
 from antembed.data import Examples, Ratings, default_cache, read_ratings, split
 from antembed.embedding import AnchorEmbedding, keep_largest, param_groups
 from antembed.files import write_atomically
+from antembed.growth.policy import Plateau, Trend
 from antembed.optim import OPTIMISERS
 from antembed.pipelines.settings import COUNTED, Settings, build_model
 from antembed.serving import Table, export, open_table
@@ -23,6 +24,7 @@ from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
 from antembed.training import (
     Engine,
     FusedEngine,
+    Grower,
     Plan,
     RunFolder,
     Tick,
@@ -38,6 +40,7 @@ from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 from antembed.training.stream import Stream
 
+ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
 EVALUATION_BATCH = 65_536
 SMALL = 1_000_000  # objects: up to here files are also tried out in other encodings
 PIECE = 1 << 20  # ratings
@@ -91,6 +94,30 @@ def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
     return scaled(settings.lr, shapes[settings.schedule]), scaled(settings.l1, rise)
 
 
+def grower_for(job: Job, optimiser: Any, folder: RunFolder) -> Grower | None:
+    """Who moves the number of anchors, if it is to be found."""
+    settings = job.settings
+    if settings.anchors != "auto":
+        return None
+    plateau = settings.growth == "plateau"
+    # The paper's rule goes on to the last epoch of its usual schedule.
+    anneal = max(round(ANNEALED * settings.epochs), 1) if plateau else 0
+    return Grower(
+        job.model,
+        job.model.tables,
+        optimiser,
+        Plateau(tables=len(job.model.tables)) if plateau else Trend(settings.anchor_step),
+        folder.snapshot,
+        lambda1=settings.lambda1,
+        lambda2=settings.l1,
+        epochs=settings.epochs,
+        warm=round(settings.l1_ramp * anneal),
+        anneal=anneal,
+        prune=settings.prune,
+        seed=settings.seed,
+    )
+
+
 def engine_for(settings: Settings, model: MatrixFactorisation, optimiser: Any) -> Engine:
     """The fused engine where it can do the job, unless told otherwise."""
     if settings.engine == "fused" or (settings.engine == "auto" and why_not(model, optimiser) is None):
@@ -139,6 +166,10 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     if settings.engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
     begin()
+    grower = grower_for(job, optimiser, folder)
+    if grower is not None and grower.anneal:
+        batches = -(-len(training) // settings.batch_size)
+        lr, l1 = grower.annealed(settings.lr, batches), scaled(settings.l1, ramp(grower.warm * batches))
     plan = Plan(
         engine=lambda: engine_for(settings, job.model, optimiser),
         examples=lambda epoch: training.shuffled(settings.seed, epoch),
@@ -149,6 +180,7 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
         price=settings.l1,
         validate=job.validate if len(job.parts["validation"]) else None,
         count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
+        grower=grower,
     )
     fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
@@ -168,7 +200,7 @@ def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: b
     descent = Descent(
         columns,
         (model.users.num_embeddings, model.items.num_embeddings),
-        settings.anchors if settings.embedding == "anchor" else None,
+        settings.start if settings.embedding == "anchor" else None,
         settings.dimensions,
         prices_of(settings),
         sweeps=settings.epochs,
@@ -296,6 +328,17 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "seconds": round(sum(row["seconds"] for row in rows), 3),
         "epochs": rows[-1]["epoch"] if rows else 0,
         "seed": job.settings.seed,
+    } | ({"growth": growth_of(job.settings, rows)} if job.settings.anchors == "auto" else {})
+
+
+def growth_of(settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How the number of anchors came about: the policy, the best objective (eq. 5), and the changes that were tried."""
+    return {
+        "policy": settings.growth,
+        "lambda1": settings.lambda1,
+        "lambda2": settings.l1,
+        "objective": min(row["objective"] for row in rows),
+        "changes": sum(row.get("growth") is not None for row in rows),
     }
 
 
@@ -305,7 +348,7 @@ def settings_of(folder: RunFolder) -> tuple[Settings, dict[str, Any]]:
     own = {field.name for field in fields(Settings)}
     config = {name: value for name, value in told.items() if name in own}
     remembered = {name: value for name, value in told.items() if name not in own}
-    tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if config[name] is not None}
+    tuples = {name: tuple(config[name]) for name in ("anchors", "columns") if isinstance(config[name], list)}
     return Settings(**config | tuples), remembered
 
 

@@ -10,6 +10,7 @@ import torch
 from antembed.data import PROTOCOLS
 from antembed.data.ratings import ON_ERROR
 from antembed.embedding import EMBEDDINGS, Embedding, MixtureEmbedding
+from antembed.growth.policy import POLICIES
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES
 from antembed.tasks.recommend import MatrixFactorisation
@@ -37,7 +38,11 @@ class Settings:
     on_error: str = "stop"  # or "skip": rows that are no ratings
     protocol: str = "honest"
     embedding: str = "anchor"
-    anchors: tuple[int, int] = (15, 15)  # users, items
+    anchors: tuple[int, int] | str = (15, 15)  # users, items; or "auto": as many as eq. 5 says (nbANT)
+    growth: str = "plateau"  # auto: the policy, or "trend", the paper's
+    lambda1: float = 0.01  # auto: the price of an anchor
+    first_anchors: int = 10  # auto: how many to begin with
+    anchor_step: int = 1  # trend: how many at a time
     dimensions: int = 16
     l1: float = 1e-4
     l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
@@ -75,6 +80,7 @@ class Settings:
             "values": VALUES,
             "on_error": ON_ERROR,
             "solver": SOLVERS,
+            "growth": POLICIES,
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
@@ -98,6 +104,8 @@ class Settings:
             "ridge_each": 0,
             "bias_ridge": 0,
             "unseen": 0,
+            "first_anchors": 1,
+            "anchor_step": 1,
         }
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
@@ -106,7 +114,9 @@ class Settings:
             raise ValueError(f"coordinate descent solves anchor and full tables, not {self.embedding}; use --solver prox")
         if self.keep and self.solver == "cd":
             raise ValueError(f"keep={self.keep} is for --solver prox; coordinate descent keeps what is worth its --price")
-        if min(self.anchors) < 1:
+        if isinstance(self.anchors, str):
+            self._check_growth()
+        elif min(self.anchors) < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
         if self.l1_ramp > 1:
             raise ValueError(f"l1_ramp is a share of the training, from 0 to 1, got {self.l1_ramp}")
@@ -115,10 +125,26 @@ class Settings:
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {self.device!r} cannot be used here; leave it at cpu") from error
 
+    def _check_growth(self) -> None:
+        if self.anchors != "auto":
+            raise ValueError(f"anchors are a number for users and one for items, or auto, not {self.anchors!r}")
+        if self.embedding != "anchor" or self.solver != "prox":
+            raise ValueError(f"anchors auto is for --embedding anchor --solver prox, not {self.embedding} and {self.solver}")
+        if not PROTOCOLS[self.protocol][1]:
+            raise ValueError(f"anchors auto needs validation data, protocol {self.protocol} has none; use --protocol honest")
+        if self.lambda1 < self.l1:
+            raise ValueError(f"an anchor costs λ1 − λ2 ≥ 0, but λ1 is {self.lambda1} and λ2 {self.l1}; raise --lambda1")
+
+    @property
+    def start(self) -> tuple[int, int]:
+        """How many anchors the model is built with."""
+        return (self.first_anchors, self.first_anchors) if isinstance(self.anchors, str) else self.anchors
+
 
 def paper_settings(ratings: int) -> dict[str, Any]:
     """What the paper uses for data of this size."""
-    return {"l1": 2e-6, "batch_size": 1024, "halve_every": 200_000} if ratings >= LARGE else {}
+    large = {"l1": 2e-6, "batch_size": 1024, "halve_every": 200_000, "first_anchors": 20, "anchor_step": 2}
+    return large if ratings >= LARGE else {}
 
 
 def build_model(
@@ -137,7 +163,7 @@ def build_model(
             options["alpha"] = settings.alpha
     users, items = (
         EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **options)
-        for V, K, options in zip(objects, settings.anchors, more, strict=True)
+        for V, K, options in zip(objects, settings.start, more, strict=True)
     )
     if settings.embedding == "anchor":
         # Of both signs: with biases in the model, what is left to explain has mean 0, and anchors that start parallel stay so.

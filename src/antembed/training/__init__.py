@@ -3,6 +3,7 @@
 from antembed.training.checkpoint import CheckpointError, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 from antembed.training.engine import Engine, TorchEngine
 from antembed.training.fused import FusedEngine, why_not
+from antembed.training.grower import Grower
 from antembed.training.loop import Plan, Tick, fit
 from antembed.training.run import RunError, RunFolder
 
@@ -10,6 +11,7 @@ __all__ = [
     "CheckpointError",
     "Engine",
     "FusedEngine",
+    "Grower",
     "Plan",
     "RunError",
     "RunFolder",

@@ -34,9 +34,16 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read or does not fit."""
 
 
-def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None, progress: dict[str, Any]) -> None:
-    """Write all that is needed to go on: parameters, optimiser state, the random state, and `progress` (plain data)."""
+def save_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimiser: Optimizer | None,
+    progress: dict[str, Any],
+    extra: dict[str, Tensor] | None = None,
+) -> None:
+    """Write all that is needed to go on: parameters, optimiser state, random state, `progress` (plain data), and `extra`."""
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"extra/{name}": tensor for name, tensor in (extra or {}).items()}
     tensors["random"] = torch.get_rng_state()
     packed: dict[str, Any] = {"progress": progress}
     if optimiser is not None:
@@ -85,6 +92,11 @@ def _open(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return tensors, json.loads(about["antembed"])
     except (safetensors.SafetensorError, KeyError, FileNotFoundError) as error:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
+
+
+def load_extra(path: Path) -> dict[str, Tensor]:
+    """The `extra` tensors of a checkpoint."""
+    return {name.removeprefix("extra/"): tensor for name, tensor in _open(path)[0].items() if name.startswith("extra/")}
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:

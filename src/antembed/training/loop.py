@@ -10,8 +10,9 @@ from torch import nn
 
 from antembed.growth.objective import penalties
 from antembed.optim.base import ProximalOptimizer
-from antembed.training.checkpoint import load_checkpoint, save_checkpoint
+from antembed.training.checkpoint import load_checkpoint, load_extra, save_checkpoint
 from antembed.training.engine import Engine, Source, rates
+from antembed.training.grower import Grower
 from antembed.training.run import RunFolder
 from antembed.training.schedule import Schedule
 
@@ -31,6 +32,7 @@ class Plan:
     price: float  # the strength at which epochs are compared: l1 may have been lower on the way
     validate: Callable[[], dict[str, float]] | None  # → {"loss": mean D, …}; None without validation data
     count: Callable[[], dict[str, Any]]  # non-zeros and the like, for the log
+    grower: Grower | None = None  # moves the number of anchors; None: it stays
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,18 @@ def fit(
     tell: Callable[[Tick], None] = lambda tick: None,
 ) -> None:
     """Train to the end of the plan, a checkpoint an epoch. With validation data, `best` is the lowest objective so far."""
-    done, step, best = 0, 0, float("inf")
+    done, step, best, grower = 0, 0, float("inf"), plan.grower
     if resume and folder.last.exists():
         progress = load_checkpoint(folder.last, model, optimiser)
         done, step, best = progress["epochs"], progress["steps"], progress["best"]
+        if grower is not None:
+            grower.load(progress["growth"], load_extra(folder.last))
     folder.forget_after(done)
     row: dict[str, Any] = folder.rows()[-1] if done else {}
     engine = plan.engine()
     for epoch in range(done + 1, plan.epochs + 1):
+        if grower is not None and grower.done(epoch - 1):
+            break
         model.train()
         started = told = time.perf_counter()
         total, seen = 0.0, 0
@@ -79,12 +85,22 @@ def fit(
         row = {"epoch": epoch, "steps": step, "train_loss": total / seen, **rates(optimiser), **plan.count()}
         row["penalty"] = penalties(optimiser, plan.price)
         if plan.validate is not None:
-            row["validation"] = plan.validate()
-            row["objective"] = row["validation"]["loss"] + row["penalty"]
+            if grower is not None:
+                row |= grower.judge(plan.validate)
+            else:
+                row["validation"] = plan.validate()
+                row["objective"] = row["validation"]["loss"] + row["penalty"]
             if row["objective"] < best:
                 best = row["objective"]
                 save_checkpoint(folder.best, model, None, {"epochs": epoch})
+        if grower is not None and grower.due(epoch):
+            row["growth"] = grower.adjust(epoch, step, row)
+            if row["growth"] is not None:
+                engine = plan.engine()  # the old one holds the tensors of before
         row["seconds"] = seconds
         tell(Tick(epoch, seen, total / seen, seconds, row))
         folder.log(row)
-        save_checkpoint(folder.last, model, optimiser, {"epochs": epoch, "steps": step, "best": best})
+        progress = {"epochs": epoch, "steps": step, "best": best}
+        if grower is not None:
+            progress["growth"] = grower.state()
+        save_checkpoint(folder.last, model, optimiser, progress, None if grower is None else grower.tensors())

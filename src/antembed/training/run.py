@@ -25,6 +25,7 @@ class RunFolder:
         self.result_file = self.path / "result.json"
         self.last = self.path / "checkpoint" / "last.safetensors"
         self.best = self.path / "checkpoint" / "best.safetensors"
+        self.snapshot = self.path / "checkpoint" / "snapshot.safetensors"  # what a trial of more or fewer anchors goes back to
         self.final = self.path / "checkpoint" / "final.safetensors"
 
     def create(self, config: dict[str, Any], resume: bool) -> None:
