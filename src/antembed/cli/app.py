@@ -298,7 +298,8 @@ def export(
     """
     from antembed import serving
     from antembed.cli import show
-    from antembed.pipelines.recommend import reopen_model, write_tables
+    from antembed.pipelines.job import write_tables
+    from antembed.pipelines.recommend import reopen_model
 
     model = reopen_model(run)
     tables = model.tables

@@ -18,7 +18,9 @@ from antembed.data import read_ratings
 from antembed.data.arrivals import Arrivals
 from antembed.data.ratings import whole_numbers
 from antembed.files import write_atomically
-from antembed.pipelines.recommend import prices_of, put, write_labels, write_tables
+from antembed.pipelines.descend import prices_of, put
+from antembed.pipelines.job import write_tables
+from antembed.pipelines.recommend import write_labels
 from antembed.pipelines.recommender import Recommender
 from antembed.pipelines.settings import Settings, build_model
 from antembed.training import RunFolder, load_tensors, save_checkpoint, save_tensors
@@ -43,7 +45,7 @@ def learn(
     folder = RunFolder(out)
     config = asdict(settings) | {"task": "recommend", "online": True, "online_batch": batch_size, "auto": auto}
     folder.create(json.loads(json.dumps(config)), resume)
-    prices, K = prices_of(settings), min(settings.anchors)
+    prices, K = prices_of(settings), min(settings.start)
     stream = Stream(
         settings.dimensions, prices, anchors=K, auto=auto, sweeps=settings.epochs, seed=settings.seed, threads=settings.threads
     )

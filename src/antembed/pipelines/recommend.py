@@ -2,25 +2,23 @@
 
 import io
 import json
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import polars as pl
-import torch
 
-from antembed.data import Examples, Ratings, default_cache, read_ratings, split
-from antembed.embedding import AnchorEmbedding, keep_largest, param_groups
+from antembed.data import Ratings, default_cache, read_ratings
+from antembed.embedding import keep_largest, param_groups
 from antembed.files import write_atomically
 from antembed.growth.policy import Plateau, Trend
 from antembed.optim import OPTIMISERS
-from antembed.pipelines.settings import COUNTED, Settings, build_model
-from antembed.serving import Table, export, open_table
-from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
+from antembed.pipelines.descend import by_descent
+from antembed.pipelines.job import Job, nonzeros, prepare, smaller_files, write_tables
+from antembed.pipelines.settings import Settings, build_model
+from antembed.serving import open_table
+from antembed.tasks.recommend import MatrixFactorisation, loss
 from antembed.training import (
     Engine,
     FusedEngine,
@@ -31,59 +29,12 @@ from antembed.training import (
     TorchEngine,
     fit,
     load_checkpoint,
-    load_tensors,
     save_checkpoint,
-    save_tensors,
     why_not,
 )
-from antembed.training.descent import NO_BIAS, Descent, Prices
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
-from antembed.training.stream import Stream
 
 ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
-EVALUATION_BATCH = 65_536
-SMALL = 1_000_000  # objects: up to here files are also tried out in other encodings
-PIECE = 1 << 20  # ratings
-
-
-@dataclass(frozen=True)
-class Job:
-    """Data and model of a run, ready to be trained or judged."""
-
-    settings: Settings
-    model: MatrixFactorisation
-    parts: dict[str, Examples]  # train, validation, test: users, items, ratings
-    scale: tuple[float, float]
-
-    def judge(self, part: str) -> dict[str, float] | None:
-        """Errors on one part of the data; None if this protocol has no such part."""
-        examples = self.parts[part]
-        return evaluate(self.model, examples.batches(EVALUATION_BATCH), self.scale) if len(examples) else None
-
-    def validate(self) -> dict[str, float]:
-        """For the log of an epoch."""
-        errors = self.judge("validation")
-        assert errors is not None
-        return {"loss": errors["mse"] / 2, "mse": errors["mse"]}
-
-
-def prepare(settings: Settings, ratings: Ratings) -> Job:
-    """Split the data, make the tables, put both on the device."""
-    cut = split(len(ratings), settings.protocol, settings.seed)
-    parts = {name: Examples(ratings.columns, rows, settings.device, settings.threads) for name, rows in cut.items()}
-    pieces = [ratings.values[cut["train"][start : start + PIECE]] for start in range(0, len(cut["train"]), PIECE)]
-    values = torch.from_numpy(np.concatenate(pieces))
-    model = build_model(settings, ratings.objects, float(values.mean()), counts_of(settings, ratings, cut["train"]))
-    return Job(settings, model, parts, (float(values.min()), float(values.max())))
-
-
-def counts_of(settings: Settings, ratings: Ratings, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """How many of these ratings each user and item has, for the embeddings that want to know."""
-    if settings.embedding not in COUNTED:
-        return None
-    sides = zip((ratings.users, ratings.items), ratings.objects, strict=True)
-    users, items = (np.bincount(ids[rows], minlength=V) for ids, V in sides)
-    return users, items
 
 
 def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
@@ -193,74 +144,6 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     return "fused" if settings.engine != "torch" and reason is None else "torch"
 
 
-def by_descent(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
-    """Coordinate descent, a checkpoint a sweep; the last sweep counts."""
-    settings, training, model = job.settings, job.parts["train"], job.model
-    columns = tuple(column.numpy() for column in training[:])
-    descent = Descent(
-        columns,
-        (model.users.num_embeddings, model.items.num_embeddings),
-        settings.start if settings.embedding == "anchor" else None,
-        settings.dimensions,
-        prices_of(settings),
-        sweeps=settings.epochs,
-        seed=settings.seed,
-        threads=settings.threads,
-    )
-    begin()
-    done = 0
-    if resume and folder.last.exists():
-        state, progress = load_tensors(folder.last)
-        descent.load(state)
-        done = progress["epochs"]
-    folder.forget_after(done)
-    started = time.perf_counter()
-    if not done:
-        descent.start()
-    for sweep in range(done + 1, settings.epochs + 1):
-        descent.sweep(sweep)
-        put(descent, model)
-        total = descent.loss()
-        mean_loss = total / len(training)
-        row: dict[str, Any] = {"epoch": sweep, "train_loss": mean_loss, "objective": total + descent.penalty()}
-        row["price"] = descent.price(sweep)
-        row["nnz"] = {name: nonzeros(table) for name, table in model.tables.items()}
-        if len(job.parts["validation"]):
-            row["validation"] = job.validate()
-        row["seconds"], started = time.perf_counter() - started, time.perf_counter()  # the first sweep's with the start
-        tell(Tick(sweep, len(training), mean_loss, row["seconds"], row))
-        folder.log(row)
-        save_tensors(folder.last, descent.state(), {"epochs": sweep})
-    put(descent, model)
-    return "descent"
-
-
-def prices_of(settings: Settings) -> Prices:
-    """What coordinate descent charges."""
-    return Prices(
-        settings.price,
-        settings.ridge,
-        settings.ridge_each,
-        settings.bias_ridge if settings.biases else NO_BIAS,
-        settings.unseen,
-        settings.price_biases and settings.embedding == "anchor",
-    )
-
-
-@torch.no_grad()
-def put(descent: Descent | Stream, model: MatrixFactorisation) -> None:
-    """What coordinate descent has found, into the model."""
-    biases = (model.user_bias, model.item_bias)
-    for table, bias, side in zip(model.tables.values(), biases, (descent.users, descent.items), strict=True):
-        found = side.T if isinstance(table, AnchorEmbedding) else side.E  # type: ignore[union-attr]
-        table.tables[0].replace(torch.from_numpy(found).to(table.tables[0].weight))
-        if isinstance(table, AnchorEmbedding):
-            table.anchors.data = torch.from_numpy(side.A).to(table.anchors)
-        if bias is not None:
-            bias.rows.weight.copy_(torch.from_numpy(side.bias).unsqueeze(1))
-    model.bias.fill_(descent.mean)
-
-
 def about(ratings: Ratings) -> dict[str, Any]:
     """What a run remembers of its data, so that it is judged on the very same."""
     return {"task": "recommend", "objects": ratings.objects, "ratings": len(ratings), "sha256": ratings.digest}
@@ -272,39 +155,6 @@ def write_labels(users: pl.Series, items: pl.Series, out: Path) -> None:
         packed = io.BytesIO()
         labels.alias("label").to_frame().write_parquet(packed)
         write_atomically(out / f"{name}.labels.parquet", packed.getvalue())
-
-
-def nonzeros(table: Any) -> int:
-    """nnz over a table's rows, cheap enough for every epoch."""
-    return sum(int(piece.count_nonzero()) for rows in table.tables for piece in rows.current.split(PIECE))
-
-
-def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
-    """Export every table of the model into the folder `out`, as NAME.ant."""
-    out.mkdir(parents=True, exist_ok=True)
-    biases = model.exported_biases()
-    return {
-        (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, **biases[name])
-        for name, table in model.eval().tables.items()
-    }
-
-
-def smaller_files(job: Job) -> dict[str, dict[str, float]]:
-    """What coarser numbers and tighter packing make of the tables: bytes on disk, and the error of what is read back."""
-    examples, found = job.parts["test"], {}
-    if sum(table.num_embeddings for table in job.model.tables.values()) > SMALL or not len(examples):
-        return {}
-    for values, encoding in (("fp16", "auto"), ("int8", "auto"), ("int8", "packed")):
-        with TemporaryDirectory() as name:
-            users, items = write_tables(job.model, Path(name), values=values, encoding=encoding).values()
-        squared = 0.0
-        for batch in examples.batches(EVALUATION_BATCH):
-            u, i, ratings, *_ = (column.cpu().numpy() for column in batch)
-            predicted = np.einsum("nd,nd->n", users[u], items[i]) + users.bias_of(u) + items.bias_of(i)
-            squared += float(np.square(predicted - ratings, dtype=np.float64).sum())
-        name = values if encoding == "auto" else f"{values} {encoding}"
-        found[name] = {"bytes": users.size + items.size, "test_mse": squared / len(examples)}
-    return found
 
 
 def measure(job: Job, folder: RunFolder) -> dict[str, Any]:

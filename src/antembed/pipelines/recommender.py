@@ -14,17 +14,9 @@ import torch
 from antembed.data import Examples, Ratings, read_ratings
 from antembed.data.ratings import ratings_of
 from antembed.files import write_atomically
-from antembed.pipelines.recommend import (
-    Job,
-    by_descent,
-    by_steps,
-    counts_of,
-    prices_of,
-    put,
-    settings_of,
-    write_labels,
-    write_tables,
-)
+from antembed.pipelines.descend import by_descent, prices_of, put
+from antembed.pipelines.job import Job, counts_of, write_tables
+from antembed.pipelines.recommend import by_steps, settings_of, write_labels
 from antembed.pipelines.settings import SOLVERS, Settings, build_model
 from antembed.serving import Table, open_table
 from antembed.tasks.ranking import top
@@ -119,9 +111,7 @@ class Recommender:
         if hasattr(self, "_memory"):
             return self._memory
         settings, prices = self.settings, prices_of(self.settings)
-        stream = Stream(
-            settings.dimensions, prices, anchors=min(settings.anchors), seed=settings.seed, threads=settings.threads
-        )
+        stream = Stream(settings.dimensions, prices, anchors=min(settings.start), seed=settings.seed, threads=settings.threads)
         if hasattr(self, "users_"):
             if not hasattr(self, "seen_"):
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
