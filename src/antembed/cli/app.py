@@ -97,6 +97,13 @@ def train_recommend(
     ] = 0,
     alpha: Annotated[float, typer.Option(help="mixed: a table's widths fall as popularity to this power.")] = 0.3,
     l2: Annotated[float, typer.Option(help="Decoupled weight decay of full tables, anchors and biases; T has λ2.")] = 0.0,
+    budget: Annotated[
+        str, typer.Option(help="40x (times smaller), 400k (parameters) or 2MB (bytes): found instead of --l1 or --price.")
+    ] = "",
+    polish: Annotated[
+        float, typer.Option(help="prox: share of the epochs, the last, with zeros frozen and λ2 = 0; with a budget .2.")
+    ] = 0.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what a budget means for these data.")] = False,
     biases: Annotated[bool, typer.Option(help="A bias for each user and item; they are counted.")] = True,
     solver: Annotated[
         str, typer.Option(help="prox: stochastic steps; cd: coordinate descent on the ℓ0 objective (epochs are sweeps).")
@@ -126,7 +133,10 @@ def train_recommend(
     engine: Annotated[
         str, typer.Option(help="auto: fused (compiled, CPU) where it can, else torch; both give the same.")
     ] = "auto",
-    values: Annotated[str, typer.Option(help="Numbers in the exported tables: fp32, fp16 or int8.")] = "fp32",
+    values: Annotated[
+        str | None,
+        typer.Option(help="Numbers in the exported tables: fp32, fp16 or int8; default fp32, for a budget of bytes int8."),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Default: two (in the fused engine the same bytes as with one), or one with --engine torch."),
@@ -142,6 +152,7 @@ def train_recommend(
 
     from antembed.cli import show
     from antembed.data import PROTOCOLS, default_cache, read_ratings
+    from antembed.pipelines.job import what_it_means
     from antembed.pipelines.recommend import train
     from antembed.pipelines.settings import Settings, paper_settings
     from antembed.reporting import append_record
@@ -167,6 +178,8 @@ def train_recommend(
         "l2": l2,
         "biases": biases,
         "solver": solver,
+        "budget": budget,
+        "polish": polish,
         "price": price,
         "price_biases": price_biases,
         "ridge": ridge,
@@ -181,7 +194,7 @@ def train_recommend(
         "threads": threads,
         "device": device,
         "engine": engine,
-        "values": values,
+        "values": values or ("int8" if budget.lower().rstrip().endswith(("x", "b")) else "fp32"),
     }
     if online:
         stream(chosen, out, test, batch_size, resume, overwrite, record, as_json)
@@ -196,6 +209,11 @@ def train_recommend(
         settings = Settings(**chosen | paper_settings(len(ratings)) | given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    if dry_run:
+        show.print_json(what_it_means(settings, ratings.objects)) if as_json else show.facts(
+            what_it_means(settings, ratings.objects)
+        )
+        return
     folder = out or Path("runs") / f"recommend-{embedding}-{seed}"
     if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
         RunFolder(folder).remove()
@@ -418,8 +436,7 @@ def inspect(
     if as_json:
         show.print_json(about)
         return
-    for name, value in about.items():
-        show.out.print(f"{name.replace('_', ' '):20} {value}", highlight=False)
+    show.facts(about)
 
 
 @app.command()

@@ -51,6 +51,12 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
+def facts(about: dict[str, Any]) -> None:
+    """One a line."""
+    for name, value in about.items():
+        out.print(f"{name.replace('_', ' '):20} {pairs(value)}", highlight=False)
+
+
 def listing(rows: Any, as_json: bool) -> None:
     """A table of polars, one row a line."""
     if as_json:

@@ -10,8 +10,9 @@ import torch
 
 from antembed.data import Examples, Ratings, split
 from antembed.pipelines.settings import COUNTED, Settings, build_model
-from antembed.serving import Table, export
+from antembed.serving import Table, export, serialise
 from antembed.tasks.recommend import MatrixFactorisation, evaluate
+from antembed.training.budget import Budget, parse_budget
 
 EVALUATION_BATCH = 65_536
 SMALL = 1_000_000  # objects: up to here files are also tried out in other encodings
@@ -71,6 +72,52 @@ def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32",
         (path := out / f"{name}.ant"): export(table, path, values=values, encoding=encoding, **biases[name])
         for name, table in model.eval().tables.items()
     }
+
+
+@torch.no_grad()
+def size_of(model: MatrixFactorisation, unit: str, values: str = "fp32") -> float:
+    """What a budget counts: parameters, or bytes of the exported files."""
+    if unit == "parameters":
+        return model.bias_parameters() + sum(count_parameters(*table.factors()) for table in model.tables.values())
+    biases, total = model.exported_biases(), 0
+    for name, table in model.tables.items():
+        T, A = (None if part is None else part.cpu().numpy() for part in table.factors())
+        assert T is not None
+        total += len(serialise(T, A, values=values, **biases[name]))
+    return total
+
+
+def budget_of(settings: Settings, objects: tuple[int, int]) -> Budget:
+    """The settings' budget; "40x" is 40 times less than the files of full tables of this width in fp32."""
+    return parse_budget(settings.budget, 4.0 * sum(objects) * (settings.dimensions + settings.biases))
+
+
+def what_it_means(settings: Settings, objects: tuple[int, int]) -> dict[str, Any]:
+    """A budget for these data, before anything is trained."""
+    if not settings.budget:
+        raise ValueError("a dry run says what a budget means; give one with --budget")
+    budget, (users, items) = budget_of(settings, objects), objects
+    full = 4 * (users + items) * (settings.dimensions + settings.biases)
+    anchors = sum(settings.start) * settings.dimensions
+    value = {"fp32": 4, "fp16": 2, "int8": 1}[settings.values]
+    if budget.unit == "parameters":
+        left = budget.amount - anchors
+    else:  # a weight takes its value and its column, a row the number of its weights
+        left = (budget.amount - (users + items) - max(value, 2) * anchors) / (value + 1)
+    return {
+        "rows": {"users": users, "items": items},
+        "full_tables_bytes": full,
+        "budget": str(budget),
+        "values": settings.values,
+        "anchors": "auto" if settings.anchors == "auto" else "/".join(map(str, settings.start)),
+        "weights_and_biases": max(int(left), 0),
+        "of_them_a_row": round(max(left, 0.0) / max(users + items, 1), 2),
+    }
+
+
+def count_parameters(T: torch.Tensor, A: torch.Tensor | None) -> int:
+    """nnz(T) + K·d over anchors in use."""
+    return int(T.count_nonzero()) + (0 if A is None else int((T != 0).any(0).sum()) * A.shape[1])
 
 
 def smaller_files(job: Job) -> dict[str, dict[str, float]]:

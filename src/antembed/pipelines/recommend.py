@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from antembed.growth.policy import Plateau, Trend
 from antembed.optim import OPTIMISERS
 from antembed.pipelines.descend import by_descent
 from antembed.pipelines.job import Job, nonzeros, prepare, smaller_files, write_tables
+from antembed.pipelines.meeting import Meeting
 from antembed.pipelines.settings import Settings, build_model
 from antembed.serving import open_table
 from antembed.tasks.recommend import MatrixFactorisation, loss
@@ -34,6 +36,7 @@ from antembed.training import (
 )
 from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
 
+POLISHED = 0.2  # share of the epochs, if there is a budget
 ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
 
 
@@ -108,6 +111,16 @@ def begin(job: Job, folder: RunFolder, ratings: Ratings, resume: bool) -> None:
     write_labels(ratings.user_labels, ratings.item_labels, folder.path)
 
 
+def drop_small(job: Job) -> None:
+    """What hardly counts becomes zero."""
+    tables = job.model.tables.values()
+    if job.settings.keep:
+        keep_largest(tables, job.settings.keep)
+    else:
+        for table in tables:
+            table.prune(job.settings.prune)
+
+
 def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
     """The stochastic solver: mini-batches, a gradient rule, the prox; → the name of the engine that did it."""
     settings, training = job.settings, job.parts["train"]
@@ -121,6 +134,8 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     if grower is not None and grower.anneal:
         batches = -(-len(training) // settings.batch_size)
         lr, l1 = grower.annealed(settings.lr, batches), scaled(settings.l1, ramp(grower.warm * batches))
+    polish = round((settings.polish or (POLISHED if settings.budget else 0.0)) * settings.epochs)
+    meeting = Meeting(job, folder, settings.epochs - polish) if settings.budget else None
     plan = Plan(
         engine=lambda: engine_for(settings, job.model, optimiser),
         examples=lambda epoch: training.shuffled(settings.seed, epoch),
@@ -132,15 +147,17 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
         validate=job.validate if len(job.parts["validation"]) else None,
         count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
         grower=grower,
+        polish=polish,
+        steer=None if meeting is None else meeting.steer,
+        trim=partial(drop_small, job) if meeting is None else meeting.trim,
     )
     fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
         load_checkpoint(folder.best, job.model)
-    if settings.keep:
-        keep_largest(job.model.tables.values(), settings.keep)
-    else:
-        for table in job.model.tables.values():
-            table.prune(settings.prune)
+    if not polish:  # or it was done before
+        drop_small(job)
+    if meeting is not None:
+        meeting.budget.check(meeting.size())
     return "fused" if settings.engine != "torch" and reason is None else "torch"
 
 

@@ -14,12 +14,14 @@ from antembed.growth.policy import POLICIES
 from antembed.optim import OPTIMISERS
 from antembed.serving import VALUES
 from antembed.tasks.recommend import MatrixFactorisation
+from antembed.training.budget import parse_budget
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
 SOLVERS = ("prox", "cd")
 SMALLEST_START, LARGEST_START = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
+PLENTY = 48  # anchors from which coordinate descent takes those away that do not pay
 SAMPLE = 4096  # pairs to measure it by
 # Small, or a free vector for everybody starts as noise that is never unlearned.
 PLAIN, PRODUCT = {"std": 0.01}, {"std": 0.1}
@@ -52,6 +54,8 @@ class Settings:
     l2: float = 0.0  # decoupled weight decay of full tables, anchors and biases
     biases: bool = True
     solver: str = "prox"  # or "cd": coordinate descent on the ℓ0 objective; epochs are then sweeps
+    budget: str = ""  # "40x", "400k" or "2MB": the price (cd) or l1 (prox) is steered to meet it, and the rest is polished
+    polish: float = 0.0  # prox: share of the epochs, the last, with the support of T frozen and no price; with a budget .2
     price: float = 2.0  # cd: a weight stays only if it lowers the summed ½·squared error by more
     price_biases: bool = True  # cd: biases pay it too
     ridge: float = 7.0  # cd: ½·ridge·‖e‖² on every vector e = t·A,
@@ -114,10 +118,18 @@ class Settings:
             raise ValueError(f"coordinate descent solves anchor and full tables, not {self.embedding}; use --solver prox")
         if self.keep and self.solver == "cd":
             raise ValueError(f"keep={self.keep} is for --solver prox; coordinate descent keeps what is worth its --price")
+        if self.budget:
+            parse_budget(self.budget, 1.0)
+            if self.embedding != "anchor":
+                raise ValueError(f"a budget is for --embedding anchor, not {self.embedding}")
         if isinstance(self.anchors, str):
             self._check_growth()
         elif min(self.anchors) < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
+        if not 0 <= self.polish < 1:
+            raise ValueError(f"polish is a share of the epochs, from 0 to less than 1, got {self.polish}")
+        if self.polish and (self.embedding != "anchor" or self.anchors == "auto"):
+            raise ValueError("polishing is for anchored tables with a number of anchors that stands; leave --polish at 0")
         if self.l1_ramp > 1:
             raise ValueError(f"l1_ramp is a share of the training, from 0 to 1, got {self.l1_ramp}")
         try:
@@ -128,8 +140,12 @@ class Settings:
     def _check_growth(self) -> None:
         if self.anchors != "auto":
             raise ValueError(f"anchors are a number for users and one for items, or auto, not {self.anchors!r}")
-        if self.embedding != "anchor" or self.solver != "prox":
-            raise ValueError(f"anchors auto is for --embedding anchor --solver prox, not {self.embedding} and {self.solver}")
+        if self.embedding != "anchor":
+            raise ValueError(f"anchors auto is for --embedding anchor, not {self.embedding}")
+        if self.solver == "cd":
+            return
+        if self.budget:
+            raise ValueError("a budget and anchors auto go together with --solver cd only; say how many anchors")
         if not PROTOCOLS[self.protocol][1]:
             raise ValueError(f"anchors auto needs validation data, protocol {self.protocol} has none; use --protocol honest")
         if self.lambda1 < self.l1:
@@ -138,7 +154,9 @@ class Settings:
     @property
     def start(self) -> tuple[int, int]:
         """How many anchors the model is built with."""
-        return (self.first_anchors, self.first_anchors) if isinstance(self.anchors, str) else self.anchors
+        if not isinstance(self.anchors, str):
+            return self.anchors
+        return (PLENTY, PLENTY) if self.solver == "cd" else (self.first_anchors, self.first_anchors)
 
 
 def paper_settings(ratings: int) -> dict[str, Any]:

@@ -2,6 +2,6 @@
 
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import VALUES
-from antembed.serving.table import TableError, export, file_size, open_table
+from antembed.serving.table import TableError, export, file_size, open_table, serialise
 
-__all__ = ["VALUES", "Table", "TableError", "export", "file_size", "open_table"]
+__all__ = ["VALUES", "Table", "TableError", "export", "file_size", "open_table", "serialise"]

@@ -13,6 +13,7 @@ kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ import torch
 from antembed.embedding.factorise import nonnegative_factorise
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import share
+from antembed.training.market import curvature, sell
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
 RAMP = 0.6  # share of the sweeps over which the price rises
@@ -120,6 +122,7 @@ class Descent:
         sweeps: int,
         seed: int = 0,
         threads: int = 1,
+        auto: bool = False,  # take away anchors that do not pay: each costs as much as d weights
     ):
         needed = sum(objects) * (d + 1) ** 2 * 8
         if needed > LARGEST:
@@ -133,6 +136,7 @@ class Descent:
         self.items = Side(items, users, ratings, weight, objects[1], d)
         self.columns, self.anchors, self.prices = columns, anchors, prices
         self.sweeps, self.seed, self.threads = sweeps, seed, threads
+        self.auto = auto
         self.frozen = False  # polishing: what is zero stays so
         counted = np.ones(len(ratings)) if weight is None else weight.astype(np.float64)
         self.mean = float((counted * ratings).sum() / (counted.sum() + prices.unseen * objects[0] * objects[1]))
@@ -151,7 +155,25 @@ class Descent:
 
     def sweep(self, number: int) -> None:
         """All users and items, once."""
-        self.alternate(self._solve_dense if self.anchors is None else lambda side: self.descend(side, self.price(number)))
+        self.sweep_at(self.price(number))
+
+    def sweep_at(self, price: float) -> None:
+        """The same with a price of one's own."""
+        self.alternate(self._solve_dense if self.anchors is None else partial(self._turn, price))
+
+    def _turn(self, price: float, side: Side) -> None:
+        if self.auto and not self.frozen:
+            sell(side, price, price * side.A.shape[1])
+        self.descend(side, price)
+
+    def values(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By how much the objective would rise without each weight (V, K) and each bias (V,), of users and items."""
+        found = []
+        for own, other in ((self.users, self.items), (self.items, self.users)):
+            self.look(own, other)
+            weights = [0.5 * own.T[:, k] ** 2 * curvature(own, anchor) for k, anchor in enumerate(own.A)]
+            found.append((np.stack(weights, axis=1), 0.5 * own.bias**2 * own.S[:, -1, -1]))
+        return found
 
     def _sides(self) -> tuple[Side, Side]:
         return self.users, self.items

@@ -13,8 +13,9 @@ from antembed.optim.base import ProximalOptimizer
 from antembed.training.checkpoint import load_checkpoint, load_extra, save_checkpoint
 from antembed.training.engine import Engine, Source, rates
 from antembed.training.grower import Grower
+from antembed.training.polish import PROHIBITIVE, free_entries, freeze, thaw
 from antembed.training.run import RunFolder
-from antembed.training.schedule import Schedule
+from antembed.training.schedule import Schedule, constant, scaled
 
 TELL_EVERY = 0.1  # seconds between two signs of life
 
@@ -33,6 +34,9 @@ class Plan:
     validate: Callable[[], dict[str, float]] | None  # → {"loss": mean D, …}; None without validation data
     count: Callable[[], dict[str, Any]]  # non-zeros and the like, for the log
     grower: Grower | None = None  # moves the number of anchors; None: it stays
+    polish: int = 0  # epochs at the end with the support of T frozen and no penalty; they alone may be `best`
+    steer: Callable[[int], dict[str, float]] | None = None  # after each epoch before those; → the next `strength`, for the log
+    trim: Callable[[], None] = lambda: None  # before the first of them
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,22 @@ def fit(
             grower.load(progress["growth"], load_extra(folder.last))
     folder.forget_after(done)
     row: dict[str, Any] = folder.rows()[-1] if done else {}
+    spared, strength = free_entries(optimiser), row.get("strength")
     engine = plan.engine()
     for epoch in range(done + 1, plan.epochs + 1):
         if grower is not None and grower.done(epoch - 1):
             break
+        polishing = epoch > plan.epochs - plan.polish
+        if polishing:
+            if epoch == plan.epochs - plan.polish + 1:
+                plan.trim()
+            freeze(optimiser, spared)
+            engine = plan.engine()
+        l1 = constant(PROHIBITIVE) if polishing else plan.l1 if strength is None else scaled(strength / plan.price, plan.l1)
         model.train()
         started = told = time.perf_counter()
         total, seen = 0.0, 0
-        for examples, loss in engine.run(plan.examples(epoch), plan.batch_size, step, plan.lr, plan.l1):
+        for examples, loss in engine.run(plan.examples(epoch), plan.batch_size, step, plan.lr, l1):
             seen += examples
             total += loss
             if (now := time.perf_counter()) - told > TELL_EVERY:
@@ -83,16 +95,19 @@ def fit(
         seconds = time.perf_counter() - started
         model.eval()
         row = {"epoch": epoch, "steps": step, "train_loss": total / seen, **rates(optimiser), **plan.count()}
-        row["penalty"] = penalties(optimiser, plan.price)
+        row["penalty"] = 0.0 if polishing else penalties(optimiser, plan.price)
         if plan.validate is not None:
             if grower is not None:
                 row |= grower.judge(plan.validate)
             else:
                 row["validation"] = plan.validate()
                 row["objective"] = row["validation"]["loss"] + row["penalty"]
-            if row["objective"] < best:
+            if row["objective"] < best and (polishing or not plan.polish):
                 best = row["objective"]
                 save_checkpoint(folder.best, model, None, {"epochs": epoch})
+        if plan.steer is not None and not polishing:
+            row |= plan.steer(epoch)
+            strength = row["strength"]
         if grower is not None and grower.due(epoch):
             row["growth"] = grower.adjust(epoch, step, row)
             if row["growth"] is not None:
@@ -104,3 +119,4 @@ def fit(
         if grower is not None:
             progress["growth"] = grower.state()
         save_checkpoint(folder.last, model, optimiser, progress, None if grower is None else grower.tensors())
+    thaw(optimiser, spared)

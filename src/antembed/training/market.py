@@ -8,26 +8,29 @@ With the other side held, rows are independent, so what an anchor brings is know
 Both change the objective by just that, less or plus the anchor's own price.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from antembed.training.descent import Side
+if TYPE_CHECKING:
+    from antembed.training.descent import Side
 
 MOST = 64  # anchors of a side; beyond that the bitmap of a row is longer than its weights
 
 
-def slopes(side: Side) -> np.ndarray:
+def slopes(side: "Side") -> np.ndarray:
     """−∂/∂e of each row's quadratic where it stands: (V, d)."""
     d = side.E.shape[1]
     return side.v[:, :d] - np.einsum("rab,rb->ra", side.S[:, :d, :d], side.E) - side.S[:, :d, d] * side.bias[:, None]
 
 
-def curvature(side: Side, anchor: np.ndarray) -> np.ndarray:
+def curvature(side: "Side", anchor: np.ndarray) -> np.ndarray:
     """aᵀ·S·a of each row: (V,)."""
     d = len(anchor)
     return np.einsum("rab,a,b->r", side.S[:, :d, :d], anchor, anchor, optimize=True)
 
 
-def buy(side: Side, price: float, anchor_price: float) -> float:
+def buy(side: "Side", price: float, anchor_price: float) -> float:
     """Add the most promising anchor if it pays; → by how much the objective falls, 0 if none is worth its price."""
     if len(side.A) >= MOST:
         return 0.0
@@ -54,7 +57,7 @@ def buy(side: Side, price: float, anchor_price: float) -> float:
     return best
 
 
-def sell(side: Side, price: float, anchor_price: float) -> float:
+def sell(side: "Side", price: float, anchor_price: float) -> float:
     """Take away anchors that do not pay, the worst first, as long as there is another; → by how much the objective falls."""
     fallen = 0.0
     while len(side.A) > 1:

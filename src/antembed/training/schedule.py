@@ -11,9 +11,9 @@ def scaled(factor: float, schedule: Schedule) -> Schedule:
     return lambda step: factor * schedule(step)
 
 
-def constant() -> Schedule:
-    """1 throughout."""
-    return lambda step: 1.0
+def constant(value: float = 1.0) -> Schedule:
+    """The same throughout."""
+    return lambda step: value
 
 
 def halving(every: int) -> Schedule:
