@@ -254,7 +254,7 @@ GROWING = {"data": "", "anchors": "auto", "lambda1": 3e-3, "l1": 3e-5, "dimensio
 
 @pytest.mark.parametrize("start", [1, 12])
 def test_the_planted_number_of_anchors_is_found(tmp_path, start):
-    settings = Settings(**GROWING, first_anchors=start, epochs=150)
+    settings = Settings(**GROWING, first_anchors=start, epochs=250)
     result = train(settings, tmp_path / "r", ratings=toy())
     assert all(abs(K - 3) <= 1 for K in result["anchors"].values()), result["anchors"]
     rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
