@@ -1,5 +1,6 @@
 """nbANT: resizing keeps what stays, policies decide as they say, and the two together find the planted number of anchors."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, MixtureEmbedding, param_groups
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Check, Keep, Plateau, Remove, Stop, Trend
+from antembed.growth.policy import Add, Check, Keep, Plateau, PlateauMemory, Remove, Stop, Trend
 from antembed.growth.resize import Aside, add_anchors, drop_anchors, free_pairs
 from antembed.optim import ProximalSGD, ProximalYogi
 from antembed.optim.prox import FreeEntries
@@ -23,6 +24,11 @@ from antembed.pipelines.recommend import reopen_model, train
 from antembed.pipelines.settings import Settings
 from antembed.training import FusedEngine, Grower, TorchEngine
 from antembed.training.grower import pruned
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(_same_start):
+    torch.set_num_threads(1)  # nothing here is large enough for two
 
 
 def trained(sparse=True, optimiser=ProximalYogi, free=None, steps=3, **settings):
@@ -248,7 +254,7 @@ GROWING = {"data": "", "anchors": "auto", "lambda1": 3e-3, "l1": 3e-5, "dimensio
 
 @pytest.mark.parametrize("start", [1, 12])
 def test_the_planted_number_of_anchors_is_found(tmp_path, start):
-    settings = Settings(**GROWING, first_anchors=start, epochs=200)
+    settings = Settings(**GROWING, first_anchors=start, epochs=250)
     result = train(settings, tmp_path / "r", ratings=toy())
     assert all(abs(K - 3) <= 1 for K in result["anchors"].values()), result["anchors"]
     rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
@@ -257,7 +263,8 @@ def test_the_planted_number_of_anchors_is_found(tmp_path, start):
     # The swelling is judged by the loss; after it, what was kept is what lowered the objective.
     judged = [trial for trial in trials if trial["change"] == "remove"]
     assert judged
-    assert all(trial["kept"] == (trial["after"] < 0.995 * trial["before"]) for trial in judged)
+    assert all(trial["after"] < 0.995 * trial["before"] for trial in judged if trial["kept"])
+    assert any(not trial["kept"] for trial in judged)
     best = min(rows, key=lambda row: row["objective"])
     assert best["objective"] == pytest.approx(
         nbant_objective(best["validation"]["loss"], sum(best["nnz"].values()), sum(best["anchors_in_use"].values()), 3e-3, 3e-5)
@@ -268,16 +275,24 @@ def test_the_planted_number_of_anchors_is_found(tmp_path, start):
 
 
 def test_both_engines_grow_alike(tmp_path):
+    """Every second epoch a decision, in turns: more, fewer, back again."""
+    plan = iter([Add(2), Remove(1), Add(1, undo=True), Remove(2, table=0), Stop(undo=True)] * 2)
+
+    def decide(self, memory, check):
+        memory = PlateauMemory(since=(*memory.since, check.objective))
+        return (memory, Keep()) if len(memory.since) < 2 else (PlateauMemory(), next(plan))
+
     found = {}
     for engine in ("fused", "torch"):
-        settings = Settings(**GROWING, first_anchors=4, epochs=14, l1_ramp=0.0, engine=engine)
-        with mock.patch("antembed.training.grower.Plateau.settled", lambda self, since: len(since) >= 2):
-            train(settings, tmp_path / engine, ratings=toy(n=3000))
+        settings = Settings(**GROWING, first_anchors=4, epochs=13, l1_ramp=0.0, engine=engine)
+        with mock.patch("antembed.growth.policy.Plateau.__call__", decide):
+            train(settings, tmp_path / engine, ratings=toy(n=1000))
         found[engine] = [json.loads(line) for line in (tmp_path / engine / "metrics.jsonl").read_text().splitlines()]
-    assert [row["anchors"] for row in found["fused"]] == [row["anchors"] for row in found["torch"]]
-    assert any(row.get("growth") and row["growth"].get("undo") for row in found["torch"])
+    K = [tuple(row["anchors"].values()) for row in found["torch"]]
+    assert K == [(4, 4)] * 2 + [(6, 6)] * 2 + [(5, 5)] * 2 + [(7, 7)] * 2 + [(5, 7)] * 2 + [(7, 7)] * 3
     for one, other in zip(*found.values(), strict=True):
-        assert one["objective"] == pytest.approx(other["objective"], rel=1e-3)
+        assert one["anchors"] == other["anchors"]
+        assert one["objective"] == pytest.approx(other["objective"], rel=1e-4)
 
 
 def test_trend_on_the_planted_data(tmp_path):
@@ -305,17 +320,19 @@ def test_one_table_with_any_loss(tmp_path):
     layer = AnchorEmbedding(60, 6, num_anchors=12, sparse=True)
     layer.anchors.data.normal_(std=0.4)
     held = ProximalYogi(param_groups(layer, 1e-4), lr=0.02)
-    grower = Grower(layer, {"words": layer}, held, Plateau(), tmp_path / "snapshot", lambda1=0.01, lambda2=1e-4, epochs=150)
+    grower = Grower(
+        layer, {"words": layer}, held, Plateau(longest=8), tmp_path / "snapshot", lambda1=0.01, lambda2=1e-4, epochs=150
+    )
 
     def loss(model, batch):
         return (model(batch[0]) - batch[1]).square().sum(1).mean() / 2
 
     engine, done, step = TorchEngine(layer, held, loss), 0, 0
     ids = torch.arange(60)
-    while grower.stopped is None and done < 150:
+    while grower.stopped is None and done < 200:
         done += 1
         layer.train()
-        order = torch.randperm(60, generator=torch.Generator().manual_seed(done)).repeat(4)
+        order = torch.randperm(60, generator=torch.Generator().manual_seed(done)).repeat(2)
         for _ in engine.run(Columns(order, E[order]), 20, step, lambda s: 0.02, lambda s: 1e-4):
             step += 1
         layer.eval()
@@ -325,7 +342,7 @@ def test_one_table_with_any_loss(tmp_path):
             engine = TorchEngine(layer, held, loss)
     assert grower.stopped is not None
     assert abs(layer.num_anchors - 3) <= 1
-    assert judged["validation"]["loss"] < 0.05
+    assert judged["objective"] < 0.12  # no anchors: ½·E‖e‖² = 1.1; the answer: 0.04
 
 
 class Columns:
@@ -365,31 +382,47 @@ def file(tmp_path_factory):
     return path
 
 
-AUTO = ("--anchors", "auto", "--lambda1", "0.003", "--l1", "3e-5", "--dimensions", "6", "--no-biases", "--epochs", "60",
+AUTO = ("--anchors", "auto", "--lambda1", "0.003", "--l1", "3e-5", "--dimensions", "6", "--no-biases", "--epochs", "110",
         "--first-anchors", "6", "--engine", "fused", "--threads", "1")  # fmt: skip
+
+
+def test_stopped_again_and_again_while_growing_a_run_ends_in_the_same_bytes(tmp_path):
+    settings, data = Settings(**GROWING | {"batch_size": 64}, first_anchors=20, epochs=90, l1_ramp=0.1), toy(n=3000)
+    train(settings, tmp_path / "whole", ratings=data)
+    for stop in range(2, 90, 7):  # after a decision was carried out, but before the checkpoint that knows of it
+
+        def tell(tick, stop=stop):
+            if tick.epoch == tick.log.get("epoch") == stop:
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            train(settings, tmp_path / "r", ratings=data, resume=True, tell=tell)
+    train(settings, tmp_path / "r", ratings=data, resume=True)
+    same_bytes(tmp_path / "r", tmp_path / "whole")
+
+
+def same_bytes(run, whole):
+    for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    decisions = [row["growth"] for row in rows if row.get("growth")]
+    assert any(told["undo"] for told in decisions)
+    assert {told["decision"] for told in decisions} >= {"add", "remove"}
 
 
 def test_killed_while_growing_a_run_ends_in_the_same_bytes(file, tmp_path):
     words = ["train", "recommend", str(file), *AUTO, "--out"]
     assert CliRunner().invoke(app, [*words, str(tmp_path / "whole")]).exit_code == 0
-    last, kills = tmp_path / "r" / "checkpoint" / "last.safetensors", 0
-    for epochs in (12, 22, 34):  # at least so many done: in trials, after a return, …
-        process = subprocess.Popen(
-            [sys.executable, "-m", "antembed", *words, str(tmp_path / "r"), "--resume"], stderr=subprocess.DEVNULL
-        )
-        log, deadline = tmp_path / "r" / "metrics.jsonl", time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            if last.exists() and log.exists() and log.read_text().count("\n") >= epochs:
-                break
-            time.sleep(0.002)
-        process.kill()
-        kills += process.wait() != 0
-    assert kills
+    process = subprocess.Popen([sys.executable, "-m", "antembed", *words, str(tmp_path / "r")], stderr=subprocess.DEVNULL)
+    log, deadline = tmp_path / "r" / "metrics.jsonl", time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if log.exists() and log.read_text().count("\n") >= 40:
+            break
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() != 0
     assert CliRunner().invoke(app, [*words, str(tmp_path / "r"), "--resume"]).exit_code == 0
-    for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
-        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
-    assert any(row.get("growth") and row["growth"].get("undo") for row in rows)
+    same_bytes(tmp_path / "r", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

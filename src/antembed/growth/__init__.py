@@ -1,1 +1,1 @@
-"""More or fewer anchors: so far the objective that will decide it, and the prior it comes from."""
+"""More or fewer anchors: the objective that decides it and its prior, the policies, and the resizing itself."""

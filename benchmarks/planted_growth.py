@@ -1,0 +1,89 @@
+"""nbANT on planted ratings: does it end at the planted number of anchors, and as low as the best of a sweep over all K?
+
+    python benchmarks/planted_growth.py [--record results/growth.jsonl] [--planted 3 6 12] [--starts 1 10 30] [--seeds 0 1 2]
+
+For every planted K* and seed: a sweep over fixed K (the same objective, eq. 5, of the exported model on validation data; both
+tables alike), then both policies from every start. One record a case.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antembed.data import Ratings
+from antembed.data.synthetic import planted, ratings
+from antembed.growth.objective import nbant_objective
+from antembed.pipelines.recommend import train
+from antembed.pipelines.settings import Settings
+from common import publish
+
+USERS, ITEMS, RATINGS, NOISE, WIDTH = 300, 200, 60_000, 0.2, 16
+# An anchor lowers the loss by 0.2/K* or so; it must cost less than that, and more than nothing.
+LAMBDA1, LAMBDA2 = 1e-3, 1e-5
+COMMON: dict[str, Any] = {"data": "", "l1": LAMBDA2, "biases": False, "batch_size": 64, "dimensions": WIDTH}
+SWEPT, GROWN, TREND = 60, 300, 60  # epochs
+
+
+def data(K: int, seed: int) -> Ratings:
+    users = planted(USERS, WIDTH, anchors=K, exponent=0, seed=seed)
+    return ratings(users, planted(ITEMS, exponent=0, seed=seed + 1, like=users), RATINGS, mean=0, noise=NOISE, seed=seed + 2)
+
+
+def run(settings: Settings, given: Ratings) -> dict[str, Any]:
+    """K in use, eq. 5 on validation data, epochs and seconds of one run."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(settings, Path(folder) / "run", ratings=given)
+    loss, K = result["validation"]["mse"] / 2, sum(result["anchors"].values())
+    objective = nbant_objective(loss, sum(result["nnz"].values()), K, LAMBDA1, LAMBDA2)
+    found = {"anchors": result["anchors"], "objective": round(objective, 5), "loss": round(loss, 5), "epochs": result["epochs"]}
+    return found | {"seconds": round(time.perf_counter() - started, 1)}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--record", help="append the results to this JSONL file")
+    for name, default in (("planted", [3, 6, 12]), ("starts", [1, 10, 30]), ("seeds", [0, 1, 2])):
+        options.add_argument(f"--{name}", nargs="*", type=int, default=default)
+    options.add_argument("--reach", type=int, default=4, help="the sweep goes from 1 to K* + this, and has 20 and 30 too")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    for seed in chosen.seeds:
+        for wanted in chosen.planted:
+            given = data(wanted, seed)
+            sweep = {
+                K: run(Settings(**COMMON, anchors=(K, K), seed=seed, epochs=SWEPT, schedule="cosine"), given)["objective"]
+                for K in [*range(1, wanted + chosen.reach + 1), 20, 30]
+            }
+            lowest = min(sweep, key=lambda K: sweep[K])
+            for start in chosen.starts:
+                for policy, epochs in (("plateau", GROWN), ("trend", TREND)):
+                    grown = Settings(
+                        **COMMON, anchors="auto", growth=policy, first_anchors=start, lambda1=LAMBDA1, seed=seed, epochs=epochs
+                    )
+                    found = run(grown, given)
+                    publish(
+                        chosen.record,
+                        {
+                            "benchmark": "planted growth",
+                            "policy": policy,
+                            "planted": wanted,
+                            "start": start,
+                            "seed": seed,
+                            **found,
+                            "off": max(abs(K - wanted) for K in found["anchors"].values()),
+                            "over_sweep": round(found["objective"] / sweep[lowest] - 1, 4),
+                            "sweep": sweep,
+                            "sweep_lowest_at": lowest,
+                            "lambda1": LAMBDA1,
+                            "lambda2": LAMBDA2,
+                        },
+                    )
+
+
+if __name__ == "__main__":
+    main()
