@@ -84,6 +84,9 @@ def train_recommend(
     first_anchors: Annotated[
         int | None, typer.Option(help="auto: how many to begin with; default 10, or 20 from 5M ratings on.")
     ] = None,
+    init: Annotated[
+        str, typer.Option(help="prox: signed anchors, half-normal (the paper's), or dense: from a full solution.")
+    ] = "signed",
     dimensions: Annotated[int, typer.Option(help="Width of the vectors.")] = 16,
     l1: Annotated[
         float | None, typer.Option(help="λ2, the price of a non-zero; default 1e-4, or 2e-6 from 5M ratings on.")
@@ -170,6 +173,7 @@ def train_recommend(
         "anchors": numbers(anchors),
         "lambda1": lambda1,
         "growth": growth,
+        "init": init,
         "dimensions": dimensions,
         "l1_ramp": l1_ramp,
         "prune": prune,

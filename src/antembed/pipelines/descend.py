@@ -130,6 +130,17 @@ class Steering:
             side.E = side.T @ side.A
 
 
+def start_from_dense(job: Job) -> None:
+    """The model's start from a full solution: dense rows by alternating least squares, then anchors and weights that come
+    near them (as AnchorEmbedding.from_pretrained), and the biases that go with them."""
+    columns = tuple(column.cpu().numpy() for column in job.parts["train"][:])
+    objects = job.model.users.num_embeddings, job.model.items.num_embeddings
+    settings = job.settings
+    start = Descent(columns, objects, settings.start, settings.dimensions, prices_of(settings), sweeps=1, seed=settings.seed)
+    start.start()
+    put(start, job.model)
+
+
 def prices_of(settings: Settings) -> Prices:
     """What coordinate descent charges."""
     return Prices(

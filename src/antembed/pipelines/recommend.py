@@ -15,7 +15,7 @@ from antembed.embedding import keep_largest, param_groups
 from antembed.files import write_atomically
 from antembed.growth.policy import Plateau, Trend
 from antembed.optim import OPTIMISERS
-from antembed.pipelines.descend import by_descent
+from antembed.pipelines.descend import by_descent, start_from_dense
 from antembed.pipelines.job import Job, nonzeros, prepare, smaller_files, write_tables
 from antembed.pipelines.meeting import Meeting
 from antembed.pipelines.settings import Settings, build_model
@@ -124,6 +124,8 @@ def drop_small(job: Job) -> None:
 def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
     """The stochastic solver: mini-batches, a gradient rule, the prox; → the name of the engine that did it."""
     settings, training = job.settings, job.parts["train"]
+    if settings.init == "dense":
+        start_from_dense(job)
     lr, l1 = schedules(settings, len(training))
     optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0), settings.l2), lr=lr(0))
     reason = why_not(job.model, optimiser)

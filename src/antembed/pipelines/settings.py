@@ -20,6 +20,7 @@ LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25
 SCHEDULES = ("halving", "cosine", "constant")
 ENGINES = ("auto", "fused", "torch")
 SOLVERS = ("prox", "cd")
+INITS = ("signed", "half-normal", "dense")
 SMALLEST_START, LARGEST_START = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
 PLENTY = 48  # anchors from which coordinate descent takes those away that do not pay
 SAMPLE = 4096  # pairs to measure it by
@@ -45,6 +46,7 @@ class Settings:
     lambda1: float = 0.01  # auto: the price of an anchor
     first_anchors: int = 10  # auto: how many to begin with
     anchor_step: int = 1  # trend: how many at a time
+    init: str = "signed"  # anchors of both signs; "half-normal", the paper's; "dense": from a full solution (prox)
     dimensions: int = 16
     l1: float = 1e-4
     l1_ramp: float = 0.25  # share of the steps over which l1 rises from 0
@@ -85,6 +87,7 @@ class Settings:
             "on_error": ON_ERROR,
             "solver": SOLVERS,
             "growth": POLICIES,
+            "init": INITS,
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
@@ -183,7 +186,7 @@ def build_model(
         EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **options)
         for V, K, options in zip(objects, settings.start, more, strict=True)
     )
-    if settings.embedding == "anchor":
+    if settings.embedding == "anchor" and settings.init != "half-normal":
         # Of both signs: with biases in the model, what is left to explain has mean 0, and anchors that start parallel stay so.
         for layer in (users, items):
             layer.pairs[0][1].data.normal_(std=settings.dimensions**-0.5)
