@@ -84,6 +84,9 @@ def train_recommend(
     first_anchors: Annotated[
         int | None, typer.Option(help="auto: how many to begin with; default 10, or 20 from 5M ratings on.")
     ] = None,
+    anchor_step: Annotated[
+        int | None, typer.Option(help="auto, trend: how many at a time; default 1, or 2 from 5M ratings on.")
+    ] = None,
     init: Annotated[
         str, typer.Option(help="prox: signed anchors, half-normal (the paper's), or dense: from a full solution.")
     ] = "signed",
@@ -207,7 +210,13 @@ def train_recommend(
         ratings = read_ratings(data, named, on_error=on_error, cache=default_cache())
     if ratings.skipped:
         show.err.print(f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}", highlight=False)
-    open_ = {"l1": l1, "halve_every": halve_every, "batch_size": batch_size, "first_anchors": first_anchors}
+    open_ = {
+        "l1": l1,
+        "halve_every": halve_every,
+        "batch_size": batch_size,
+        "first_anchors": first_anchors,
+        "anchor_step": anchor_step,
+    }
     given = {name: value for name, value in open_.items() if value is not None}
     try:
         settings = Settings(**chosen | paper_settings(len(ratings)) | given)

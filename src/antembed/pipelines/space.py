@@ -30,8 +30,10 @@ def truth(text: str) -> bool:
     return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
 
 
-def pair(text: str) -> tuple[int, int]:
-    """`15` → (15, 15); `40/16` or `40,16` → (40, 16)."""
+def pair(text: str) -> tuple[int, int] | str:
+    """`15` → (15, 15); `40/16` or `40,16` → (40, 16); `auto` stays."""
+    if text == "auto":
+        return text
     parts = [int(part) for part in text.replace("/", ",").split(",")]
     return {1: (parts[0], parts[0]), 2: (parts[0], parts[-1])}[len(parts)]
 
@@ -44,7 +46,7 @@ READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     bool: (truth, "true or false"),
     int: (int, "a whole number"),
     float: (float, "a number"),
-    tuple[int, int]: (pair, "a number of anchors: 15, or 40/16 for users and items"),
+    tuple[int, int]: (pair, "a number of anchors: 15, or 40/16 for users and items, or auto"),
     tuple[str, ...]: (names, "names of columns"),
     str: (str, "a word"),
 }
@@ -54,6 +56,8 @@ def kinds_of(option: str) -> list[Any]:
     """The types an option may have, those that take any word last."""
     kind = KINDS[option]
     kinds = [kind] if kind in READERS else [k for k in get_args(kind) if k is not type(None)]
+    if tuple[int, int] in kinds:  # its reader knows the one word there is
+        kinds = [k for k in kinds if k is not str]
     return sorted(kinds, key=lambda k: k not in READERS or k is str)
 
 
