@@ -37,8 +37,8 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl
 	$(BIN)/antembed run recipes/amazon.toml --record results/bench.jsonl
 
-readme: .venv/ready  ## fill README.md's tables from results/
-	$(BIN)/python -m antembed.reporting.readme README.md results
+readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
+	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md results
 	$(BIN)/python -m antembed.reporting.front results/front.jsonl docs/front.svg
 
 format: .venv/ready  ## put the source in its usual form

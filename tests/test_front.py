@@ -11,7 +11,8 @@ RECORDS = Path(__file__).parents[1] / "results" / "front.jsonl"
 
 def record(embedding, seed, mse, parameters, price=1):
     command = f"antembed train recommend r.csv --price {price} --seed {seed} --out runs/{seed}"
-    sizes = {"parameters": parameters, "bytes": 4 * parameters, "seconds": 1}
+    files = {kind: {"bytes": parameters, "test_mse": mse} for kind in ("fp16", "int8", "int8 packed")}
+    sizes = {"parameters": parameters, "bytes": 4 * parameters, "seconds": 1, "smaller_files": files}
     return {"embedding": embedding, "command": command, "test": {"mse": mse}, **sizes}
 
 

@@ -7,10 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.reporting.readme import fill, recommend
+from antembed.reporting.readme import TABLES, fill, recommend
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = re.findall(r"^    antembed (.+?)(?: +#.*)?$", README, re.MULTILINE)
 TARGETS = re.findall(r"^    make (\w+)", README, re.MULTILINE)
@@ -48,13 +49,21 @@ def test_targets_exist(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-def test_tables_are_those_of_the_records():
-    assert fill(README, ROOT / "results") == README, "run `make readme`"
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_tables_are_those_of_the_records(page):
+    assert fill(page.read_text(), ROOT / "results") == page.read_text(), "run `make readme`"
 
 
-def test_a_page_without_a_place_for_a_table():
-    with pytest.raises(ValueError, match="no place for the table 'recommend'"):
-        fill("nothing", ROOT / "results")
+def test_every_table_has_a_page():
+    text = "".join(page.read_text() for page in PAGES)
+    assert all(f"<!-- results: {name} -->" in text for name in TABLES)
+
+
+def test_what_is_no_place_for_a_table():
+    with pytest.raises(ValueError, match="there is no table 'magic'; there are: recommend, "):
+        fill("<!-- results: magic -->\n<!-- end -->", ROOT / "results")
+    with pytest.raises(ValueError, match="the table 'recommend' has no end"):
+        fill("<!-- results: recommend -->\n", ROOT / "results")
 
 
 def test_seeds_of_one_setting_are_one_row():

@@ -10,7 +10,7 @@ from antembed.growth.objective import nbant_objective
 from antembed.pipelines.space import value_of
 from antembed.reporting import read_records
 from antembed.reporting.front import judged_on
-from antembed.reporting.readme import setting
+from antembed.reporting.markdown import setting
 from antembed.training import RunFolder
 
 NEEDED = {"anchors", "metric", "nnz", "validation", "test", "parameters"}

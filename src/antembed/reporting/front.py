@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from antembed.reporting.readme import setting
+from antembed.reporting.markdown import setting
 from antembed.reporting.records import read_records
 
 # MovieLens 1M, MSE @ parameters, as published (SPEC §7).
@@ -18,6 +18,7 @@ PAPER = {
     "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
 }
 MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
+COARSE = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
 NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
 
 
@@ -30,6 +31,12 @@ def points(records: list[dict[str, Any]], size: str) -> dict[str, list[tuple[flo
     for (embedding, _), runs in settings.items():
         found.setdefault(embedding, []).append((mean(r[size] for r in runs), mean(r["test"]["mse"] for r in runs)))
     return {embedding: sorted(those) for embedding, those in found.items()}
+
+
+def coarse(record: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The record as if its files had been written with coarser numbers."""
+    found = record["smaller_files"][kind]
+    return record | {"bytes": found["bytes"], "test": {"mse": found["test_mse"]}}
 
 
 def pareto(points: Sequence[Sequence[float]]) -> list[int]:
@@ -78,7 +85,14 @@ def draw(records: list[dict[str, Any]], out: Path) -> None:
     figure, sides = two_sizes()
     for size, axes in sides.items():
         for embedding, those in points(records, size).items():
-            axes.plot(*zip(*those, strict=True), marker="o", label=NAMES.get(embedding, embedding))
+            name = NAMES.get(embedding, embedding)
+            axes.plot(*zip(*those, strict=True), marker="o", label=name if size == "parameters" else f"{name}, fp32")
+    for kind in ("fp16", "int8", "int8 packed"):
+        for embedding, those in points([coarse(record, kind) for record in records], "bytes").items():
+            if (embedding, kind) in COARSE:
+                label = f"{NAMES.get(embedding, embedding)}, {kind}"
+                sides["bytes"].plot(*zip(*those, strict=True), marker=".", linestyle=COARSE[embedding, kind], label=label)
+    sides["bytes"].legend()
     add_paper(sides["parameters"])
     sides["parameters"].set_ylabel("test MSE")
     sides["parameters"].legend()

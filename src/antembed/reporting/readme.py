@@ -1,21 +1,15 @@
-"""README tables from records: python -m antembed.reporting.readme README.md results."""
+"""Tables of the README and of docs/ from records: python -m antembed.reporting.readme README.md docs/… results."""
 
-import shlex
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from antembed.reporting import comparisons
+from antembed.reporting.markdown import Records, markdown, options, setting
 from antembed.reporting.records import read_records
-
-Records = list[dict[str, Any]]
-
-
-def markdown(headings: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, the first column to the left, the others to the right."""
-    rule = ["---", *["---:"] * (len(headings) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *rows])
 
 
 def recommend(records: Records) -> str:
@@ -63,19 +57,6 @@ def front(records: Records) -> str:
             ]
         )
     return markdown(["tables", "test MSE", "parameters", "files", "training", "seeds", "options"], rows)
-
-
-def options(command: str, names: tuple[str, ...]) -> str:
-    """Only these options of a command."""
-    words = shlex.split(command)
-    return shlex.join(w for w, before in zip(words, ["", *words], strict=False) if {w, before} & set(names))
-
-
-def setting(command: str) -> str:
-    """A command without what does not change the result: its seed, and where it wrote to."""
-    words = shlex.split(command)
-    passing = {"--seed", "--out", "--record"}
-    return shlex.join(w for w, before in zip(words, ["", *words], strict=False) if not {w, before} & passing)
 
 
 def bench(records: Records) -> str:
@@ -130,22 +111,29 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "recommend": ("recommend.jsonl", recommend),
     "front": ("front.jsonl", front),
     "ranking": ("ranking.jsonl", ranking),
+    "sizes": ("front.jsonl", comparisons.sizes),
+    "baselines": ("baselines.jsonl", comparisons.baselines),
+    "ablation": ("ablation.jsonl", comparisons.ablation),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }
 
 
 def fill(text: str, results: Path) -> str:
-    """Put each table between its markers, <!-- results: NAME --> and <!-- end -->."""
-    for name, (file, table) in TABLES.items():
+    """Put each table that a page has a place for between its markers, <!-- results: NAME --> and <!-- end -->."""
+    for name in re.findall(r"<!-- results: ([\w-]+) -->", text):
+        if name not in TABLES:
+            raise ValueError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
+        file, table = TABLES[name]
         before, start, rest = text.partition(f"<!-- results: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
-        if not (start and end):
-            raise ValueError(f"no place for the table {name!r}: the text lacks <!-- results: {name} --> … <!-- end -->")
+        if not end:
+            raise ValueError(f"the table {name!r} has no end: the text lacks <!-- end --> behind its marker")
         text = f"{before}{start}{table(read_records(results / file))}\n{end}{after}"
     return text
 
 
 if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    page.write_text(fill(page.read_text(), Path(sys.argv[2])))
+    *pages, records = map(Path, sys.argv[1:])
+    for page in pages:
+        page.write_text(fill(page.read_text(), records))
