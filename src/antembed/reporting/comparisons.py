@@ -1,6 +1,7 @@
-"""Tables that set methods side by side: the baselines at equal budgets, what parts of a recipe bring, what coarse numbers cost."""
+"""Methods side by side: the baselines at equal budgets, what parts of a recipe bring, what coarse numbers cost."""
 
 import shlex
+from itertools import pairwise
 from statistics import mean
 from typing import Any
 
@@ -35,7 +36,7 @@ def by_setting(records: Records) -> dict[str, Records]:
 def option(command: str, name: str, default: str = "") -> str:
     """The value of an option in a command."""
     words = shlex.split(command)
-    return next((value for word, value in zip(words, words[1:], strict=False) if word == name), default)
+    return next((value for word, value in pairwise(words) if word == name), default)
 
 
 def method(record: dict[str, Any]) -> str:
@@ -61,18 +62,18 @@ def baselines(records: Records) -> str:
                 continue
             best = min(fitting, key=lambda runs: runs[0]["validation"]["mse"])
             found.append((mean(r["test"]["mse"] for r in best), name, best, len(trials)))
-        for _, name, best, trials in sorted(found, key=lambda each: each[0]):
+        for _, name, best, tried in sorted(found, key=lambda each: each[0]):
             coarse = mean(r["smaller_files"]["int8"]["bytes"] for r in best)
             rows.append(
                 [
-                    f"{NAMES[name]}",
+                    NAMES[name],
                     f"≤ {budget // 1000}K",
                     spread([r["test"]["mse"] for r in best]),
                     f"{mean(r['parameters'] for r in best) / 1000:.1f}K",
                     f"{mean(r['bytes'] for r in best) / 1000:.0f} kB",
                     f"{coarse / 1000:.0f} kB",
                     spread([r["smaller_files"]["int8"]["test_mse"] for r in best]),
-                    f"{trials}",
+                    str(tried),
                     str(len(best)),
                 ]
             )
@@ -102,22 +103,18 @@ def ablation(records: Records) -> str:
 def sizes(records: Records) -> str:
     """The front in bytes: each setting's files in fp32, fp16, int8 and packed, and the error of what is read back."""
     rows = []
-    settings = sorted(
-        by_setting(records).values(), key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))
-    )
-    for runs in settings:
-        kinds = [
-            f"{mean(r['smaller_files'][kind]['bytes'] for r in runs) / 1000:.0f} kB" for kind in ("fp16", "int8", "int8 packed")
-        ]
+    groups = by_setting(records).values()
+    for runs in sorted(groups, key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
+        first, files = runs[0], [r["smaller_files"] for r in runs]
+        width = f", k={option(first['command'], '--dimensions')}" if first["embedding"] == "full" else ""
         rows.append(
             [
-                runs[0]["embedding"]
-                + (f", k={option(runs[0]['command'], '--dimensions')}" if runs[0]["embedding"] == "full" else ""),
+                first["embedding"] + width,
                 f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
                 f"{mean(r['test']['mse'] for r in runs):.4f}",
                 f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
-                *kinds,
-                f"{mean(r['smaller_files']['int8']['test_mse'] for r in runs):.4f}",
+                *(f"{mean(f[kind]['bytes'] for f in files) / 1000:.0f} kB" for kind in ("fp16", "int8", "int8 packed")),
+                f"{mean(f['int8']['test_mse'] for f in files):.4f}",
             ]
         )
     return markdown(["tables", "parameters", "test MSE", "fp32", "fp16", "int8", "int8 packed", "test MSE of int8"], rows)

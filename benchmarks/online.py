@@ -1,0 +1,93 @@
+"""A stream against many passes, on MovieLens 1M in the order of time; and memory on a stream ten times as long.
+
+    python benchmarks/online.py ml-1m/ratings.dat [--record results/online.jsonl]
+
+A tenth of the ratings, drawn at random, is held back; the others are learned once, in the order they were given, or all together.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+from antembed.data import split, synthetic
+from antembed.pipelines import online
+from antembed.pipelines.recommend import train
+from antembed.pipelines.settings import Settings
+from common import publish
+
+SETTINGS = {"solver": "cd", "dimensions": 10, "price": 1.0, "ridge": 6.0, "ridge_each": 0.02, "threads": 2}
+BATCHES = (100_000, 20_000)
+LONG = 10
+
+
+def peak_of(path: Path, out: Path) -> float:
+    """GB that a process needs for a stream, at most."""
+    words = ["--online", "--dimensions", "10", "--price", "1", "--batch-size", "100000", "--epochs", "6", "--out", str(out)]
+    child = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6)"
+    )
+    command = [sys.executable, "-c", child, sys.executable, "-m", "antembed", "train", "recommend", str(path), *words]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("ratings")
+    options.add_argument("--record", help="append the result to this JSONL file")
+    chosen = options.parse_args()
+    text = pl.read_csv(chosen.ratings, has_header=False, separator=":", new_columns=list("aXbYcZd"))
+    frame = text.select(user="a", item="b", rating=pl.col("c").cast(pl.Float32), when="d")
+    cut = split(len(frame), "paper", 0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        frame[cut["train"]].sort("when", maintain_order=True).drop("when").write_csv(folder / "train.csv")
+        frame[cut["test"]].drop("when").write_csv(folder / "test.csv")
+        results, paths = {}, {}
+        for size in BATCHES:
+            rows: list[dict] = []
+            settings = Settings(data=str(folder / "train.csv"), anchors="auto", epochs=20, **SETTINGS)
+            told = online.learn(
+                settings, folder / f"online-{size}", batch_size=size, test=folder / "test.csv", tell=rows.append
+            )
+            label = f"a stream, batches of {size:,}"
+            results[label] = {key: told[key] for key in ("test", "validation", "parameters", "bytes", "seconds", "anchors")}
+            paths[label] = [{key: row[key] for key in ("ratings", "anchors", "mse_before")} for row in rows]
+        settings = Settings(data=chosen.ratings, anchors="auto", epochs=16, protocol="paper", **SETTINGS)
+        told = train(settings, folder / "whole")
+        results["all together, 16 sweeps"] = {key: told[key] for key in ("test", "parameters", "bytes", "seconds", "anchors")}
+        memory = {}
+        for times in (1, LONG):
+            path = folder / f"stream-{times}.csv"
+            long_stream(path, times * 1_000_000)
+            memory[f"{times} million ratings"] = round(peak_of(path, folder / f"memory-{times}"), 2)
+    publish(
+        chosen.record,
+        {
+            "benchmark": "online",
+            "setting": "MovieLens 1M in the order of time, a tenth held back at random, seed 0, anchors auto",
+            "results": results,
+            "paths": paths,
+            "peak_gigabytes": memory,
+            "settings": SETTINGS,
+        },
+    )
+
+
+def long_stream(path: Path, n: int) -> None:
+    """Synthetic ratings of 6000 users and 4000 items, however many."""
+    users = synthetic.planted(6000, 10, anchors=8, seed=1)
+    items = synthetic.planted(4000, seed=2, like=users)
+    with open(path, "w") as file:
+        file.write("user,item,rating\n")
+        for seed in range(n // 1_000_000):
+            columns = synthetic.ratings(users, items, 1_000_000, noise=0.3, seed=seed).columns
+            pl.DataFrame(dict(zip(("user", "item", "rating"), columns, strict=True))).write_csv(file, include_header=False)
+
+
+if __name__ == "__main__":
+    main()
