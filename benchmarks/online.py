@@ -2,7 +2,7 @@
 
     python benchmarks/online.py ml-1m/ratings.dat [--record results/online.jsonl]
 
-A tenth of the ratings, drawn at random, is held back; the others are learned once, in the order they were given, or all together.
+A tenth of the ratings, drawn at random, is held back; the others are learned once, in the order of time, or all at once.
 """
 
 import argparse

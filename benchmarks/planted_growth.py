@@ -25,7 +25,7 @@ USERS, ITEMS, RATINGS, NOISE, WIDTH = 300, 200, 60_000, 0.2, 16
 # An anchor lowers the loss by 0.2/K* or so; it must cost less than that, and more than nothing.
 LAMBDA1, LAMBDA2 = 1e-3, 1e-5
 COMMON: dict[str, Any] = {"data": "", "l1": LAMBDA2, "biases": False, "batch_size": 64, "dimensions": WIDTH}
-SWEPT, GROWN, TREND = 60, 300, 60  # epochs
+SWEPT, GROWN, TREND = 120, 300, 60  # epochs
 
 
 def data(K: int, seed: int) -> Ratings:

@@ -1,4 +1,4 @@
-"""The number of anchors over a stream, as a picture: python -m antembed.reporting.online results/online.jsonl docs/online.svg."""
+"""The number of anchors over a stream, drawn: python -m antembed.reporting.online results/online.jsonl docs/online.svg."""
 
 import sys
 from pathlib import Path
