@@ -40,6 +40,7 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
 	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md results
 	$(BIN)/python -m antembed.reporting.front results/front.jsonl docs/front.svg
+	$(BIN)/python -m antembed.reporting.online results/online.jsonl docs/online.svg
 
 format: .venv/ready  ## put the source in its usual form
 	$(BIN)/ruff check --fix

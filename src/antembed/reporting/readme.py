@@ -9,6 +9,7 @@ from typing import Any
 
 from antembed.reporting import comparisons
 from antembed.reporting.markdown import Records, markdown, options, setting
+from antembed.reporting.online import online
 from antembed.reporting.records import read_records
 
 
@@ -114,6 +115,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "sizes": ("front.jsonl", comparisons.sizes),
     "baselines": ("baselines.jsonl", comparisons.baselines),
     "ablation": ("ablation.jsonl", comparisons.ablation),
+    "online": ("online.jsonl", online),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }
