@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+from antembed.cli.common import AsJson
 
 
 def sweep(
