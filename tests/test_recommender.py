@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data import DataError
+from antembed.data.labels import find
 from antembed.data.synthetic import planted, ratings
-from antembed.pipelines.recommender import NotFittedError, find
+from antembed.pipelines.recommender import NotFittedError
 from antembed.tasks import ranking
 
 rng = np.random.default_rng(0)

@@ -2,16 +2,17 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
 from antembed.data import Examples, Ratings, read_ratings
+from antembed.data.labels import Labels, Merged, find, merge
 from antembed.data.ratings import ratings_of
 from antembed.files import write_atomically
 from antembed.pipelines.descend import by_descent, prices_of, put
@@ -25,7 +26,6 @@ from antembed.training.descent import Prices
 from antembed.training.stream import Memory, Stream
 
 USERS_AT_ONCE = 1024
-Labels = Sequence[Any] | np.ndarray | pl.Series
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -122,7 +122,7 @@ class Recommender:
             stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(self.seen_)
         return stream
 
-    def _old_seen(self, merged: list["Merged"]) -> np.ndarray:
+    def _old_seen(self, merged: list[Merged]) -> np.ndarray:
         """(user, item) rows of what was seen before, in the new order: (2, n)."""
         if not hasattr(self, "seen_"):
             return np.empty((2, 0), np.int64)
@@ -256,45 +256,11 @@ class Recommender:
         self.seen_starts_ = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=users))])
 
 
-class Merged(NamedTuple):
-    """Labels that were known and new ones, in order."""
-
-    labels: pl.Series
-    places: np.ndarray  # of the new labels: known ones where they are, others behind them, one after the other
-    order: np.ndarray  # which of these places comes where in `labels`
-    rank: np.ndarray  # the other way round
-
-
-def merge(known: pl.Series, new: pl.Series) -> Merged:
-    """Sorted labels that are known with others, of which some may be."""
-    if new.dtype != known.dtype:
-        new = new.cast(known.dtype)
-    places = find(known, new)
-    fresh = places < 0
-    places[fresh] = len(known) + np.arange(int(fresh.sum()))
-    together = pl.concat([known, new.filter(pl.Series(fresh)).alias(known.name)])
-    order = together.arg_sort().to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return Merged(together.gather(order), places, order, rank)
-
-
 def memory_of(table: Table, n: np.ndarray, prices: Prices) -> Memory:
     """One side of a stream from a file, and how many ratings each row had."""
     ids = np.arange(len(table))
     assert table.anchors is not None
     return Memory.of(table.rows(ids), table.anchors, table.bias_of(ids) - np.float32(table.offset), n, prices)
-
-
-def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
-    """Places of labels in the sorted labels; −1 for those that are not there."""
-    asked = pl.Series("asked", wanted)
-    if asked.dtype != labels.dtype:
-        asked = asked.cast(labels.dtype, strict=False)
-    places = labels.search_sorted(asked).to_numpy().astype(np.int64)
-    places = np.minimum(places, len(labels) - 1)
-    same = labels.gather(places).eq_missing(asked).to_numpy()
-    return np.where(same & ~asked.is_null().to_numpy(), places, -1)
 
 
 def _ratings(data: Any, items: Any, ratings: Any) -> Ratings:
