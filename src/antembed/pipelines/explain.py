@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from antembed.data.labels import find
 from antembed.data.text import DataError
 from antembed.pipelines.recommend import read, settings_of
-from antembed.pipelines.recommender import find
 from antembed.serving import Table, open_table
 from antembed.training import RunFolder
 
