@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
+from antembed.pipelines.settings import Settings
 from antembed.training.budget import Budget, BudgetError, parse_budget, steered, target
 from antembed.training.polish import PROHIBITIVE, free_entries, freeze, thaw
 
@@ -175,6 +176,39 @@ def test_polishing_without_a_budget(file, tmp_path):
     assert last == sorted(last, reverse=True)
     assert last[0] < sum(rows[-6]["nnz"].values())  # pruned before
     assert sum(told["nnz"].values()) in last
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [({"l1": 0.0}, "sought from l1 on, which must be > 0, got 0.0"), ({"keep": 9}, "keep=9 both say"),
+     ({"embedding": "full"}, "a budget is for --embedding anchor, not full"), ({"anchors": "auto"}, "with --solver cd only")],
+)  # fmt: skip
+def test_budgets_that_make_no_sense(more, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        Settings("r.csv", **{"budget": "10x"} | more)
+
+
+def test_bytes_are_counted_in_int8_from_every_entrance():
+    assert Settings("r.csv", budget="2MB").values == "int8"
+    assert Settings("r.csv", budget="2M").values == "fp32"
+    assert Settings("r.csv", budget="2MB", values="fp16").values == "fp16"
+
+
+def test_few_epochs_are_enough_to_be_trimmed(file, tmp_path):
+    assert call(file, "--out", tmp_path / "run", *PROX, "--budget", "600", "--epochs", "2")["parameters"] <= 612
+
+
+def test_a_budget_of_bytes_is_resumed_with_the_same_numbers(file, tmp_path):
+    call(file, "--out", tmp_path / "run", *CD, "--anchors", "8", "--budget", "2.2KB")
+    done = call(
+        file, "--out", tmp_path / "run", *CD, "--anchors", "8", "--budget", "2.2KB", "--resume", "--values", "fp32", code=1
+    )
+    assert "started with values='int8', not 'fp32'" in str(done.exception)
+
+
+def test_errors_are_those_of_the_files(file, tmp_path):
+    told = call(file, "--out", tmp_path / "run", *CD, "--anchors", "8", "--values", "int8")
+    assert told["test"]["mse"] == pytest.approx(told["smaller_files"]["int8"]["test_mse"], rel=1e-6)
 
 
 def test_a_dry_run_says_what_a_budget_means(file):

@@ -17,7 +17,8 @@ from antembed.data.arrivals import Arrivals
 from antembed.data.synthetic import planted, ratings
 from antembed.training.stream import Stream
 
-WORDS = ["--online", "--dimensions", "8", "--anchors", "6", "--price", "0.3", "--ridge", "1", "--batch-size", "700", "--json"]
+WORDS = ["--online", "--dimensions", "8", "--anchors", "auto", "--price", "0.3", "--ridge", "1", "--json"]
+WORDS += ["--batch-size", "700"]
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +73,14 @@ def test_what_was_learned_is_skipped(table, tmp_path, suffix):
     some = iter(first)
     next(some), next(some)
     later = Arrivals(source, batch_size=700)
-    later.go_on(2, first.users.labels, first.items.labels)
+    later.go_on(1400, first.users.labels, first.items.labels)
     for a, b in zip(whole[2:], later, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 @pytest.mark.parametrize(
     ("line", "wrong"),
-    [("7,8", "line 5: 2 fields instead of 3"), ("7,8,good", "line 5: the rating is no number"), ("7,,3", "line 5: no item"),
-     ("", "line 5: it is empty")],
+    [("7,8", "line 5: 2 fields instead of 3"), ("7,8,good", "line 5: the rating is no number"), ("7,,3", "line 5: no item")],
 )  # fmt: skip
 def test_bad_lines_are_named(tmp_path, line, wrong):
     (tmp_path / "r.csv").write_text(f"user,item,rating\n1,2,3\n1,3,3\n2,2,3\n{line}\n3,2,3\n")
@@ -121,6 +121,42 @@ def test_standard_input_is_a_stream_too(table, tmp_path):
     found = call("-", "--out", tmp_path / "b", *WORDS, given=table.write_csv().encode())
     assert found["validation"] == wanted["validation"]
     assert (tmp_path / "a" / "users.ant").read_bytes() == (tmp_path / "b" / "users.ant").read_bytes()
+
+
+def test_a_file_that_has_grown_is_gone_on_with(table, tmp_path):
+    """The last batch was not full: what came behind it is learned all the same."""
+    table.head(1000).write_csv(tmp_path / "r.csv")
+    call(tmp_path / "r.csv", "--out", tmp_path / "run", *WORDS)
+    table.write_csv(tmp_path / "r.csv")
+    assert call(tmp_path / "r.csv", "--out", tmp_path / "run", *WORDS, "--resume")["ratings"] == len(table)
+
+
+def test_a_high_price_leaves_one_anchor_and_the_run_is_used(table, tmp_path):
+    table.write_csv(tmp_path / "r.csv")
+    told = call(tmp_path / "r.csv", "--out", tmp_path / "run", *WORDS, "--price", "1000")
+    assert told["nnz"] == {"users": 0, "items": 0}
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), str(tmp_path / "small"), "--values", "int8"])
+    assert done.exit_code == 0, done.output
+    assert ant.open_table(tmp_path / "small" / "users.ant").shape == (80, 8)
+
+
+def test_a_fixed_number_of_anchors_stays(table, tmp_path):
+    table.write_csv(tmp_path / "r.csv")
+    told = call(tmp_path / "r.csv", "--out", tmp_path / "run", *WORDS, "--anchors", "3,5", "--price", "0.01")
+    assert told["anchors"] == {"users": 3, "items": 5}
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [(["--budget", "10x"], "budget='10x' cannot be had on a stream"), (["--unseen", "0.1"], "unseen=0.1 cannot"),
+     (["--on-error", "skip"], "on_error='skip' cannot"), (["--test", "none.csv"], r"none\.csv is no file")],
+)  # fmt: skip
+def test_what_a_stream_cannot_do(table, tmp_path, words, wrong):
+    table.write_csv(tmp_path / "r.csv")
+    done = CliRunner().invoke(app, ["train", "recommend", str(tmp_path / "r.csv"), *WORDS, *words])
+    assert done.exit_code == 1
+    with pytest.raises(ValueError, match=wrong):
+        raise done.exception
 
 
 def test_a_stopped_stream_goes_on_and_repeats_nothing(table, tmp_path, monkeypatch):

@@ -162,6 +162,19 @@ class TestMoreRatings:
         model.partial_fit([1000, 1000], [0, 10], [4.0, 4.0])
         assert model.recommend([1000], k=3)["item"].is_in([0, 10]).sum() == 0
 
+    def test_fitting_anew_forgets_what_was_streamed(self):
+        first, second = self.halves()
+        model = ant.Recommender(**self.settings).partial_fit(first).fit(second)
+        wanted = ant.Recommender(**self.settings).fit(second)
+        users, items, _ = held_out()
+        for each in (model, wanted):
+            each.partial_fit(first)
+        np.testing.assert_array_equal(model.predict(users, items), wanted.predict(users, items))
+
+    def test_labels_of_another_kind(self, fitted):
+        with pytest.raises(DataError, match="labels were Int32 so far, 'x' is not"):
+            ant.Recommender(**self.settings).fit(frame()).partial_fit(["x"], [10], [3.0])
+
     def test_what_it_cannot_do(self, fitted, tmp_path):
         with pytest.raises(ValueError, match="partial_fit is for solver='cd'"):
             ant.Recommender(solver="prox").partial_fit(frame())

@@ -27,7 +27,7 @@ def batches(size, columns=None):
 
 def second_batch():
     """A descent in the middle of a stream: rows with a past, and rows elsewhere with a say in the anchors."""
-    stream = Stream(D, PRICES, anchors=5, auto=False)
+    stream = Stream(D, PRICES, anchors=(5, 5), auto=False)
     first, second, *_ = batches(1500)
     stream.learn(first)
     keep = second[0] % 3 != 0  # a third of the users stay away
@@ -91,7 +91,7 @@ def test_nothing_is_bought_that_does_not_pay():
 
 
 def test_one_batch_is_plain_descent():
-    stream = Stream(D, PRICES, anchors=5, auto=False, sweeps=6)
+    stream = Stream(D, PRICES, anchors=(5, 5), auto=False, sweeps=6)
     stream.learn(data())
     descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=6)
     descent.start()
@@ -102,15 +102,33 @@ def test_one_batch_is_plain_descent():
 
 
 def test_the_pull_of_a_row_is_the_slope_of_its_ratings():
-    """The plain way: Σ residual·[e, 1] over an item's ratings."""
-    stream = Stream(D, PRICES, anchors=5, auto=False, sweeps=6)
+    """The plain way: Σ weight·residual·[e, 1] over an object's ratings."""
+    stream = Stream(D, PRICES, anchors=(5, 5), auto=False, sweeps=6)
     users, items, values = data()
-    stream.learn((users, items, values))
-    residual = values - stream.predict(users, items)
-    E = np.column_stack([stream.users.T @ stream.users.A, np.ones(len(stream.users.T))])
-    wanted = np.zeros((ITEMS, D + 1))
-    np.add.at(wanted, items, residual[:, None] * E[users])
-    np.testing.assert_allclose(stream.items.g, wanted[: len(stream.items.g)], atol=1e-5)
+    weights = np.random.default_rng(0).uniform(0, 2, len(values)).astype(np.float32)
+    stream.learn((users, items, values, weights))
+    residual = weights * (values - stream.predict(users, items))
+    for own, other, ids, others in ((stream.users, stream.items, users, items), (stream.items, stream.users, items, users)):
+        E = np.column_stack([other.T @ other.A, np.ones(len(other.T))])
+        wanted = np.zeros((len(own.T), D + 1))
+        np.add.at(wanted, ids, residual[:, None] * E[others])
+        np.testing.assert_allclose(own.g, wanted, atol=1e-4)
+        np.testing.assert_allclose(own.n, np.bincount(ids, weights, len(own.T)), rtol=1e-6)
+        np.testing.assert_array_equal(own.count, np.bincount(ids, minlength=len(own.T)))
+
+
+def test_rows_elsewhere_are_pulled_less_when_the_anchors_take_them_along():
+    stream = Stream(D, PRICES, anchors=(5, 5), auto=False)
+    first, second, *_ = batches(1500)
+    stream.learn(first)
+    away = ~np.isin(np.arange(len(stream.users.T)), kept := np.unique(second[0])[::2])
+    g, n, E = stream.users.g[away].copy(), stream.users.n[away], stream.users.T[away] @ stream.users.A
+    C = stream.items.moments()
+    here = np.isin(second[0], kept)
+    stream.learn(tuple(column[here] for column in second))
+    moved = stream.users.T[: len(away)][away] @ stream.users.A - E
+    assert np.abs(moved).max() > 1e-4
+    np.testing.assert_allclose(stream.users.g[: len(away)][away], g - n[:, None] * (moved @ C[:-1]), atol=1e-8)
 
 
 @pytest.mark.parametrize("auto", [False, True])
@@ -118,7 +136,7 @@ def test_a_stream_learns_most_of_what_all_at_once_would(auto):
     held = data(seed=9)
     errors = {}
     for name, size in (("at once", N), ("stream", 1500)):
-        stream = Stream(D, PRICES, anchors=6, auto=auto)
+        stream = Stream(D, PRICES, anchors=(6, 6), auto=auto)
         for batch in batches(size):
             told = stream.learn(batch)
         errors[name] = float(np.square(held[2] - stream.predict(*held[:2])).mean())
@@ -131,7 +149,7 @@ def test_it_does_not_forget():
     columns = data()
     early = columns[0] < USERS // 2
     first, later = (tuple(column[which] for column in columns) for which in (early, ~early))
-    stream = Stream(D, PRICES, anchors=6)
+    stream = Stream(D, PRICES, anchors=(6, 6))
     stream.learn(first)
     before = np.square(first[2] - stream.predict(*first[:2])).mean()
     for batch in batches(500, later):
@@ -141,7 +159,7 @@ def test_it_does_not_forget():
 
 
 def test_objects_appear_and_unknown_ones_have_the_mean():
-    stream = Stream(D, PRICES, anchors=3)
+    stream = Stream(D, PRICES, anchors=(3, 3))
     told = stream.learn((np.array([0, 1, 0]), np.array([0, 0, 2]), np.array([1.0, 2.0, 3.0], np.float32)))
     assert told["objects"] == {"users": 2, "items": 3}
     told = stream.learn((np.array([5]), np.array([9]), np.array([4.0], np.float32)))
@@ -151,13 +169,13 @@ def test_objects_appear_and_unknown_ones_have_the_mean():
 
 
 def test_a_stream_goes_on_from_its_state():
-    whole, part = Stream(D, PRICES, anchors=4), Stream(D, PRICES, anchors=4)
+    whole, part = Stream(D, PRICES, anchors=(4, 4)), Stream(D, PRICES, anchors=(4, 4))
     some = batches(1500)
     for batch in some:
         whole.learn(batch)
     for batch in some[:2]:
         part.learn(batch)
-    again = Stream(D, PRICES, anchors=4)
+    again = Stream(D, PRICES, anchors=(4, 4))
     again.load(part.state())
     for batch in some[2:]:
         again.learn(batch)

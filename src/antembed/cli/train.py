@@ -50,8 +50,8 @@ def train_recommend(
     anchors: Annotated[
         str, typer.Option(help="How many: 15, or 40,16 for users and items, or auto: as eq. 5 says; hashed: rows.")
     ] = "15",
-    lambda1: Annotated[float, typer.Option(help="auto: the price of an anchor (λ1).")] = 0.01,
-    growth: Annotated[str, typer.Option(help="auto: plateau (try, keep or go back) or trend (the paper's rule).")] = "plateau",
+    lambda1: Annotated[float, typer.Option(help="auto, prox: the price of an anchor (λ1).")] = 0.01,
+    growth: Annotated[str, typer.Option(help="auto, prox: plateau (try, keep or go back) or trend (the paper's).")] = "plateau",
     first_anchors: Annotated[
         int | None, typer.Option(help="auto: how many to begin with; default 10, or 20 from 5M ratings on.")
     ] = None,
@@ -111,9 +111,8 @@ def train_recommend(
         str, typer.Option(help="auto: fused (compiled, CPU) where it can, else torch; both give the same.")
     ] = "auto",
     values: Annotated[
-        str | None,
-        typer.Option(help="Numbers in the exported tables: fp32, fp16 or int8; default fp32, for a budget of bytes int8."),
-    ] = None,
+        str, typer.Option(help="Numbers in the files: fp32, fp16 or int8; auto: fp32, with a budget of bytes int8.")
+    ] = "auto",
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Default: two (in the fused engine the same bytes as with one), or one with --engine torch."),
@@ -129,7 +128,7 @@ def train_recommend(
 
     from antembed.cli import show
     from antembed.data import PROTOCOLS, default_cache, read_ratings
-    from antembed.pipelines.job import what_it_means
+    from antembed.pipelines.job import full_bytes, what_it_means
     from antembed.pipelines.recommend import train
     from antembed.pipelines.settings import Settings, paper_settings
     from antembed.reporting import append_record
@@ -172,9 +171,11 @@ def train_recommend(
         "threads": threads,
         "device": device,
         "engine": engine,
-        "values": values or ("int8" if budget.lower().rstrip().endswith(("x", "b")) else "fp32"),
+        "values": values,
     }
     if online:
+        if dry_run:
+            raise typer.BadParameter("--dry-run is about a budget, and a stream has none")
         stream(chosen, out, test, batch_size, resume, overwrite, record, as_json)
         return
     with show.status(f"reading {data}"):
@@ -215,8 +216,8 @@ def train_recommend(
         show.print_json(result)
     else:
         show.out.print(show.result_table({embedding: result}))
-        full = 4 * sum(ratings.objects) * dimensions
-        show.err.print(f"{folder}/users.ant and items.ant: {full / result['bytes']:.3g} times smaller than full tables in fp32")
+        times = full_bytes(settings, ratings.objects) / result["bytes"]
+        show.err.print(f"{folder}/users.ant and items.ant: {times:.3g} times smaller than full tables in fp32")
 
 
 def stream(

@@ -6,6 +6,7 @@ Labels get numbers in the order of their appearance. A record is a line: a quote
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ class Arrivals:
             raise ValueError(f"batch_size must be ≥ 1, got {batch_size}")
         self.source, self.columns, self.batch_size = Path(source), columns, batch_size
         self.users, self.items = Labels(), Labels()
-        self.batches = 0  # given out, or skipped
+        self.skipped = 0  # ratings that are not to be given out
 
-    def go_on(self, batches: int, users: pl.Series, items: pl.Series) -> None:
-        """Skip what has been learned: so many batches, in which these labels came up."""
-        self.batches = batches
+    def go_on(self, ratings: int, users: pl.Series, items: pl.Series) -> None:
+        """Skip what has been learned: so many ratings, in which these labels came up."""
+        self.skipped = ratings
         self.users.number(users)
         self.items.number(items)
 
@@ -50,38 +51,36 @@ class Arrivals:
         frame = pl.scan_parquet(self.source)
         chosen = choose(self.source, frame.collect_schema().names(), self.columns)
         casts = pl.col(chosen[:2]).cast(pl.String), pl.col(chosen[2:]).cast(pl.Float32, strict=False)
-        pieces = frame.select(*casts).collect_batches(chunk_size=self.batch_size, maintain_order=True)
+        wanted = frame.select(*casts).slice(self.skipped)
         waiting: list[pl.DataFrame] = []
-        number = 0
-        for piece in pieces:
+        row = self.skipped + 1
+        for piece in wanted.collect_batches(chunk_size=self.batch_size, maintain_order=True):
             waiting.append(piece)
             while sum(map(len, waiting)) >= self.batch_size:
                 joined = pl.concat(waiting)
                 waiting = [joined.slice(self.batch_size)]
-                number += 1
-                if number > self.batches:
-                    yield self._batch(joined.head(self.batch_size), f"batch {number}")
-        if waiting and sum(map(len, waiting)) and number >= self.batches:
-            yield self._batch(pl.concat(waiting), f"batch {number + 1}")
+                yield self._batch(joined.head(self.batch_size), row)
+                row += self.batch_size
+        if waiting and sum(map(len, waiting)):
+            yield self._batch(pl.concat(waiting), row)
 
     def _text(self, file: Any) -> Iterator[Batch]:
         pieces, _ = unpacked(self.source, file)
         lines = _lines(pieces)
-        first = next(lines, b"")
+        number, first = next(lines, (1, b""))
         form = format_of(self.source, first, {name for names in NAMES.values() for name in names} | set(self.columns or ()))
         chosen = choose(self.source, form.columns, self.columns)
-        line, held = 1 + form.header, [] if form.header else [first]
-        for number, block in enumerate(_blocks(held, lines, self.batch_size), 1):
-            if number > self.batches:
-                yield self._batch(self._parse(block, form, chosen, line), f"the batch from line {line} on")
-            line += len(block)
+        records = lines if form.header else chain([(number, first)], lines)
+        rest = islice(records, self.skipped, None)
+        while block := list(islice(rest, self.batch_size)):
+            yield self._batch(self._parse(block, form, chosen), block[0][0])
 
-    def _parse(self, block: list[bytes], form: Format, chosen: list[str], line: int) -> pl.DataFrame:
+    def _parse(self, block: list[tuple[int, bytes]], form: Format, chosen: list[str]) -> pl.DataFrame:
         schema: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
         places = [form.columns.index(name) for name in chosen]
         try:
             frame = pl.read_csv(
-                io.BytesIO(b"".join(block)),
+                io.BytesIO(b"".join(line for _, line in block)),
                 schema=schema | dict.fromkeys(chosen[2:], pl.Float32),
                 has_header=False,
                 separator=form.separator,
@@ -91,38 +90,30 @@ class Arrivals:
                 return frame
         except pl.exceptions.PolarsError:
             pass
-        for number, raw in enumerate(block, line):
-            wrong = what_is_wrong(raw, form, places) if raw.strip() else "it is empty"
+        for number, raw in block:
+            wrong = what_is_wrong(raw, form, places)
             if wrong is not None:
                 raise DataError(
                     f"{self.source}, line {number}: {wrong}: {raw.decode('utf-8', 'replace').strip()[:80]!r}; mend it"
                 )
-        raise DataError(f"{self.source}: lines {line} to {line + len(block) - 1} could not be read; mend them")
+        raise DataError(f"{self.source}: lines {block[0][0]} to {block[-1][0]} could not be read; mend them")
 
-    def _batch(self, frame: pl.DataFrame, where: str) -> Batch:
+    def _batch(self, frame: pl.DataFrame, row: int) -> Batch:
         user, item, *rest = frame.get_columns()
         if any(column.null_count() for column in (user, item, *rest)) or not all(c.is_finite().all() for c in rest):
-            raise DataError(f"{self.source}, {where}: a row is no rating; every row needs a user, an item and a number")
-        self.batches += 1
+            raise DataError(f"{self.source}, from row {row} on: one is no rating; all need a user, an item and a number")
         return self.users.number(user), self.items.number(item), *(column.to_numpy() for column in rest)
 
 
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines, each with its end."""
-    held = b""
+def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Whole lines with their numbers, from 1; empty ones are left out, but count."""
+    held, number = b"", 0
     for piece in pieces:
-        lines = (held + piece).splitlines(keepends=True)
-        held = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-        yield from lines
+        lines = (held + piece).split(b"\n")
+        held = lines.pop()
+        for line in lines:
+            number += 1
+            if line.strip():
+                yield number, line + b"\n"
     if held.strip():
-        yield held + b"\n"
-
-
-def _blocks(held: list[bytes], lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
-    for line in lines:
-        held.append(line)
-        if len(held) == size:
-            yield held
-            held = []
-    if held:
-        yield held
+        yield number + 1, held + b"\n"

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from antembed.data.text import DataError
+
 Labels = Sequence[Any] | np.ndarray | pl.Series
 
 
@@ -32,7 +34,10 @@ class Merged(NamedTuple):
 def merge(known: pl.Series, new: pl.Series) -> Merged:
     """Sorted labels that are known with others, of which some may be."""
     if new.dtype != known.dtype:
-        new = new.cast(known.dtype)
+        try:
+            new = new.cast(known.dtype)
+        except pl.exceptions.InvalidOperationError as error:
+            raise DataError(f"labels were {known.dtype} so far, {new[0]!r} is not; give labels of one kind") from error
     places = find(known, new)
     fresh = places < 0
     places[fresh] = len(known) + np.arange(int(fresh.sum()))

@@ -33,6 +33,17 @@ class Job:
         examples = self.parts[part]
         return evaluate(self.model, examples.batches(EVALUATION_BATCH), self.scale) if len(examples) else None
 
+    def judge_files(self, part: str, users: Table, items: Table) -> dict[str, float] | None:
+        """The same of what is in the files, whose numbers may be coarser."""
+
+        def predict(u: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            a, b = u.numpy(), i.numpy()
+            return torch.from_numpy(np.einsum("nd,nd->n", users[a], items[b]) + users.bias_of(a) + items.bias_of(b))
+
+        examples = self.parts[part]
+        batches = (tuple(column.cpu() for column in batch) for batch in examples.batches(EVALUATION_BATCH))
+        return evaluate(predict, batches, self.scale) if len(examples) else None
+
     def validate(self) -> dict[str, float]:
         """For the log of an epoch."""
         errors = self.judge("validation")
@@ -89,7 +100,12 @@ def size_of(model: MatrixFactorisation, unit: str, values: str = "fp32") -> floa
 
 def budget_of(settings: Settings, objects: tuple[int, int]) -> Budget:
     """The settings' budget; "40x" is 40 times less than the files of full tables of this width in fp32."""
-    return parse_budget(settings.budget, 4.0 * sum(objects) * (settings.dimensions + settings.biases))
+    return parse_budget(settings.budget, full_bytes(settings, objects))
+
+
+def full_bytes(settings: Settings, objects: tuple[int, int]) -> int:
+    """Of full tables of this width with their biases, in fp32."""
+    return 4 * sum(objects) * (settings.dimensions + settings.biases)
 
 
 def what_it_means(settings: Settings, objects: tuple[int, int]) -> dict[str, Any]:
@@ -97,7 +113,6 @@ def what_it_means(settings: Settings, objects: tuple[int, int]) -> dict[str, Any
     if not settings.budget:
         raise ValueError("a dry run says what a budget means; give one with --budget")
     budget, (users, items) = budget_of(settings, objects), objects
-    full = 4 * (users + items) * (settings.dimensions + settings.biases)
     anchors = sum(settings.start) * settings.dimensions
     value = {"fp32": 4, "fp16": 2, "int8": 1}[settings.values]
     if budget.unit == "parameters":
@@ -106,7 +121,7 @@ def what_it_means(settings: Settings, objects: tuple[int, int]) -> dict[str, Any
         left = (budget.amount - (users + items) - max(value, 2) * anchors) / (value + 1)
     return {
         "rows": {"users": users, "items": items},
-        "full_tables_bytes": full,
+        "full_tables_bytes": full_bytes(settings, objects),
         "budget": str(budget),
         "values": settings.values,
         "anchors": "auto" if settings.anchors == "auto" else "/".join(map(str, settings.start)),
@@ -128,11 +143,8 @@ def smaller_files(job: Job) -> dict[str, dict[str, float]]:
     for values, encoding in (("fp16", "auto"), ("int8", "auto"), ("int8", "packed")):
         with TemporaryDirectory() as name:
             users, items = write_tables(job.model, Path(name), values=values, encoding=encoding).values()
-        squared = 0.0
-        for batch in examples.batches(EVALUATION_BATCH):
-            u, i, ratings, *_ = (column.cpu().numpy() for column in batch)
-            predicted = np.einsum("nd,nd->n", users[u], items[i]) + users.bias_of(u) + items.bias_of(i)
-            squared += float(np.square(predicted - ratings, dtype=np.float64).sum())
+        errors = job.judge_files("test", users, items)
+        assert errors is not None
         name = values if encoding == "auto" else f"{values} {encoding}"
-        found[name] = {"bytes": users.size + items.size, "test_mse": squared / len(examples)}
+        found[name] = {"bytes": users.size + items.size, "test_mse": errors["mse"]}
     return found

@@ -34,7 +34,6 @@ def learn(
     out: str | Path,
     *,
     batch_size: int = BATCH,
-    auto: bool = True,
     test: str | Path | None = None,
     resume: bool = False,
     tell: Callable[[dict[str, Any]], None] = lambda row: None,
@@ -42,12 +41,23 @@ def learn(
     """Learn a stream to its end and export the tables; → what was measured. `test`: ratings to be judged by at the end."""
     if settings.solver != "cd" or settings.embedding != "anchor":
         raise ValueError("a stream is learned by coordinate descent on anchored tables; say --solver cd --embedding anchor")
+    refused = {"budget": "", "polish": 0.0, "unseen": 0.0, "on_error": "stop", "keep": 0}
+    for name, usual in refused.items():
+        if getattr(settings, name) != usual:
+            raise ValueError(f"{name}={getattr(settings, name)!r} cannot be had on a stream; leave it at {usual!r}")
+    if test is not None and not Path(test).is_file():
+        raise ValueError(f"{test} is no file; --test takes a file of ratings")
     folder = RunFolder(out)
-    config = asdict(settings) | {"task": "recommend", "online": True, "online_batch": batch_size, "auto": auto}
+    config = asdict(settings) | {"task": "recommend", "online": True, "online_batch": batch_size}
     folder.create(json.loads(json.dumps(config)), resume)
-    prices, K = prices_of(settings), min(settings.start)
     stream = Stream(
-        settings.dimensions, prices, anchors=K, auto=auto, sweeps=settings.epochs, seed=settings.seed, threads=settings.threads
+        settings.dimensions,
+        prices_of(settings),
+        anchors=settings.start,
+        auto=settings.anchors == "auto",
+        sweeps=settings.epochs,
+        seed=settings.seed,
+        threads=settings.threads,
     )
     arrivals = Arrivals(settings.data, settings.columns, batch_size=batch_size)
     squared = 0.0
@@ -56,7 +66,7 @@ def learn(
         stream.load(state)
         squared = progress["squared"]
         labels = (pl.read_parquet(folder.last.parent / f"{name}.labels.parquet")["label"] for name in ("users", "items"))
-        arrivals.go_on(stream.batches, *labels)
+        arrivals.go_on(stream.ratings, *labels)
     folder.forget_after(stream.batches)
     for batch in arrivals:
         started = time.perf_counter()

@@ -136,7 +136,8 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     if grower is not None and grower.anneal:
         batches = -(-len(training) // settings.batch_size)
         lr, l1 = grower.annealed(settings.lr, batches), scaled(settings.l1, ramp(grower.warm * batches))
-    polish = round((settings.polish or (POLISHED if settings.budget else 0.0)) * settings.epochs)
+    share = settings.polish or (POLISHED if settings.budget else 0.0)
+    polish = max(round(share * settings.epochs), 1) if share else 0
     meeting = Meeting(job, folder, settings.epochs - polish) if settings.budget else None
     plan = Plan(
         engine=lambda: engine_for(settings, job.model, optimiser),
@@ -188,7 +189,7 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "mean": float(model.bias.detach()),
         "metric": "mse",
         "validation": job.judge("validation"),
-        "test": job.judge("test"),
+        "test": job.judge("test") if job.settings.values == "fp32" else job.judge_files("test", files["users"], files["items"]),
         "parameters": sum(used.parameters for used in usage.values()) + model.bias_parameters(),
         "nnz": {name: used.nnz for name, used in usage.items()},
         "bytes": sum(file.size for file in files.values()),
@@ -197,7 +198,7 @@ def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
         "seconds": round(sum(row["seconds"] for row in rows), 3),
         "epochs": rows[-1]["epoch"] if rows else 0,
         "seed": job.settings.seed,
-    } | ({"growth": growth_of(job.settings, rows)} if job.settings.anchors == "auto" else {})
+    } | ({"growth": growth_of(job.settings, rows)} if job.settings.anchors == "auto" and job.settings.solver == "prox" else {})
 
 
 def growth_of(settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -226,7 +227,9 @@ def reopen_model(run: str | Path) -> MatrixFactorisation:
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
     folder.must_be_finished()
-    model = build_model(settings, tuple(remembered["objects"]))
+    labels = [folder.path / f"{name}.labels.parquet" for name in ("users", "items")]
+    objects = remembered.get("objects") or [pl.scan_parquet(file).select(pl.len()).collect().item() for file in labels]
+    model = build_model(settings, (objects[0], objects[1]))
     load_checkpoint(folder.final, model)
     return model
 
@@ -236,7 +239,8 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
     if "sha256" not in remembered:
-        raise ValueError(f"{folder.path} was judged as its stream came (metrics.jsonl); there is no split to judge it by again")
+        came = "was judged as its stream came (metrics.jsonl)" if remembered.get("online") else "is a saved recommender, no run"
+        raise ValueError(f"{folder.path} {came}; there is no split to judge it by")
     if data is None and not Path(settings.data).is_file():
         raise ValueError(f"the run was trained on {settings.data}, which is not there; say where it is now with --data")
     ratings = read(settings, data)

@@ -61,6 +61,7 @@ class Recommender:
         return self._fit(_ratings(data, items, ratings), tell)
 
     def _fit(self, data: Ratings, tell: Callable[[Tick], None]) -> "Recommender":
+        self.__dict__.pop("_memory", None)  # of another partial_fit
         rows, none = np.arange(len(data), dtype=np.int32), np.empty(0, np.int32)
         parts = {name: Examples(data.columns, which) for name, which in (("train", rows), ("validation", none), ("test", none))}
         values = data.values
@@ -84,7 +85,8 @@ class Recommender:
         """Learn from more ratings without those before: users and items may be new, anchors are added where they pay.
 
         For coordinate descent (solver "cd", anchored tables). What is left of the ratings before is the tables, and how many
-        there were of each user and item; it takes some thousand ratings at a time well, single ones badly.
+        there were of each user and item; it takes some thousand ratings at a time well, single ones badly. After `save` and
+        `load` it goes on a little otherwise: where ratings still pull is not kept in the small files, but worked out from them.
         """
         if self.settings.solver != "cd" or self.settings.embedding != "anchor" or self.settings.unseen:
             raise ValueError("partial_fit is for solver='cd' with anchored tables and unseen=0; fit anew on all ratings")
@@ -111,7 +113,7 @@ class Recommender:
         if hasattr(self, "_memory"):
             return self._memory
         settings, prices = self.settings, prices_of(self.settings)
-        stream = Stream(settings.dimensions, prices, anchors=min(settings.start), seed=settings.seed, threads=settings.threads)
+        stream = Stream(settings.dimensions, prices, anchors=settings.start, seed=settings.seed, threads=settings.threads)
         if hasattr(self, "users_"):
             if not hasattr(self, "seen_"):
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")

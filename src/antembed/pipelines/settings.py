@@ -74,9 +74,12 @@ class Settings:
     threads: int = 1  # more than two in the fused engine add up in another order
     device: str = "cpu"
     engine: str = "auto"
-    values: str = "fp32"
+    values: str = "auto"  # of the files: fp32, with a budget of bytes int8
 
     def __post_init__(self) -> None:
+        if self.values == "auto":
+            counted = self.budget and parse_budget(self.budget, 1.0).unit == "bytes"
+            object.__setattr__(self, "values", "int8" if counted else "fp32")
         known: dict[str, Collection[str]] = {
             "protocol": PROTOCOLS,
             "embedding": EMBEDDINGS,
@@ -122,23 +125,31 @@ class Settings:
         if self.keep and self.solver == "cd":
             raise ValueError(f"keep={self.keep} is for --solver prox; coordinate descent keeps what is worth its --price")
         if self.budget:
-            parse_budget(self.budget, 1.0)
-            if self.embedding != "anchor":
-                raise ValueError(f"a budget is for --embedding anchor, not {self.embedding}")
+            self._check_budget()
         if isinstance(self.anchors, str):
             self._check_growth()
         elif min(self.anchors) < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}")
         if not 0 <= self.polish < 1:
             raise ValueError(f"polish is a share of the epochs, from 0 to less than 1, got {self.polish}")
-        if self.polish and (self.embedding != "anchor" or self.anchors == "auto"):
-            raise ValueError("polishing is for anchored tables with a number of anchors that stands; leave --polish at 0")
+        if self.polish and (self.embedding != "anchor" or self.anchors == "auto" or self.solver == "cd"):
+            raise ValueError("polishing is for anchored tables with a number of anchors, by --solver prox; leave --polish at 0")
+        if self.init == "dense" and self.embedding != "anchor":
+            raise ValueError(f"a start from a dense solution is for --embedding anchor, not {self.embedding}")
         if self.l1_ramp > 1:
             raise ValueError(f"l1_ramp is a share of the training, from 0 to 1, got {self.l1_ramp}")
         try:
             torch.zeros(1, device=self.device).item()
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {self.device!r} cannot be used here; leave it at cpu") from error
+
+    def _check_budget(self) -> None:
+        if self.embedding != "anchor":
+            raise ValueError(f"a budget is for --embedding anchor, not {self.embedding}")
+        if self.keep:
+            raise ValueError(f"a budget and keep={self.keep} both say how many weights are left; give one of them")
+        if self.solver == "prox" and not self.l1 > 0:
+            raise ValueError(f"a budget is sought from l1 on, which must be > 0, got {self.l1}")
 
     def _check_growth(self) -> None:
         if self.anchors != "auto":

@@ -1,6 +1,6 @@
 """Matrix factorisation: rating ≈ e_u·e_i + global bias (+ user and item bias)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -52,7 +52,9 @@ def loss(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]], scale: tuple[float, float]) -> dict[str, float]:
+def evaluate(
+    model: Callable[[Tensor, Tensor], Tensor], batches: Iterable[tuple[Tensor, ...]], scale: tuple[float, float]
+) -> dict[str, float]:
     """Errors over examples (not means of batch means), each counted once whatever its weight.
 
     `clipped_mse` keeps predictions inside the ratings' scale.

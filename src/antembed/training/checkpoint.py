@@ -70,7 +70,7 @@ def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> "Iterator[Bu
     for tensor in (tensor for tensor in tensors.values() if tensor.numel()):
         rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
         for start in range(0, len(rows), PIECE):
-            yield rows[start : start + PIECE].cpu().contiguous().view(torch.uint8).numpy().data
+            yield rows[start : start + PIECE].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:

@@ -50,7 +50,8 @@ class Past:
     have a say in the anchors alone.
     """
 
-    n: np.ndarray  # (V,)
+    n: np.ndarray  # (V,): how many, or the sum of their weights
+    count: np.ndarray  # (V,): how many, for the ridge
     z: np.ndarray  # (V, d + 1)
     g: np.ndarray  # (V, d + 1)
     C: np.ndarray  # (d + 1, d + 1)
@@ -95,7 +96,7 @@ class Side:
 
     def ridges(self, prices: Prices) -> np.ndarray:
         """On e, row by row: (V,)."""
-        counts = np.diff(self.starts) + (0 if self.past is None else self.past.n)
+        counts = np.diff(self.starts) + (0 if self.past is None else self.past.count)
         return prices.ridge + prices.ridge_each * counts
 
     def penalty(self, prices: Prices) -> float:
@@ -206,7 +207,7 @@ class Descent:
         if own.past is not None:
             past, d = own.past, own.E.shape[1]
             own.S += past.n[:, None, None] * past.C
-            own.S[:, range(d), range(d)] += self.prices.ridge_each * past.n[:, None]
+            own.S[:, range(d), range(d)] += self.prices.ridge_each * past.count[:, None]
             own.v += past.n[:, None] * (past.z @ past.C) + past.g
 
     def _share(self, side: Side, work: Callable[[int, int], object]) -> None:

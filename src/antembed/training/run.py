@@ -7,7 +7,7 @@ from typing import Any
 
 from antembed.files import append_json, read_json_lines, write_atomically
 
-# Does not change what is trained, so a run may be resumed with another.
+# Does not change what is trained, so a run may be resumed with another; but a budget of bytes counts them.
 MAY_DIFFER = ("values",)
 
 
@@ -37,7 +37,7 @@ class RunFolder:
                 )
             saved = self.config()
             for name, value in config.items():
-                if name not in MAY_DIFFER and saved.get(name) != value:
+                if saved.get(name) != value and (name not in MAY_DIFFER or saved.get("budget")):
                     raise RunError(
                         f"{self.path} was started with {name}={saved.get(name)!r}, not {value!r}; "
                         "resume with the same settings, or choose another --out"

@@ -2,8 +2,9 @@
 
 Of the past only the tables are left, how many ratings each row has had, and where they still pull it: together these stand for
 the ratings that are gone (descent.Past), so a weight that no batch alone would pay for can be paid by many. Users and items
-appear as they come; anchors are bought and sold (market.py), so their number follows the stream. What a batch costs depends on
-the rows it touches and, for a few products, on the table's size; nothing grows with the length of the stream.
+appear as they come. Anchors are bought where they pay (market.py); those that do not are sold in the first batch, later only
+those go that nobody uses, since rows that are not here could not speak up. What a batch costs depends on the rows it touches
+and, for a few products, on the table's size; nothing grows with the length of the stream.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from antembed.training.market import buy, sell
 
 MOST_BOUGHT = 8  # anchors of a side in one go
 SETTLED = 20  # ratings for each object, from which on the full price is due
-PARTS = ("T", "A", "bias", "n", "g")
+PARTS = ("T", "A", "bias", "n", "count", "g")
 ENOUGH = 1e-4  # a sweep that lowers the objective by less than this share is the last
 
 
@@ -29,19 +30,20 @@ class Memory:
     T: np.ndarray
     A: np.ndarray
     bias: np.ndarray
-    n: np.ndarray  # ratings so far
+    n: np.ndarray  # the weights of its ratings so far, 1 each if they have none
+    count: np.ndarray  # and how many they were
     g: np.ndarray  # (V, d + 1): where they pull [e, b], the ridge left out
 
     @classmethod
     def empty(cls, d: int) -> "Memory":
-        return cls(np.zeros((0, 0)), np.zeros((0, d)), np.zeros(0), np.zeros(0), np.zeros((0, d + 1)))
+        return cls(np.zeros((0, 0)), np.zeros((0, d)), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, d + 1)))
 
     def grow(self, V: int) -> None:
         """Room for objects that are new. Doubling would save copies; a batch costs more than one."""
         more = V - len(self.T)
         if more > 0:
             self.T, self.g = (np.vstack([old, np.zeros((more, old.shape[1]))]) for old in (self.T, self.g))
-            self.bias, self.n = (np.concatenate([old, np.zeros(more)]) for old in (self.bias, self.n))
+            self.bias, self.n, self.count = (np.concatenate([old, np.zeros(more)]) for old in (self.bias, self.n, self.count))
 
     @classmethod
     def of(cls, T: np.ndarray, A: np.ndarray, bias: np.ndarray, n: np.ndarray, prices: Prices) -> "Memory":
@@ -50,11 +52,12 @@ class Memory:
         if not len(A):  # nobody used any
             T, A = np.zeros((len(T), 1)), np.zeros((1, A.shape[1]))
         pull = (prices.ridge + prices.ridge_each * n)[:, None] * (T @ A)
-        return cls(T, A, bias, n, np.column_stack([pull, prices.bias_ridge * bias]))
+        return cls(T, A, bias, n, n.copy(), np.column_stack([pull, prices.bias_ridge * bias]))
 
     def reorder(self, order: np.ndarray) -> None:
         """Row order[r] becomes row r."""
-        self.T, self.bias, self.n, self.g = self.T[order], self.bias[order], self.n[order], self.g[order]
+        for part in ("T", "bias", "n", "count", "g"):
+            setattr(self, part, getattr(self, part)[order])
 
     def moments(self) -> np.ndarray:
         """The mean of [e, 1]⊗[e, 1] over the ratings so far: (d + 1, d + 1)."""
@@ -66,7 +69,15 @@ class Stream:
     """users, items, ratings (n,) a batch → two tables of width d that have learned all batches so far."""
 
     def __init__(
-        self, d: int, prices: Prices, *, anchors: int = 8, auto: bool = True, sweeps: int = 20, seed: int = 0, threads: int = 1
+        self,
+        d: int,
+        prices: Prices,
+        *,
+        anchors: tuple[int, int] = (8, 8),
+        auto: bool = True,
+        sweeps: int = 20,
+        seed: int = 0,
+        threads: int = 1,
     ):
         self.d, self.prices, self.anchors, self.auto = d, prices, anchors, auto
         self.sweeps, self.seed, self.threads = sweeps, seed, threads
@@ -85,7 +96,7 @@ class Stream:
         descent = Descent(
             (*compact, *columns[2:]),
             (len(ids[0][0]), len(ids[1][0])),
-            (self.anchors, self.anchors),
+            self.anchors,
             self.d,
             replace(self.prices, nonzero=full),
             sweeps=self.sweeps,
@@ -107,6 +118,7 @@ class Stream:
             before, objective = objective, descent.objective() + full * self.d * self._anchors(descent)
             if price == full and before - objective < ENOUGH * abs(objective):
                 break
+        descent.look(descent.users, descent.items)  # what is said of users now that the items have moved
         for side, memory, (here, _) in zip((descent.users, descent.items), memories, ids, strict=True):
             self._remember(side, memory, here)
         self.batches += 1
@@ -148,9 +160,10 @@ class Stream:
         away = np.ones(len(memory.T), bool)
         away[here] = False
         T, n = memory.T[away], memory.n[away]
-        ridges = self.prices.ridge + self.prices.ridge_each * n
+        ridges = self.prices.ridge + self.prices.ridge_each * memory.count[away]
         side.past = Past(
             memory.n[here],
+            memory.count[here],
             np.column_stack([side.E, side.bias]),
             memory.g[here],
             C,
@@ -172,7 +185,15 @@ class Stream:
             [np.repeat(side.ridges(self.prices)[:, None], self.d, 1), np.full(len(z), self.prices.bias_ridge)]
         )
         memory.g[here] = side.v - np.einsum("rab,rb->ra", side.S, z) + ridges * z
-        memory.n[here] += np.diff(side.starts)
+        if side.past is not None:  # rows elsewhere have moved with the anchors, and are pulled the less
+            away = np.ones(len(memory.T), bool)
+            away[here] = False
+            moved = memory.T[away, : len(side.past.A)] @ (side.A[: len(side.past.A)] - side.past.A)
+            memory.g[away] -= memory.n[away, None] * (moved @ side.past.C[:-1])
+        counts = np.diff(side.starts)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        memory.count[here] += counts
+        memory.n[here] += np.bincount(rows, side.weights, len(counts)) if len(side.weights) else counts
         used = (memory.T != 0).any(axis=0)
         used[0] |= not used.any()  # never fewer than one
         memory.T, memory.A = memory.T[:, used], memory.A[used]
