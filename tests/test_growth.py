@@ -429,8 +429,8 @@ def test_killed_while_growing_a_run_ends_in_the_same_bytes(file, tmp_path):
     ("wrong", "told"),
     [
         (("--protocol", "paper"), "needs validation data"),
-        (("--embedding", "full"), "is for --embedding anchor --solver prox"),
-        (("--solver", "cd"), "is for --embedding anchor --solver prox"),
+        (("--embedding", "full"), "is for --embedding anchor, not full"),
+        (("--budget", "10x"), "go together with --solver cd only"),
         (("--lambda1", "1e-9"), "raise --lambda1"),
         (("--growth", "x"), "none of: plateau, trend"),
         (("--first-anchors", "0"), "first_anchors must be"),
