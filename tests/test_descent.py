@@ -198,17 +198,18 @@ class TestCommand:
 
     def test_a_stopped_run_ends_in_the_same_bytes(self, file, tmp_path, monkeypatch):
         self.call(file, tmp_path / "whole")
-        sweep = Descent.sweep
+        sweep, done = Descent.sweep_at, []
 
-        def stops(self, number):
-            if number == 5:
+        def stops(self, price):
+            if len(done) == 4:
                 raise MemoryError
-            sweep(self, number)
+            done.append(price)
+            sweep(self, price)
 
-        monkeypatch.setattr(Descent, "sweep", stops)
+        monkeypatch.setattr(Descent, "sweep_at", stops)
         with pytest.raises(MemoryError):
             CliRunner().invoke(app, self.words(file, tmp_path / "r"), catch_exceptions=False)
-        monkeypatch.setattr(Descent, "sweep", sweep)
+        monkeypatch.setattr(Descent, "sweep_at", sweep)
         self.call(file, tmp_path / "r", "--resume")
         for name in ("users.ant", "items.ant"):
             assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
