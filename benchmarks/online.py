@@ -21,7 +21,7 @@ from common import publish
 
 SETTINGS = {"solver": "cd", "dimensions": 10, "price": 1.0, "ridge": 6.0, "ridge_each": 0.02, "threads": 2}
 BATCHES = (100_000, 20_000)
-LONG = 10
+SHORT, LONG = 300_000, 10  # ratings, and how many times as long
 
 
 def peak_of(path: Path, out: Path) -> float:
@@ -63,8 +63,8 @@ def main() -> None:
         memory = {}
         for times in (1, LONG):
             path = folder / f"stream-{times}.csv"
-            long_stream(path, times * 1_000_000)
-            memory[f"{times} million ratings"] = round(peak_of(path, folder / f"memory-{times}"), 2)
+            long_stream(path, times * SHORT)
+            memory[f"{times * SHORT:,} ratings"] = round(peak_of(path, folder / f"memory-{times}"), 2)
     publish(
         chosen.record,
         {
@@ -84,8 +84,8 @@ def long_stream(path: Path, n: int) -> None:
     items = synthetic.planted(4000, seed=2, like=users)
     with open(path, "w") as file:
         file.write("user,item,rating\n")
-        for seed in range(n // 1_000_000):
-            columns = synthetic.ratings(users, items, 1_000_000, noise=0.3, seed=seed).columns
+        for seed in range(n // SHORT):
+            columns = synthetic.ratings(users, items, SHORT, noise=0.3, seed=seed).columns
             pl.DataFrame(dict(zip(("user", "item", "rating"), columns, strict=True))).write_csv(file, include_header=False)
 
 
