@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from antembed.reporting import comparisons
+from antembed.reporting import comparisons, growth
 from antembed.reporting.markdown import Records, markdown, options, setting
 from antembed.reporting.online import online
 from antembed.reporting.records import read_records
@@ -116,6 +116,8 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "baselines": ("baselines.jsonl", comparisons.baselines),
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
+    "planted": ("growth.jsonl", growth.planted),
+    "anchors": ("anchors-paper.jsonl", growth.anchors),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }
