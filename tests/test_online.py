@@ -18,7 +18,7 @@ from antembed.data.synthetic import planted, ratings
 from antembed.training.stream import Stream
 
 WORDS = ["--online", "--dimensions", "8", "--anchors", "auto", "--price", "0.3", "--ridge", "1", "--json"]
-WORDS += ["--batch-size", "700"]
+WORDS += ["--batch-size", "700", "--epochs", "8"]
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def test_a_stream_learns_most_of_what_all_at_once_would(auto):
     held = data(seed=9)
     errors = {}
     for name, size in (("at once", N), ("stream", 1500)):
-        stream = Stream(D, PRICES, anchors=(6, 6), auto=auto)
+        stream = Stream(D, PRICES, anchors=(6, 6), auto=auto, sweeps=10)
         for batch in batches(size):
             told = stream.learn(batch)
         errors[name] = float(np.square(held[2] - stream.predict(*held[:2])).mean())
@@ -149,7 +149,7 @@ def test_it_does_not_forget():
     columns = data()
     early = columns[0] < USERS // 2
     first, later = (tuple(column[which] for column in columns) for which in (early, ~early))
-    stream = Stream(D, PRICES, anchors=(6, 6))
+    stream = Stream(D, PRICES, anchors=(6, 6), sweeps=10)
     stream.learn(first)
     before = np.square(first[2] - stream.predict(*first[:2])).mean()
     for batch in batches(500, later):
