@@ -1,9 +1,7 @@
-"""How well the number of anchors is found: planted data, and MovieLens 1M against a sweep of fixed numbers."""
+"""How well the number of anchors is found: planted data."""
 
 from statistics import median
-from typing import Any
 
-from antembed.growth.objective import nbant_objective
 from antembed.reporting.markdown import Records, markdown
 
 
@@ -29,27 +27,3 @@ def planted(records: Records) -> str:
         )
     headings = ["policy", "planted", "cases", "exact", "within ±1", "objective within 2 %", "median over the sweep", "worst"]
     return markdown(headings, rows)
-
-
-def objective_of(record: dict[str, Any]) -> float:
-    """Eq. 5 on validation data, at the run's own λ1 and λ2."""
-    prices = record["config"]["lambda1"], record["config"]["l1"]
-    # With nothing in use there is still one anchor of each table to be paid for.
-    K = sum(max(used, 1) for used in record["anchors"].values())
-    return nbant_objective(record["validation"]["mse"] / 2, sum(record["nnz"].values()), K, *prices)
-
-
-def anchors(records: Records) -> str:
-    """Fixed numbers of anchors and the one found, by their objective."""
-    rows = [
-        [
-            "auto" if record["config"]["anchors"] == "auto" else str(record["config"]["anchors"][0]),
-            "/".join(str(used) for used in record["anchors"].values()),
-            f"{objective_of(record):.4f}",
-            f"{record['validation']['mse']:.4f}",
-            f"{sum(record['nnz'].values()) / 1000:.1f}K",
-            f"{record['seconds']:.0f} s",
-        ]
-        for record in sorted(records, key=objective_of)
-    ]
-    return markdown(["anchors", "in use", "eq. 5", "validation MSE", "nnz", "training"], rows)

@@ -117,7 +117,6 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
     "planted": ("growth.jsonl", growth.planted),
-    "anchors": ("anchors-paper.jsonl", growth.anchors),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }
