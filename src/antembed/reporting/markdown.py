@@ -19,7 +19,8 @@ def options(command: str, names: tuple[str, ...]) -> str:
 
 
 def setting(command: str) -> str:
-    """A command without what does not change the result: its seed, and where it wrote to."""
+    """A command without what does not change the result: its seed, its threads, and where and how it wrote."""
     words = shlex.split(command)
-    passing = {"--seed", "--out", "--record"}
-    return shlex.join(w for w, before in zip(words, ["", *words], strict=False) if not {w, before} & passing)
+    passing, flags = {"--seed", "--out", "--record", "--threads"}, {"--json", "--overwrite", "--resume"}
+    kept = (w for w, before in zip(words, ["", *words], strict=False) if not {w, before} & passing)
+    return shlex.join(w for w in kept if w not in flags)
