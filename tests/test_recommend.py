@@ -371,7 +371,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("antembed.pipelines.recommend.fit", interrupted)
+    monkeypatch.setattr("antembed.pipelines.steps.fit", interrupted)
     result = CliRunner().invoke(app, ["train", "recommend", str(data), "--out", str(tmp_path / "r")])
     assert result.exit_code == 1
     assert "--resume" in result.stderr

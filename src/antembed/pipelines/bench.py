@@ -20,8 +20,8 @@ from antembed.data.synthetic import planted, ratings, stream
 from antembed.embedding import AnchorEmbedding, param_groups
 from antembed.kernels import ratings as kernel
 from antembed.optim import ProximalYogi
-from antembed.pipelines.job import nonzeros
 from antembed.pipelines.settings import Settings, build_model
+from antembed.pipelines.steps import nonzeros
 from antembed.tasks.recommend import MatrixFactorisation, loss
 from antembed.training import FusedEngine
 

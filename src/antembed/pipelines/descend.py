@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from antembed.embedding import AnchorEmbedding
-from antembed.pipelines.job import Job, budget_of, nonzeros, size_of
+from antembed.pipelines.job import Job, budget_of, size_of
 from antembed.pipelines.settings import Settings
+from antembed.pipelines.steps import nonzeros
 from antembed.tasks.recommend import MatrixFactorisation
 from antembed.training import RunFolder, Tick, load_tensors, save_tensors
 from antembed.training.budget import BudgetError, steered, target

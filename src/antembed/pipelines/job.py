@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from antembed.data import Examples, Ratings, split
+from antembed.embedding import Embedding
 from antembed.pipelines.settings import COUNTED, Settings, build_model
 from antembed.serving import Table, export, serialise
-from antembed.tasks.recommend import MatrixFactorisation, evaluate
+from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
+from antembed.training import Engine, FusedEngine, TorchEngine, why_not
 from antembed.training.budget import Budget, parse_budget
 
 EVALUATION_BATCH = 65_536
@@ -27,6 +29,23 @@ class Job:
     model: MatrixFactorisation
     parts: dict[str, Examples]  # train, validation, test: users, items, ratings
     scale: tuple[float, float]
+
+    @property
+    def tables(self) -> dict[str, Embedding]:
+        return self.model.tables
+
+    def engine(self, optimiser: Any) -> Engine:
+        """The fused engine where it can do the job, unless told otherwise."""
+        name = self.settings.engine
+        if name == "fused" or (name == "auto" and why_not(self.model, optimiser) is None):
+            return FusedEngine(self.model, optimiser, self.settings.threads)
+        return TorchEngine(self.model, optimiser, loss)
+
+    def size(self, unit: str) -> float:
+        return size_of(self.model, unit, self.settings.values)
+
+    def budget(self) -> Budget:
+        return budget_of(self.settings, (self.model.users.num_embeddings, self.model.items.num_embeddings))
 
     def judge(self, part: str) -> dict[str, float] | None:
         """Errors on one part of the data; None if this protocol has no such part."""
@@ -68,11 +87,6 @@ def counts_of(settings: Settings, ratings: Ratings, rows: np.ndarray) -> tuple[n
     sides = zip((ratings.users, ratings.items), ratings.objects, strict=True)
     users, items = (np.bincount(ids[rows], minlength=V) for ids, V in sides)
     return users, items
-
-
-def nonzeros(table: Any) -> int:
-    """nnz over a table's rows, cheap enough for every epoch."""
-    return sum(int(piece.count_nonzero()) for rows in table.tables for piece in rows.current.split(PIECE))
 
 
 def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:

@@ -4,79 +4,22 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from antembed.data import Ratings, default_cache, read_ratings
-from antembed.embedding import keep_largest, param_groups
+from antembed.embedding import param_groups
 from antembed.files import write_atomically
-from antembed.growth.policy import Plateau, Trend
 from antembed.optim import OPTIMISERS
 from antembed.pipelines.descend import by_descent, start_from_dense
-from antembed.pipelines.job import Job, nonzeros, prepare, smaller_files, write_tables
-from antembed.pipelines.meeting import Meeting
+from antembed.pipelines.job import Job, prepare, smaller_files, write_tables
 from antembed.pipelines.settings import Settings, build_model
+from antembed.pipelines.steps import learn, schedules
 from antembed.serving import open_table
-from antembed.tasks.recommend import MatrixFactorisation, loss
-from antembed.training import (
-    Engine,
-    FusedEngine,
-    Grower,
-    Plan,
-    RunFolder,
-    Tick,
-    TorchEngine,
-    fit,
-    load_checkpoint,
-    save_checkpoint,
-    why_not,
-)
-from antembed.training.schedule import Schedule, constant, cosine, halving, ramp, scaled
-
-POLISHED = 0.2  # share of the epochs, if there is a budget
-ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
-
-
-def schedules(settings: Settings, examples: int) -> tuple[Schedule, Schedule]:
-    """Learning rate and penalty by step."""
-    steps = settings.epochs * -(-examples // settings.batch_size)
-    shapes = {"constant": constant(), "halving": halving(settings.halve_every), "cosine": cosine(steps)}
-    rise = ramp(round(settings.l1_ramp * steps))
-    return scaled(settings.lr, shapes[settings.schedule]), scaled(settings.l1, rise)
-
-
-def grower_for(job: Job, optimiser: Any, folder: RunFolder) -> Grower | None:
-    """Who moves the number of anchors, if it is to be found."""
-    settings = job.settings
-    if settings.anchors != "auto":
-        return None
-    plateau = settings.growth == "plateau"
-    # The paper's rule goes on to the last epoch of its usual schedule.
-    anneal = max(round(ANNEALED * settings.epochs), 1) if plateau else 0
-    return Grower(
-        job.model,
-        job.model.tables,
-        optimiser,
-        Plateau(tables=len(job.model.tables)) if plateau else Trend(settings.anchor_step),
-        folder.snapshot,
-        lambda1=settings.lambda1,
-        lambda2=settings.l1,
-        epochs=settings.epochs,
-        warm=round(settings.l1_ramp * anneal),
-        anneal=anneal,
-        prune=settings.prune,
-        seed=settings.seed,
-    )
-
-
-def engine_for(settings: Settings, model: MatrixFactorisation, optimiser: Any) -> Engine:
-    """The fused engine where it can do the job, unless told otherwise."""
-    if settings.engine == "fused" or (settings.engine == "auto" and why_not(model, optimiser) is None):
-        return FusedEngine(model, optimiser, settings.threads)
-    return TorchEngine(model, optimiser, loss)
+from antembed.tasks.recommend import MatrixFactorisation
+from antembed.training import RunFolder, Tick, load_checkpoint, save_checkpoint, why_not
 
 
 def read(settings: Settings, data: str | None = None) -> Ratings:
@@ -111,56 +54,18 @@ def begin(job: Job, folder: RunFolder, ratings: Ratings, resume: bool) -> None:
     write_labels(ratings.user_labels, ratings.item_labels, folder.path)
 
 
-def drop_small(job: Job) -> None:
-    """What hardly counts becomes zero."""
-    tables = job.model.tables.values()
-    if job.settings.keep:
-        keep_largest(tables, job.settings.keep)
-    else:
-        for table in tables:
-            table.prune(job.settings.prune)
-
-
 def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: bool, tell: Callable[[Tick], None]) -> str:
-    """The stochastic solver: mini-batches, a gradient rule, the prox; → the name of the engine that did it."""
-    settings, training = job.settings, job.parts["train"]
+    """The stochastic solver; → the name of the engine that did it."""
+    settings = job.settings
     if settings.init == "dense":
         start_from_dense(job)
-    lr, l1 = schedules(settings, len(training))
-    optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1(0), settings.l2), lr=lr(0))
+    lr, l1 = (schedule(0) for schedule in schedules(settings, len(job.parts["train"])))
+    optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1, settings.l2), lr=lr)
     reason = why_not(job.model, optimiser)
     if settings.engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
     begin()
-    grower = grower_for(job, optimiser, folder)
-    if grower is not None and grower.anneal:
-        batches = -(-len(training) // settings.batch_size)
-        lr, l1 = grower.annealed(settings.lr, batches), scaled(settings.l1, ramp(grower.warm * batches))
-    share = settings.polish or (POLISHED if settings.budget else 0.0)
-    polish = max(round(share * settings.epochs), 1) if share else 0
-    meeting = Meeting(job, folder, settings.epochs - polish) if settings.budget else None
-    plan = Plan(
-        engine=lambda: engine_for(settings, job.model, optimiser),
-        examples=lambda epoch: training.shuffled(settings.seed, epoch),
-        batch_size=settings.batch_size,
-        epochs=settings.epochs,
-        lr=lr,
-        l1=l1,
-        price=settings.l1,
-        validate=job.validate if len(job.parts["validation"]) else None,
-        count=lambda: {"nnz": {name: nonzeros(table) for name, table in job.model.tables.items()}},
-        grower=grower,
-        polish=polish,
-        steer=None if meeting is None else meeting.steer,
-        trim=partial(drop_small, job) if meeting is None else meeting.trim,
-    )
-    fit(job.model, optimiser, plan, folder, resume=resume, tell=tell)
-    if folder.best.exists():
-        load_checkpoint(folder.best, job.model)
-    if not polish:  # or it was done before
-        drop_small(job)
-    if meeting is not None:
-        meeting.budget.check(meeting.size())
+    learn(job, optimiser, folder, resume=resume, tell=tell)
     return "fused" if settings.engine != "torch" and reason is None else "torch"
 
 

@@ -37,6 +37,8 @@ class Plan:
     polish: int = 0  # epochs at the end with the support of T frozen and no penalty; they alone may be `best`
     steer: Callable[[int], dict[str, float]] | None = None  # after each epoch before those; → the next `strength`, for the log
     trim: Callable[[], None] = lambda: None  # before the first of them
+    best_by: str = "loss"  # what of `validate`, the penalty added, makes an epoch the best
+    patience: int = 0  # stop after so many epochs that were no better than the best; 0: never
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,10 @@ def fit(
     tell: Callable[[Tick], None] = lambda tick: None,
 ) -> None:
     """Train to the end of the plan, a checkpoint an epoch. With validation data, `best` is the lowest objective so far."""
-    done, step, best, grower = 0, 0, float("inf"), plan.grower
+    done, step, best, best_epoch, grower = 0, 0, float("inf"), 0, plan.grower
     if resume and folder.last.exists():
         progress = load_checkpoint(folder.last, model, optimiser)
-        done, step, best = progress["epochs"], progress["steps"], progress["best"]
+        done, step, best, best_epoch = (progress[name] for name in ("epochs", "steps", "best", "best_epoch"))
         if grower is not None:
             grower.load(progress["growth"], load_extra(folder.last))
     folder.forget_after(done)
@@ -72,6 +74,8 @@ def fit(
     engine = plan.engine()
     for epoch in range(done + 1, plan.epochs + 1):
         if grower is not None and grower.done(epoch - 1):
+            break
+        if plan.patience and best_epoch and epoch - 1 - best_epoch >= plan.patience:
             break
         polishing = epoch > plan.epochs - plan.polish
         if polishing:
@@ -102,8 +106,9 @@ def fit(
             else:
                 row["validation"] = plan.validate()
                 row["objective"] = row["validation"]["loss"] + row["penalty"]
-            if row["objective"] < best and (polishing or not plan.polish):
-                best = row["objective"]
+            judged = row["objective"] if plan.best_by == "loss" else row["validation"][plan.best_by] + row["penalty"]
+            if judged < best and (polishing or not plan.polish):
+                best, best_epoch = judged, epoch
                 save_checkpoint(folder.best, model, None, {"epochs": epoch})
         if plan.steer is not None and not polishing:
             row |= plan.steer(epoch)
@@ -115,7 +120,7 @@ def fit(
         row["seconds"] = seconds
         tell(Tick(epoch, seen, total / seen, seconds, row))
         folder.log(row)
-        progress = {"epochs": epoch, "steps": step, "best": best}
+        progress = {"epochs": epoch, "steps": step, "best": best, "best_epoch": best_epoch}
         if grower is not None:
             progress["growth"] = grower.state()
         save_checkpoint(folder.last, model, optimiser, progress, None if grower is None else grower.tensors())
