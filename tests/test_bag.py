@@ -86,3 +86,8 @@ def test_bad_input(lazy):
         bag(torch.tensor([[1, 2]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="does not commute"):
         ant.AnchorEmbeddingBag(V, d, mode="max")
+
+
+def test_times_is_one_product_a_bag():
+    bag, ids, W = ant.AnchorEmbeddingBag(V, d, num_anchors=K), torch.randint(0, V, (7, 4)), torch.randn(d, 2)
+    torch.testing.assert_close(bag.times(ids, W), bag(ids) @ W)

@@ -34,6 +34,24 @@ def test_rows_are_those_of_the_dense_table(name):
     torch.testing.assert_close(layer.to_embedding()(ids), layer(ids))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("m", [1, 9])
+@pytest.mark.parametrize("shape", [(3,), (40, 60)])  # one and the other order of multiplication; ids that repeat
+def test_times_is_the_plain_product(name, shape, m, sparse):
+    layer = build(name, padding_idx=3, sparse=sparse, dtype=torch.float64).eval()
+    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+    ids, W = torch.randint(0, V, shape), torch.randn(d, m, dtype=torch.float64, requires_grad=True)
+    layer(torch.tensor([3, 1])).sum().backward()
+    optimiser.step()  # from here on rows may be lazy
+    results = []
+    for product in (layer.times(ids, W), layer(ids) @ W):
+        gradients = torch.autograd.grad(product.square().sum(), [W, *layer.parameters()], allow_unused=True)
+        results.append([product.detach(), *(None if g is None else g.to_dense() if g.is_sparse else g for g in gradients)])
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain)
+    assert results[0][0].shape == (*shape, m)
+
+
 def test_distinct_ids_have_distinct_rows(name):
     """Unless hashed: then those whose place is the same, and no others, have the same row."""
     layer = build(name)

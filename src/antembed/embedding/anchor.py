@@ -80,12 +80,22 @@ class AnchoredTable(Embedding):
 
     def vectors(self, ids: Tensor) -> Tensor:
         """ids (*batch) → T[ids]·A: (*batch, d)."""
+        return self._rows_times(ids, self.anchors)
+
+    def times(self, ids: Tensor, W: Tensor) -> Tensor:
+        """ids (*batch), W (d, m) → T[ids]·A·W: (*batch, m). A·W is as small as A, and comes first where that is cheaper."""
+        n, (K, d), m = ids.numel(), self.anchors.shape, W.shape[1]
+        if n * K * m + K * d * m <= n * K * d + n * d * m:
+            return self._rows_times(ids, self.anchors @ W)
+        return self.vectors(ids) @ W
+
+    def _rows_times(self, ids: Tensor, right: Tensor) -> Tensor:
         groups = self.rows.groups(ids)
         if groups is None:
-            return self.rows(ids) @ self.anchors
+            return self.rows(ids) @ right
         # Words and users repeat: multiply each distinct row once.
-        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
-        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
+        vectors = self.rows(torch.from_numpy(groups.unique)) @ right
+        return expand(vectors, groups).view(*ids.shape, right.shape[1])
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """T (V, K) and A (K, d) with E = T·A: what is exported."""

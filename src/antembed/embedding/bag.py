@@ -71,6 +71,10 @@ class AnchorEmbeddingBag(AnchoredTable):
         )
         return mixed @ self.anchors
 
+    def times(self, ids: Tensor, W: Tensor) -> Tensor:
+        """One product a bag: the anchors are applied to few vectors already."""
+        return self(ids) @ W
+
     def _from_rows(self, ids: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
         """The same from rows that are read through the optimiser's lazy state: (B, K)."""
         if ids.dim() == 2:

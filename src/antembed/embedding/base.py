@@ -44,6 +44,15 @@ class Embedding(nn.Module, ABC):
         """Where objects share rows, the row of T of each object, (V,): E = (T·A)[places]. None: a row an object, in order."""
         return None
 
+    def times(self, ids: Tensor, W: Tensor) -> Tensor:
+        """ids (*batch), W (d, m) → the vectors times W: (*batch, m), in whichever order of multiplication is cheaper."""
+        return self(ids) @ W
+
+    def divergence(self) -> Tensor | None:
+        """A variational layer's KL(posterior ‖ prior), summed over all its weights: whoever adds it to a mean loss divides it
+        by the number of training examples (and warms it up). None: there is no such term."""
+        return None
+
     @property
     def num_embeddings(self) -> int:
         return self.tables[0].num_embeddings
