@@ -97,6 +97,9 @@ class AnchoredTable(Embedding):
         vectors = self.rows(torch.from_numpy(groups.unique)) @ right
         return expand(vectors, groups).view(*ids.shape, right.shape[1])
 
+    def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        return (self.rows(ids), self.anchors) if self.num_anchors < self.embedding_dim else (self.vectors(ids), None)
+
     def factors(self) -> tuple[Tensor, Tensor]:
         """T (V, K) and A (K, d) with E = T·A: what is exported."""
         return self.transform, self.anchors

@@ -48,6 +48,11 @@ class Embedding(nn.Module, ABC):
         """ids (*batch), W (d, m) → the vectors times W: (*batch, m), in whichever order of multiplication is cheaper."""
         return self(ids) @ W
 
+    def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """ids (n,) → X (n, k) and A (k, d) with vectors X·A, where k < d: who multiplies the vectors by more takes A into that
+        first. (vectors, None) where there is nothing smaller."""
+        return self(ids), None
+
     def divergence(self) -> Tensor | None:
         """A variational layer's KL(posterior ‖ prior), summed over all its weights: whoever adds it to a mean loss divides it
         by the number of training examples (and warms it up). None: there is no such term."""
