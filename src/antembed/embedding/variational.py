@@ -17,8 +17,8 @@ from antembed.embedding.selection import without_zero_rows
 from antembed.embedding.table import RowTable
 
 THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise
-START = -8.0  # of log α
-BOUND = 8.0  # of |log α|: beyond, the divergence is flat
+START = -6.0  # of log α
+BOUND = 8.0  # of log α: beyond, the divergence is flat. None below, where a clamp would take the gradient away
 TINY = 1e-16
 EXACT = 1 << 18  # numbers up to which the divergence goes over all rows,
 SHARE = 64  # and beyond over one row in so many
@@ -31,8 +31,8 @@ def divergence_of(log_alpha: Tensor) -> Tensor:
 
 
 def log_alpha_of(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """log of σ²/w², within ±BOUND."""
-    return (log_variance - torch.log(mean.square() + TINY)).clamp(-BOUND, BOUND)
+    """log of σ²/w², at most BOUND."""
+    return (log_variance - torch.log(mean.square() + TINY)).clamp(max=BOUND)
 
 
 def with_noise(mean: Tensor, log_variance: Tensor) -> Tensor:
@@ -67,9 +67,9 @@ class VariationalTable(PlainTable):
         self.starts: dict[str, float] = {}
 
     def add_table(self, name: str, width: int, start: float) -> None:
-        """Another table (V, width), filled with `start`."""
+        """Another table (V, width), filled with `start`; a single column is cheaper without row gradients."""
         filled = self.rows.weight.detach().new_full((self.num_embeddings, width), start)
-        self.add_module(name, RowTable(filled, self.padding_idx, self.rows.sparse))
+        self.add_module(name, RowTable(filled, self.padding_idx, self.rows.sparse and width > 1))
         self.starts[name] = start
 
     @property

@@ -18,7 +18,7 @@ class VocabularyDropout(VariationalTable):
         self.add_table("noise", 1, START / self.speed)
 
     def log_alpha(self, noise: Tensor) -> Tensor:
-        return (self.speed * noise).clamp(-BOUND, BOUND)
+        return (self.speed * noise).clamp(max=BOUND)
 
     def noisy(self, rows: list[Tensor]) -> Tensor:
         mean, noise = rows
