@@ -19,7 +19,7 @@ from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import EMBEDDINGS
 from antembed.pipelines.recommend import reopen_model, train
-from antembed.pipelines.settings import Settings, build_model
+from antembed.pipelines.settings import TEXT_ONLY, Settings, build_model
 from antembed.reporting import read_records
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
@@ -161,13 +161,13 @@ def test_other_settings_work(data, tmp_path, more):
     assert (told["validation"] is None) == ("paper" in more)
 
 
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
+@pytest.mark.parametrize("embedding", [name for name in EMBEDDINGS if name not in TEXT_ONLY])
 def test_every_embedding_learns_and_is_opened_again(data, tmp_path, embedding):
     """Files and checkpoint, opened without the data (so without counts of users and items), say the same."""
     settings = Settings(
         str(data),
         embedding=embedding,
-        anchors=(60, 40) if embedding == "hashed" else (6, 5),
+        anchors=(60, 40) if embedding in ("frequency", "hashed") else (6, 5),
         dimensions=8,
         l1=1e-6,
         prune=0,
@@ -186,6 +186,13 @@ def test_every_embedding_learns_and_is_opened_again(data, tmp_path, embedding):
         np.testing.assert_allclose(tables[name][:], layer.to_dense().detach().numpy(), atol=1e-5)
     if embedding != "softmax-mixture":  # whose files have one more column
         assert told["parameters"] == sum(table.parameters for table in tables.values())
+
+
+def test_tables_for_text_are_not_offered_for_ratings():
+    for name in TEXT_ONLY:
+        assert name in EMBEDDINGS
+        with pytest.raises(ValueError, match=f"embedding '{name}' is none of: anchor, frequency, full"):
+            Settings(data="", embedding=name)
 
 
 @pytest.mark.parametrize("embedding", ["slimming", "slimming-transform", "anchor"])
@@ -262,7 +269,7 @@ def test_overwrite_replaces_a_run(data, tmp_path):
     assert json.loads((tmp_path / "r" / "config.json").read_text())["seed"] == 1
 
 
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
+@pytest.mark.parametrize("embedding", [name for name in EMBEDDINGS if name not in TEXT_ONLY])
 @pytest.mark.parametrize("objects", [(30, 20), (6040, 3706), (400_000, 50_000)])
 def test_every_model_starts_near_the_mean_but_not_at_nothing(embedding, objects):
     model = build_model(Settings(data="", embedding=embedding), objects, mean=3.0)

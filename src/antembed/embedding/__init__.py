@@ -7,13 +7,18 @@ from antembed.embedding.anchor import AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.base import Embedding, keep_largest, param_groups
 from antembed.embedding.full import FullEmbedding
+from antembed.embedding.grouplasso import GroupLassoEmbedding
 from antembed.embedding.hashed import HashEmbedding
 from antembed.embedding.lowrank import LowRankEmbedding
 from antembed.embedding.mixed import MixedDimensionEmbedding
 from antembed.embedding.mixture import MixtureEmbedding
+from antembed.embedding.selection import tf_idf
 from antembed.embedding.slimming import SlimmingTransform
 from antembed.embedding.sparse import SparseEmbedding
+from antembed.embedding.sparsecode import SparseCodeEmbedding, sparse_codes
+from antembed.embedding.sparsevd import SparseVariationalEmbedding
 from antembed.embedding.usage import Usage
+from antembed.embedding.vvd import VocabularyDropout
 
 
 def _mixture(kind: str) -> Callable[..., Embedding]:
@@ -28,12 +33,16 @@ def _nonnegative_low_rank(V: int, d: int, padding_idx: int | None = None, **sett
     return LowRankEmbedding(V, d, padding_idx, nonnegative=True, **settings)
 
 
-def _full(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
-    return FullEmbedding(V, d, padding_idx, **settings)
+def _without_anchors(table: Callable[..., Embedding], **fixed: Any) -> Callable[..., Embedding]:
+    def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
+        return table(V, d, padding_idx, **fixed, **settings)
+
+    return build
 
 
-def _mixed(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
-    return MixedDimensionEmbedding(V, d, padding_idx, **settings)
+def _selected(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
+    """A row each for the `num_anchors` objects of the largest `counts` (or any other score); the rest share one."""
+    return HashEmbedding(V, d, padding_idx, own=num_anchors, buckets=1, **settings)
 
 
 def _hashed(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
@@ -42,27 +51,27 @@ def _hashed(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int,
     return HashEmbedding(V, d, padding_idx, own=own, buckets=num_anchors - own, **settings)
 
 
-def _sparse(prox: str) -> Callable[..., Embedding]:
-    def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
-        return SparseEmbedding(V, d, padding_idx, prox=prox, **settings)
-
-    return build
-
-
 # name → builder(V, d, padding_idx, num_anchors=…, sparse=…, device=…, dtype=…); the contract tests run over all of them.
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "anchor": AnchorEmbedding,
-    "full": _full,
+    "frequency": _selected,
+    "full": _without_anchors(FullEmbedding),
+    "group-lasso": _without_anchors(GroupLassoEmbedding),
     "hashed": _hashed,
     "low-rank": LowRankEmbedding,
     "low-rank-nonnegative": _nonnegative_low_rank,
-    "mixed": _mixed,
+    "mixed": _without_anchors(MixedDimensionEmbedding),
     "mixture": _mixture("linear"),
-    "slimming": _sparse("subgradient"),  # then `keep`, where sparse-subgradient is left to `prune`
+    "slimming": _without_anchors(SparseEmbedding, prox="subgradient"),  # then `keep`; sparse-subgradient is left to `prune`
     "slimming-transform": SlimmingTransform,
     "softmax-mixture": _mixture("softmax"),
-    "sparse": _sparse("two-sided"),
-    "sparse-subgradient": _sparse("subgradient"),
+    "sparse": _without_anchors(SparseEmbedding, prox="two-sided"),
+    "sparse-code": SparseCodeEmbedding,
+    "sparse-subgradient": _without_anchors(SparseEmbedding, prox="subgradient"),
+    "sparse-vd": _without_anchors(SparseVariationalEmbedding),
+    "sparse-vd-words": _without_anchors(SparseVariationalEmbedding, words=True),
+    "tf-idf": _selected,
+    "vvd": _without_anchors(VocabularyDropout),
 }
 
 __all__ = [
@@ -71,13 +80,19 @@ __all__ = [
     "AnchorEmbeddingBag",
     "Embedding",
     "FullEmbedding",
+    "GroupLassoEmbedding",
     "HashEmbedding",
     "LowRankEmbedding",
     "MixedDimensionEmbedding",
     "MixtureEmbedding",
     "SlimmingTransform",
+    "SparseCodeEmbedding",
     "SparseEmbedding",
+    "SparseVariationalEmbedding",
     "Usage",
+    "VocabularyDropout",
     "keep_largest",
     "param_groups",
+    "sparse_codes",
+    "tf_idf",
 ]

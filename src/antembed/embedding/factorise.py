@@ -41,17 +41,17 @@ def nonnegative_factorise(
     T = (E @ A.T).clamp(min=0) / K
     error = previous = float("inf")
     for _ in range(iterations):
-        _descend_transform(E, A, T, l1)
+        descend_transform(E, A, T, l1)
         A, T = _best_anchors(E, A, T)
         error = float((E - T @ A).norm()) / size
         if abs(previous - error) < tolerance * error:
             break
         previous = error
-    _descend_transform(E, A, T, l1)
+    descend_transform(E, A, T, l1)
     return T, A, float((E - T @ A).norm()) / size
 
 
-def _descend_transform(E: Tensor, A: Tensor, T: Tensor, l1: float, sweeps: int = 2) -> None:
+def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1: float, sweeps: int = 2) -> None:
     """Every column of T to its minimum given the others, in place."""
     gram, target = A @ A.T, E @ A.T - l1
     for _ in range(sweeps):

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from antembed.kernels.rows import Rule
 from antembed.optim.groups import Group, load_keeping_objects, plain_groups
 from antembed.optim.lazy import LazyRows
-from antembed.optim.prox import NonNegativeL1, Prox
+from antembed.optim.prox import GroupL2, NonNegativeL1, Prox
 
 Params = Iterable[Tensor] | Iterable[Group]
 
@@ -78,14 +78,21 @@ class ProximalOptimizer(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for weight in group["params"]:
-                if weight.grad is not None:
-                    self._step(weight, weight.grad, group)
+                if weight.grad is None:
+                    continue
+                prox = group["prox"]
+                seldom = isinstance(prox, GroupL2) and prox.every > 1
+                self._step(weight, weight.grad, group, None if seldom else prox)
+                if seldom and self.state[weight]["step"] % prox.every == 0:
+                    if group["table"] is not None:
+                        group["table"].flush()
+                    weight.copy_(prox(weight, prox.every * group["lr"]))
         return loss
 
-    def _step(self, weight: Tensor, gradient: Tensor, group: Group) -> None:
+    def _step(self, weight: Tensor, gradient: Tensor, group: Group, prox: Prox | None) -> None:
         state = self.state_of(weight, group)
         state["step"] += 1
-        scale, prox = self._scale(state["step"], group), group["prox"]
+        scale = self._scale(state["step"], group)
         keep = 1 - group["lr"] * group["weight_decay"]
         if gradient.is_sparse and gradient.sparse_dim() == 1 and self._can_be_lazy(prox, group):
             strength = prox.strength if prox is not None else 0.0
@@ -97,7 +104,7 @@ class ProximalOptimizer(Optimizer):
                 scale,
                 strength,
                 strength * (group["lr"] if group["metric"] == "plain" else scale),
-                prox.free if prox is not None else None,
+                prox.free if isinstance(prox, NonNegativeL1) else None,
             )
             return
         if group["table"] is not None:

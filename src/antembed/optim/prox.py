@@ -156,7 +156,18 @@ class SubgradientL1(Prox):
 
 @dataclass
 class GroupL2(Prox):
-    """strength·Σ_rows ‖row‖₂ (group lasso): whole rows become zero, so there are no single free entries."""
+    """strength·Σ_rows ‖row‖₂ (group lasso): whole rows become zero, so there are no single free entries.
+
+    With every > 1 an optimiser applies it at every so-manyth step only, with the amount lr·strength of all of them: without a
+    gradient, shrinking a row's length n times by a is shrinking it once by n·a. In between, rows may be lazy.
+    """
+
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.every < 1:
+            raise ValueError(f"a prox acts every 1, 2, … steps, not every {self.every}")
 
     def __call__(self, t: Tensor, step: Amount) -> Tensor:
         return group_soft_threshold(t, self.strength * step) if self.strength else t

@@ -26,10 +26,12 @@ PLENTY = 48  # anchors from which coordinate descent takes those away that do no
 SAMPLE = 4096  # pairs to measure it by
 # Small, or a free vector for everybody starts as noise that is never unlearned.
 PLAIN, PRODUCT = {"std": 0.01}, {"std": 0.1}
-STARTS = dict.fromkeys(("full", "hashed", "mixed", "slimming", "sparse", "sparse-subgradient"), PLAIN) | dict.fromkeys(
-    ("low-rank", "low-rank-nonnegative", "slimming-transform"), PRODUCT
-)
-COUNTED = ("hashed", "mixed")  # these treat frequent objects otherwise
+STARTS = dict.fromkeys(
+    ("frequency", "full", "group-lasso", "hashed", "mixed", "slimming", "sparse", "sparse-subgradient"), PLAIN
+) | dict.fromkeys(("low-rank", "low-rank-nonnegative", "slimming-transform"), PRODUCT)
+# Codes need features, scores documents, variational tables a divergence in the loss: ratings have none of it.
+TEXT_ONLY = ("sparse-code", "sparse-vd", "sparse-vd-words", "tf-idf", "vvd")
+COUNTED = ("frequency", "hashed", "mixed")  # these treat frequent objects otherwise
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Settings:
             object.__setattr__(self, "values", "int8" if counted else "fp32")
         known: dict[str, Collection[str]] = {
             "protocol": PROTOCOLS,
-            "embedding": EMBEDDINGS,
+            "embedding": [name for name in EMBEDDINGS if name not in TEXT_ONLY],
             "optimiser": OPTIMISERS,
             "schedule": SCHEDULES,
             "engine": ENGINES,

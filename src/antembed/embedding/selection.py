@@ -1,0 +1,37 @@
+"""Vocabulary selection: which objects keep a row, and how a table is stored when the others have none.
+
+Before training, by a score: EMBEDDINGS["frequency"] and ["tf-idf"] are a HashEmbedding with one bucket, the unknown row that
+all the rest share. By training (group lasso, variational dropout): rows that are zero are left out of the file.
+"""
+
+import torch
+from torch import Tensor
+
+
+def tf_idf(counts: Tensor, document_counts: Tensor, documents: int) -> Tensor:
+    """counts (V,) of occurrences, document_counts (V,) of the documents with the word → Σ over documents of tf·idf: (V,), where
+    idf = ln(documents/document_count), and 0 for a word in no document."""
+    if counts.shape != document_counts.shape:
+        raise ValueError(
+            f"there are {len(counts)} counts and {len(document_counts)} document counts; give one of each for every word"
+        )
+    return counts * torch.log(documents / document_counts.clamp(min=1).double())
+
+
+def largest(scores: Tensor, n: int) -> Tensor:
+    """True at the n largest scores (V,), of equal ones the first."""
+    if n < 0:
+        raise ValueError(f"the number of rows to keep must be ≥ 0, got {n}")
+    kept = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    kept[torch.argsort(scores, descending=True, stable=True)[:n]] = True
+    return kept
+
+
+def without_zero_rows(E: Tensor) -> tuple[Tensor, Tensor | None]:
+    """E (V, d) → rows (R, d), places (V,) with E = rows[places]: all rows of zeros are one, the last. A place is two bytes
+    where columns of a sparse table would be 1 + d/8. No places where there are not two such rows."""
+    left = (E != 0).any(dim=1)
+    if int(left.sum()) > len(E) - 2:
+        return E, None
+    places = torch.where(left, left.cumsum(0) - 1, left.sum())
+    return torch.cat([E[left], E.new_zeros(1, E.shape[1])]), places
