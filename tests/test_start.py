@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from antembed.anchors import start
-from antembed.anchors.start import anchor_vectors, nearest_mixes
+from antembed.anchors.initial import anchor_vectors, nearest_mixes
 
 V, K, d = 50, 6, 8
 ANCHORS = np.array([7, 3, 20, 11, 42, 30])

@@ -1,12 +1,12 @@
 """Which objects are anchors, what T and A start from, and which objects are related: arrays in, arrays and tensors out."""
 
-from antembed.anchors.choose import CHOICES, Known, choose, scores
-from antembed.anchors.cooccurrence import cooccurrence, svd_features
+from antembed.anchors.choices import CHOICES, Known, choose, scores
+from antembed.anchors.cooccurrence import cooccurrences, svd_features
+from antembed.anchors.initial import start
 from antembed.anchors.penalties import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.anchors.pretrained import Pretrained, read_vectors
 from antembed.anchors.relations import cached, free_entries, from_pairs, read_edges, union
-from antembed.anchors.start import start
-from antembed.anchors.wordnet import find_wordnet, wordnet
+from antembed.anchors.wordnet import find_wordnet, read_wordnet
 
 __all__ = [
     "CHOICES",
@@ -15,7 +15,7 @@ __all__ = [
     "UnrelatedPairs",
     "cached",
     "choose",
-    "cooccurrence",
+    "cooccurrences",
     "find_wordnet",
     "free_entries",
     "from_pairs",
@@ -23,9 +23,9 @@ __all__ = [
     "orthogonality",
     "read_edges",
     "read_vectors",
+    "read_wordnet",
     "scores",
     "start",
     "svd_features",
     "union",
-    "wordnet",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from antembed.anchors.choose import RESERVED
+from antembed.anchors.choices import RESERVED
 from antembed.kernels.windows import count_rows, find_places, neighbour_counts
 
 WINDOW = 10
@@ -14,7 +14,7 @@ PLACES = 1 << 24  # held at a time, 16 bytes each: more words than that are gone
 BUFFER = 1 << 20
 
 
-def cooccurrence(
+def cooccurrences(
     tokens: np.ndarray,
     starts: np.ndarray,
     V: int,

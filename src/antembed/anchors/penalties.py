@@ -5,7 +5,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from antembed.anchors.choose import RESERVED
+from antembed.anchors.choices import RESERVED
 
 TRIES = 100
 

