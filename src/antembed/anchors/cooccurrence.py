@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from antembed.anchors.choices import RESERVED
-from antembed.kernels.windows import count_rows, find_places, neighbour_counts
+from antembed.kernels.neighbours import count_rows, find_places, neighbour_counts
 
 WINDOW = 10
 PLACES = 1 << 24  # held at a time, 16 bytes each: more words than that are gone through in several passes
