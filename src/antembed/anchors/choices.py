@@ -6,23 +6,14 @@ first objects are objects like any other, reserved=0.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-RESERVED = 2
+from antembed.data.vocabulary import SPECIAL, Vocabulary
+
+RESERVED = len(SPECIAL)
 FREQUENT_PART = 0.5  # of the anchors of frequency-kmeans
-
-
-class Counted(Protocol):
-    """What a vocabulary knows of its words (data/vocabulary.py)."""
-
-    @property
-    def counts(self) -> np.ndarray: ...
-    @property
-    def document_counts(self) -> np.ndarray: ...
-    @property
-    def documents(self) -> int: ...
 
 
 def tf_idf(counts: np.ndarray, document_counts: np.ndarray, documents: int) -> np.ndarray:
@@ -30,7 +21,7 @@ def tf_idf(counts: np.ndarray, document_counts: np.ndarray, documents: int) -> n
     return counts * np.log(documents / np.maximum(document_counts, 1))
 
 
-def scores(vocabulary: Counted, kind: str, *, reserved: int = RESERVED) -> np.ndarray:
+def scores(vocabulary: Vocabulary, kind: str, *, reserved: int = RESERVED) -> np.ndarray:
     """How much each word is worth, (V,) ≥ 0, by "frequency" or "tf-idf"; −1 for padding and unknown, below every word."""
     if kind == "frequency":
         found = np.asarray(vocabulary.counts, np.float64).copy()
