@@ -1,5 +1,7 @@
 """Which examples are for training, for choosing (validation) and for the one look at the end (test)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from antembed.data.batches import permutation
@@ -25,3 +27,18 @@ def split(n: int, protocol: str, seed: int) -> dict[str, np.ndarray]:
     if a == 0 or b == n or (validation and a == b):
         raise ValueError(f"{n} examples are too few for the protocol {protocol!r}; 10 are enough")
     return {"train": order[:a], "validation": order[a:b], "test": order[b:]}
+
+
+def shares(n: int, parts: Sequence[float], seed: int, labels: np.ndarray | None = None) -> list[np.ndarray]:
+    """A seeded shuffle of 0…n−1 cut into these shares; with `labels` (n,), each class is (stratified), up to rounding."""
+    if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:
+        raise ValueError(f"shares must be ≥ 0 and sum to 1, got {tuple(parts)}, which sum to {sum(parts)}")
+    if labels is not None and len(labels) != n:
+        raise ValueError(f"there are {len(labels)} labels for {n} examples; give one for each")
+    order = permutation(n, seed)
+    groups = [np.arange(n)] if labels is None else [np.flatnonzero(labels[order] == label) for label in np.unique(labels)]
+    belongs = np.empty(n, np.int64)  # which part each place of the order goes to
+    for group in groups:
+        cuts = np.rint(np.cumsum(parts) * len(group))
+        belongs[group] = np.searchsorted(cuts, np.arange(len(group)), side="right")
+    return [order[belongs == part] for part in range(len(parts))]

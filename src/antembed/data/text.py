@@ -125,11 +125,11 @@ def format_of(path: Path, line: bytes, known: Collection[str] = ()) -> Format:
         )
     fields = split_fields(text, separator)
     header = not any(is_number(field) for field in fields) or any(field.lower() in known for field in fields)
-    names = _distinct(fields if header else [""] * len(fields))
+    names = distinct(fields if header else [""] * len(fields))
     return Format(separator, header, names, separator != UNIT, header and names != fields)
 
 
-def _distinct(names: list[str]) -> list[str]:
+def distinct(names: list[str]) -> list[str]:
     """Names as they are, but column_N for none, and N behind one that was there before."""
     found: list[str] = []
     for number, name in enumerate(names, 1):
@@ -185,7 +185,7 @@ def what_is_wrong(raw: bytes, form: Format, places: list[int]) -> str | None:
         fields = split_fields(text, form.separator)
     except csv.Error as error:
         return f"it cannot be split ({error})"
-    if len(fields) <= max(places) or len(fields) > len(form.columns):
+    if len(fields) <= max(places, default=-1) or len(fields) > len(form.columns):
         return f"{len(fields)} fields instead of {len(form.columns)}"
     roles = ("user", "item", "rating", "weight")
     for role, place in zip(roles, places, strict=False):

@@ -1,0 +1,147 @@
+"""Pretrained vectors for the words of a vocabulary: GloVe and word2vec text (also packed), or an array with a list of words.
+
+Text is streamed: what is held is the vectors that are wanted, never the file.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from antembed.anchors.relations import numbered_lines
+from antembed.data.text import DataError, is_number
+
+MISSING = ("zero", "mean", "random")
+PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """vectors (V, width) float32, and which words have one of their own."""
+
+    vectors: np.ndarray
+    found: np.ndarray  # (V,) bool
+
+    @property
+    def missing(self) -> int:
+        return int((~self.found).sum())
+
+
+def read_vectors(
+    path: str | Path, words: Sequence[str], *, word_list: str | Path | None = None, missing: str = "zero", seed: int = 0
+) -> Pretrained:
+    """Vectors of `words`: from .npy or .safetensors with a list of words (one a line; words.txt beside it unless named), else
+    from text. Words without one get zeros, the mean of those found, or (random) a draw with their mean and spread."""
+    path = Path(path)
+    if missing not in MISSING:
+        raise ValueError(f"missing must be one of {', '.join(MISSING)}, got {missing!r}")
+    if path.suffix == ".bin":
+        raise DataError(f"{path} looks like word2vec's binary format, which is not read; save it as text")
+    ids: dict[bytes, int] = {}
+    for number, word in enumerate(words):
+        ids.setdefault(word.encode(), number)
+    array = path.suffix in (".npy", ".safetensors")
+    found, vectors, width = np.zeros(len(words), bool), np.zeros((0, 0), np.float32), 0
+    for number, vector in _from_array(path, word_list, ids) if array else _from_text(path, ids):
+        if not width:
+            width = len(vector)
+            vectors = np.zeros((len(words), width), np.float32)
+        if not found[number]:  # the first of several, which in such files is the most frequent
+            vectors[number], found[number] = vector, True
+    if not found.any():
+        raise DataError(f"{path} has vectors of 0 of the {len(words)} words; is it about other words, or other letters?")
+    if missing != "zero":
+        known = vectors[found]
+        vectors[~found] = known.mean(0)
+        if missing == "random":
+            rng = np.random.default_rng(seed)
+            vectors[~found] += known.std(0) * rng.standard_normal((int((~found).sum()), width))
+    return Pretrained(vectors, found)
+
+
+def _from_text(path: Path, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndarray]]:
+    """Lines of a word and its numbers; a first line of two whole numbers says how many there are, and how wide."""
+    width = promised = 0
+    read = 0
+    for number, line in numbered_lines(path):
+        line = line.rstrip()
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+            header = line.split()
+            if len(header) == 2 and all(field.isdigit() for field in header):
+                promised, width = map(int, header)
+                continue
+        if not line:
+            continue
+        width = width or line.count(b" ")
+        fields = line.rsplit(b" ", width)
+        # A word may have blanks in it (in GloVe 840B some do), but a number among them is a number too many.
+        if len(fields) != width + 1 or not width or (b" " in fields[0] and is_number(_text(fields[0].rsplit(b" ", 1)[1]))):
+            raise DataError(f"{path}, line {number}: {line.count(b' ')} numbers instead of {width}: {_text(line[:60])!r}")
+        read += 1
+        if fields[0] not in ids:
+            continue
+        try:
+            vector = np.array(fields[1:], np.float32)
+        except ValueError:
+            vector = np.array([np.nan])
+        if not np.isfinite(vector).all():
+            raise DataError(f"{path}, line {number}: not all of the {width} are finite numbers: {_text(line[:60])!r}")
+        yield ids[fields[0]], vector
+    if promised and read != promised:
+        raise DataError(f"{path}: its first line promises {promised} vectors, there are {read}; fetch it again")
+
+
+def _from_array(path: Path, word_list: str | Path | None, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndarray]]:
+    listed = Path(word_list) if word_list is not None else path.with_name("words.txt")
+    if not listed.is_file():
+        raise DataError(f"{path} has no words in it, and there is no list of them at {listed}; name one, a word a line")
+    rows, numbers, count = [], [], 0
+    for number, line in numbered_lines(listed):
+        count = number
+        word = line.removesuffix(b"\r")
+        if word in ids:
+            rows.append(number - 1)
+            numbers.append(ids[word])
+    pieces = _npy(path, count, np.array(rows, np.int64)) if path.suffix == ".npy" else _safetensors(path, count, rows)
+    place = 0
+    for piece in pieces:
+        if not np.isfinite(piece).all():
+            raise DataError(f"{path}: a vector has inf or nan in it; mend it first")
+        for vector in piece:
+            yield numbers[place], vector
+            place += 1
+
+
+def _npy(path: Path, count: int, rows: np.ndarray) -> Iterator[np.ndarray]:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    _check(path, array.shape, count)
+    for first in range(0, len(rows), PIECE):
+        yield np.asarray(array[rows[first : first + PIECE]], np.float32)
+
+
+def _safetensors(path: Path, count: int, rows: list[int]) -> Iterator[np.ndarray]:
+    from safetensors import safe_open
+
+    with safe_open(str(path), framework="np") as file:
+        names = list(file.keys())
+        tables = [name for name in names if len(file.get_slice(name).get_shape()) == 2]
+        if len(tables) != 1:
+            raise DataError(f"{path}: {len(tables)} of its {len(names)} tensors have two dimensions, 1 is needed: {names[:5]}")
+        table = file.get_slice(tables[0])
+        _check(path, tuple(table.get_shape()), count)
+        wanted = np.array(rows, np.int64)
+        for first in range(0, count, PIECE):
+            here = wanted[(wanted >= first) & (wanted < first + PIECE)] - first
+            if len(here):
+                yield np.asarray(table[first : min(first + PIECE, count)], np.float32)[here]
+
+
+def _check(path: Path, shape: tuple[int, ...], count: int) -> None:
+    if len(shape) != 2 or shape[0] != count:
+        raise DataError(f"{path} is an array of {shape}, its list has {count} words; there must be a row for each")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

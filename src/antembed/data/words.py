@@ -1,0 +1,117 @@
+"""What a word is, and the words of texts as numbers, at the speed of the compiled pass (kernels/words.py).
+
+Text is put in lower case. A word is a run of letters, marks and digits (of any script), in which a point or comma between two
+digits stays ("3.5", "2,000"). What is written behind an apostrophe, 's, 't, 'd, 'm, 're, 've and 'll, is a word of its own
+with its apostrophe ("company's" is company and 's; "don't" is don and 't), since WordNet and GloVe have company alone. All
+else parts words and is dropped: punctuation, hyphens, underscores, symbols, emoji, and backslashes, which AG-News has for line
+ends; so does a written \\n unless a small letter follows. HTML's references are dropped (&lt; &quot; &amp; &gt; &nbsp; &#36;),
+also without their ampersand, as AG-News has them (#36; quot;); but ’, #39; and #x27; are apostrophes. Scripts without spaces
+are not cut into words: do that before.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from antembed.kernels.words import Lexicon
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CHARACTER = r"[\p{L}\p{M}\p{N}]"
+WORD = rf"{CHARACTER}+(?:(?<=[0-9])[.,](?=[0-9]){CHARACTER}+)*|'(?:s|t|d|m|re|ve|ll)(?!{CHARACTER})"
+APOSTROPHE = r"’|#39;|#x27;"
+REFERENCE = rf"#[0-9]+;|#x[0-9a-f]+;|(?<!{CHARACTER})(?:quot|amp|lt|gt|nbsp|apos);"
+LINE_END = r"\\n(?![a-z])"
+THREADS = 2
+ALL = 1 << 40  # words: more than any document has
+# Letters, marks and digits lie below the first bound, the selectors of variants (marks) in the range behind it.
+PLANES, SELECTORS, CHARACTERS = 0x40000, range(0xE0100, 0xE01F0), 0x110000
+
+
+@lru_cache(maxsize=1)
+def characters() -> tuple[np.ndarray, np.ndarray]:
+    """For every code point: whether it is part of a word (uint8), and its lower case (int32)."""
+    kind, lower = np.zeros(CHARACTERS, np.uint8), np.arange(CHARACTERS, dtype=np.int32)
+    for code in (*range(PLANES), *SELECTORS):
+        kind[code] = unicodedata.category(chr(code))[0] in "LMN"
+        lower[code] = ord(chr(code).lower()[0])  # one character but for İ, which the kernel knows
+    return kind, lower
+
+
+class Numberer:
+    """Texts, piece by piece → numbers of their words; several threads, each with a lexicon of its own."""
+
+    def __init__(self, words: list[str] | None = None, threads: int = THREADS):
+        if threads < 1:
+            raise ValueError(f"threads must be ≥ 1, got {threads}")
+        kind, lower = characters()
+        first = Lexicon(kind, lower, words)
+        # A lexicon that does not grow can be shared.
+        self.lexicons = [first] + [first if words is not None else Lexicon(kind, lower) for _ in range(threads - 1)]
+        self._pool = ThreadPoolExecutor(threads, "antembed-words")
+
+    def __call__(self, texts: pl.Series, length: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(numbers, how many of each text) of the first part of the texts by the first lexicon, and so on."""
+        sizes = texts.str.len_bytes().fill_null(0).to_numpy()
+        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        joined = texts.str.join("").cast(pl.Binary).item()
+        text = np.frombuffer(joined, np.uint8)
+        parts = len(self.lexicons)
+        cuts = [*np.searchsorted(starts, [starts[-1] * part // parts for part in range(parts)]).tolist(), len(texts)]
+        cuts[0] = 0  # empty texts at the head belong to the first
+        work = [
+            self._pool.submit(lexicon.number, text, starts[a : b + 1], ALL if length is None else length)
+            for lexicon, a, b in zip(self.lexicons, cuts, cuts[1:], strict=False)
+        ]
+        return [done.result() for done in work]
+
+    def __enter__(self) -> "Numberer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+
+def words_of(texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text, for those who want to see them."""
+    with Numberer(threads=1) as numberer:
+        ((numbers, sizes),) = numberer(pl.Series("text", texts, pl.String), None)
+    words = numberer.lexicons[0].words
+    ends = np.cumsum(sizes)
+    return [[words[n] for n in numbers[end - size : end]] for end, size in zip(ends, sizes, strict=True)]
+
+
+def library_tokeniser(words: Sequence[str] | None = None) -> "Tokenizer":
+    """The same in Hugging Face's tokenizers: the plain twin, and for programs that want one. Needs the extra `text`."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    table = {word: place for place, word in enumerate(words or ("<pad>", "<unk>"))}
+    tokeniser = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
+    tokeniser.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace(Regex(LINE_END), " "),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(APOSTROPHE), "'"),
+            normalizers.Replace(Regex(REFERENCE), " "),
+        ]
+    )
+    tokeniser.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), behavior="removed", invert=True)
+    return tokeniser
+
+
+@lru_cache(maxsize=1)
+def _library() -> "Tokenizer":
+    return library_tokeniser()
+
+
+def library_words(text: str) -> list[str]:
+    """The words of one text by the library."""
+    tokeniser = _library()
+    normal = tokeniser.normalizer.normalize_str(text)
+    return [word for word, _ in tokeniser.pre_tokenizer.pre_tokenize_str(normal)]
