@@ -32,5 +32,5 @@ def test_same_seed_same_text():
 
 
 def test_bad_settings():
-    with pytest.raises(ValueError, match="got purity 0.3, 9 classes, V = 5, length 50"):
+    with pytest.raises(ValueError, match=r"got purity 0\.3, 9 classes, V = 5, length 50"):
         next(topics(10, 5, classes=9))

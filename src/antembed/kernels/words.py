@@ -13,8 +13,9 @@ DOTTED_I = 0x130  # the one letter that two stand for in lower case: i and a dot
 
 compiled: Any = njit(nogil=True, cache=True)
 # Without counting references to its arrays at every call, which took as long as the work. Nothing here makes an array.
-bare: Any = njit(nogil=True, cache=True, _nrt=False)
-inlined: Any = njit(nogil=True, cache=True, _nrt=False, forceinline=True)
+BARE: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False}
+bare: Any = njit(**BARE)
+inlined: Any = njit(forceinline=True, **BARE)
 
 
 @inlined
