@@ -2,9 +2,26 @@
 
 from antembed.data.batches import Examples
 from antembed.data.cache import default_cache
+from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.ratings import Ratings, read_ratings
-from antembed.data.splits import PROTOCOLS, split
+from antembed.data.splits import PROTOCOLS, shares, split
 from antembed.data.synthetic import Planted, planted
 from antembed.data.text import DataError
+from antembed.data.vocabulary import Vocabulary
 
-__all__ = ["PROTOCOLS", "DataError", "Examples", "Planted", "Ratings", "default_cache", "planted", "read_ratings", "split"]
+__all__ = [
+    "PROTOCOLS",
+    "DataError",
+    "Documents",
+    "Examples",
+    "Planted",
+    "Ratings",
+    "Vocabulary",
+    "default_cache",
+    "documents_of",
+    "planted",
+    "read_documents",
+    "read_ratings",
+    "shares",
+    "split",
+]

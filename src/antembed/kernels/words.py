@@ -5,15 +5,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-EMPTY = -1
 UNKNOWN = 1
+SHORT = 8  # bytes that fit into a key
 FNV, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 DOTTED_I = 0x130  # the one letter that two stand for in lower case: i and a dot above
 
 compiled: Any = njit(nogil=True, cache=True)
-# Else every call would count references to its arrays, which takes longer than the work.
-inlined: Any = njit(nogil=True, cache=True, forceinline=True)
+# Without counting references to its arrays at every call, which took as long as the work. Nothing here makes an array.
+BARE: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False}
+bare: Any = njit(**BARE)
+inlined: Any = njit(forceinline=True, **BARE)
 
 
 @inlined
@@ -146,67 +148,78 @@ def _word(text: Any, p: int, stop: int, kind: Any, lower: Any, out: Any) -> Any:
 
 
 @inlined
-def _slot(word: Any, n: int, slots: Any, hashes: Any, begins: Any, pool: Any) -> Any:
-    """Where the word is in the table, or where it would go; and its hash."""
-    hashed = FNV
+def _key(word: Any, n: int) -> Any:
+    """Of up to eight bytes, these (no word has a byte 0); of more, their hash."""
+    key = np.uint64(0)
+    if n <= SHORT:
+        for k in range(n):
+            key = key << np.uint64(8) | np.uint64(word[k])
+        return key
+    key = FNV
     for k in range(n):
-        hashed = (hashed ^ np.uint64(word[k])) * PRIME
-    mask = np.uint64(slots.shape[0] - 1)
-    slot = ((hashed * SPREAD) >> np.uint64(32)) & mask
-    while slots[slot] != EMPTY:
-        number = slots[slot]
-        if hashes[number] == hashed and begins[number + 1] - begins[number] == n:
-            begin, k = begins[number], 0
-            while k < n and pool[begin + k] == word[k]:
+        key = (key ^ np.uint64(word[k])) * PRIME
+    return key
+
+
+@inlined
+def _first_slot(key: Any, table: Any) -> Any:
+    return np.int64(((key * SPREAD) >> np.uint64(32)) & np.uint64(table.shape[0] - 1))
+
+
+@inlined
+def _number(word: Any, n: int, grow: bool, table: Any, begins: Any, pool: Any, count: int) -> Any:
+    """The word's number; a new one has the next, `count`, or where there is no growing UNKNOWN.
+
+    A row of the table is (key, size, number + 1 or 0, how often seen): one visit to memory for a short word.
+    """
+    key, mask = _key(word, n), table.shape[0] - 1
+    slot = _first_slot(key, table)
+    while table[slot, 2]:
+        if table[slot, 0] == key and table[slot, 1] == n:
+            number = np.int64(table[slot, 2]) - 1
+            k = 0 if n > SHORT else n
+            while k < n and pool[begins[number] + k] == word[k]:
                 k += 1
             if k == n:
-                break
-        slot = (slot + np.uint64(1)) & mask
-    return slot, hashed
+                table[slot, 3] += np.uint64(1)
+                return number
+        slot = (slot + 1) & mask
+    if not grow:
+        return UNKNOWN
+    table[slot, 0], table[slot, 1], table[slot, 2], table[slot, 3] = key, n, count + 1, 1
+    begin = begins[count]
+    for k in range(n):
+        pool[begin + k] = word[k]
+    begins[count + 1] = begin + n
+    return count
 
 
 @inlined
-def _number(word: Any, n: int, grow: bool, slots: Any, hashes: Any, begins: Any, pool: Any, counts: Any, count: int) -> int:
-    """The word's number; a new one has the next, `count`, or where there is no growing UNKNOWN."""
-    slot, hashed = _slot(word, n, slots, hashes, begins, pool)
-    number = slots[slot]
-    if number == EMPTY:
-        if not grow:
-            return UNKNOWN
-        number = count
-        slots[slot], hashes[number], counts[number] = number, hashed, 0
-        pool[begins[number] : begins[number] + n] = word[:n]
-        begins[number + 1] = begins[number] + n
-    counts[number] += 1
-    return number
-
-
-@inlined
-def _full(new: int, size: int, slots: Any, begins: Any, pool: Any, count: int) -> bool:
+def _full(new: int, size: int, table: Any, begins: Any, pool: Any, count: int) -> bool:
     """Whether there may be no room for so many more words of so many bytes together."""
-    return count + new >= begins.shape[0] or 2 * (count + new) > slots.shape[0] or begins[count] + size > pool.shape[0]
+    return count + new >= begins.shape[0] or 2 * (count + new) > table.shape[0] or begins[count] + size > pool.shape[0]
 
 
-@compiled
+@bare
 def _scan(
     text: Any, starts: Any, first: int, last: int, length: int, grow: bool, kind: Any, lower: Any,
-    slots: Any, hashes: Any, begins: Any, pool: Any, counts: Any, count: int, out: Any, written: int, sizes: Any,
+    table: Any, begins: Any, pool: Any, count: int, out: Any, written: int, sizes: Any, scratch: Any,
 ) -> Any:  # fmt: skip
     """Number the words of documents first … last − 1, at most `length` of each, until the table is too full for the next.
 
     → (the first that is not done, how many words there are in the table, and in `out`)
     """
-    scratch = np.empty(0, np.uint8)
     for document in range(first, last):
         p, stop = starts[document], starts[document + 1]
-        if grow and _full(min(length, most_words(stop - p)), lowered_size(stop - p), slots, begins, pool, count):
+        if grow and _full(min(length, most_words(stop - p)), lowered_size(stop - p), table, begins, pool, count):
             return document, count, written
-        if scratch.shape[0] < lowered_size(stop - p):
-            scratch = np.empty(2 * lowered_size(stop - p), np.uint8)
         begun = written
         while p < stop and written - begun < length:
-            n = 0
-            quote = _apostrophe(text, p, stop)
+            byte = text[p]
+            if byte == 32:
+                p += 1
+                continue
+            quote = 0 if byte < 0x80 and kind[byte] else _apostrophe(text, p, stop)
             if quote:
                 p += quote
                 n = _clitic(text, p, stop, kind)
@@ -217,10 +230,10 @@ def _scan(
                     scratch[k + 1] = text[p + k] | 32
                 p += n
                 n += 1
-            elif text[p] == 35:
+            elif byte == 35:
                 p += max(_reference(text, p, stop), 1)
                 continue
-            elif text[p] == 92 and p + 1 < stop and text[p + 1] == 110 and not (p + 2 < stop and 97 <= text[p + 2] <= 122):
+            elif byte == 92 and p + 1 < stop and text[p + 1] == 110 and not (p + 2 < stop and 97 <= text[p + 2] <= 122):
                 p += 2  # a line's end, written \n
                 continue
             else:
@@ -231,7 +244,7 @@ def _scan(
                 p, n = _word(text, p, stop, kind, lower, scratch)
                 if p < stop and text[p] == 59 and _entity(scratch, n):
                     continue
-            number = _number(scratch, n, grow, slots, hashes, begins, pool, counts, count)
+            number = _number(scratch, n, grow, table, begins, pool, count)
             count += number == count and grow
             out[written] = number
             written += 1
@@ -240,21 +253,28 @@ def _scan(
 
 
 @compiled
-def _insert(text: Any, starts: Any, slots: Any, hashes: Any, begins: Any, pool: Any, counts: Any) -> None:
+def _insert(text: Any, starts: Any, table: Any, begins: Any, pool: Any) -> None:
     """Number words as they stand: 0, 1, 2, …"""
     for number in range(starts.shape[0] - 1):
         word = text[starts[number] : starts[number + 1]]
-        _number(word, word.shape[0], True, slots, hashes, begins, pool, counts, number)
+        _number(word, word.shape[0], True, table, begins, pool, number)
 
 
 @compiled
-def _refill(slots: Any, hashes: Any, count: int) -> None:
-    mask = np.uint64(slots.shape[0] - 1)
-    for number in range(count):
-        slot = ((hashes[number] * SPREAD) >> np.uint64(32)) & mask
-        while slots[slot] != EMPTY:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = number
+def _move(old: Any, table: Any) -> None:
+    for row in range(old.shape[0]):
+        if old[row, 2]:
+            slot = _first_slot(old[row, 0], table)
+            while table[slot, 2]:
+                slot = (slot + 1) & (table.shape[0] - 1)
+            table[slot] = old[row]
+
+
+@compiled
+def _counts(table: Any, out: Any) -> None:
+    for row in range(table.shape[0]):
+        if table[row, 2]:
+            out[np.int64(table[row, 2]) - 1] = table[row, 3]
 
 
 @inlined
@@ -288,22 +308,19 @@ class Lexicon:
     def __init__(self, kind: np.ndarray, lower: np.ndarray, words: list[str] | None = None):
         self.kind, self.lower, self.grow, self.count = kind, lower, words is None, 0
         encoded = [word.encode() for word in words or ()]
-        self._begins, self._hashes = np.zeros(1, np.int64), np.empty(0, np.uint64)
-        self._counts, self._pool, self._slots = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32)
-        self._make_room(max(len(encoded), 1 << 12), max(sum(map(len, encoded)), 1 << 16))
+        self._table, self._begins, self._pool = np.zeros((0, 4), np.uint64), np.zeros(1, np.int64), np.empty(0, np.uint8)
+        self._make_room(max(len(encoded), 1 << 10), max(sum(map(len, encoded)), 1 << 13))
         if words is not None:
             starts = np.concatenate([[0], np.cumsum([len(word) for word in encoded], dtype=np.int64)])
             self.count = len(encoded)
-            _insert(np.frombuffer(b"".join(encoded), np.uint8), starts, *self._tables)
-
-    @property
-    def _tables(self) -> tuple[np.ndarray, ...]:
-        return self._slots, self._hashes, self._begins, self._pool, self._counts
+            _insert(np.frombuffer(b"".join(encoded), np.uint8), starts, self._table, self._begins, self._pool)
 
     @property
     def counts(self) -> np.ndarray:
         """How often each was seen (count,)."""
-        return self._counts[: self.count]
+        found = np.zeros(self.count, np.int64)
+        _counts(self._table, found)
+        return found
 
     @property
     def words(self) -> list[str]:
@@ -315,11 +332,12 @@ class Lexicon:
         """Text n is text[starts[n]:starts[n + 1]] → numbers of their first `length` words each, and how many each has."""
         n, size = len(starts) - 1, int(starts[-1] - starts[0])
         out, sizes = np.empty(min(n * length, most_words(size) + n), np.int32), np.empty(n, np.int64)
+        scratch = np.empty(lowered_size(int(np.diff(starts).max(initial=0))), np.uint8)
         document = written = 0
         while True:
             document, self.count, written = _scan(
                 text, starts, document, n, length, self.grow, self.kind, self.lower,
-                *self._tables, self.count, out, written, sizes,
+                self._table, self._begins, self._pool, self.count, out, written, sizes, scratch,
             )  # fmt: skip
             if document == n:
                 return out[:written], sizes
@@ -327,15 +345,14 @@ class Lexicon:
             self._make_room(min(length, most_words(size)), lowered_size(size))
 
     def _make_room(self, words: int, size: int) -> None:
-        """For so many more words of so many bytes together, and twice as many as there are."""
-        words, size = self.count + max(words, self.count), int(self._begins[self.count]) + size
-        self._begins = _longer(self._begins, words + 2)
-        self._hashes, self._counts = _longer(self._hashes, words + 1), _longer(self._counts, words + 1)
-        self._pool = _longer(self._pool, max(size, 2 * int(self._begins[self.count])))
-        slots = 1 << (2 * words).bit_length()
-        if slots > len(self._slots):
-            self._slots = np.full(slots, EMPTY, np.int32)
-            _refill(self._slots, self._hashes, self.count)
+        """For so many more words of so many bytes together, and for twice what there is."""
+        used = int(self._begins[self.count])
+        self._begins = _longer(self._begins, self.count + max(words, self.count) + 2)
+        self._pool = _longer(self._pool, used + max(size, used))
+        slots = 1 << (2 * (self.count + words)).bit_length()
+        if slots > len(self._table):
+            old, self._table = self._table, np.zeros((slots, 4), np.uint64)
+            _move(old, self._table)
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

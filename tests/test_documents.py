@@ -1,0 +1,245 @@
+"""Labelled text → ids: layouts, bad files, vocabularies, and the arrays that models take."""
+
+import gzip
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import zstandard
+
+from antembed.data import DataError
+from antembed.data.documents import Documents, documents_of, in_order, read_documents
+from antembed.data.splits import shares
+from antembed.data.vocabulary import Vocabulary
+
+ROWS = [("3", "Wall St.", "Stocks, up"), ("10", "", 'He said "no"\nagain'), ("3", "Oil's", "up up")]
+WORDS = [["wall", "st", "stocks", "up"], ["he", "said", "no", "again"], ["oil", "'s", "up", "up"]]
+
+
+def words(documents: Documents) -> list[list[str]]:
+    return [[documents.vocabulary.words[id] for id in documents[n]] for n in range(len(documents))]
+
+
+def quoted(separator: str, rows: list) -> str:
+    return "".join(separator.join('"' + field.replace('"', '""') + '"' for field in row) + "\n" for row in rows)
+
+
+def plain(rows: list) -> str:
+    return "".join("\t".join(row).replace("\n", " ") + "\n" for row in rows)
+
+
+FILES = {
+    "bare.csv": quoted(",", ROWS),
+    "bare.data": quoted(",", ROWS),
+    "header.csv": "Class Index,Title,Description\n" + quoted(",", ROWS),
+    "other.csv": "id,text,more,stars\n" + quoted(",", [("7", f"{t} {d}", "x", c) for c, t, d in ROWS]),
+    "semicolons.csv": "category;title;body\n" + quoted(";", ROWS),
+    "bare.tsv": plain(ROWS),
+    "header.tsv": plain([("label", "title", "text"), *ROWS]),
+    "open.tsv": plain([("label", "text"), ("3", 'Wall St. "Stocks up'), ("10", 'He said "no again'), ("3", "Oil's up up")]),
+    "windows.csv": "\ufeff" + quoted(",", ROWS).replace('"\n', '"\r\n'),
+    "empty lines.csv": quoted(",", ROWS).replace('"\n"', '"\n\n"'),
+    "objects.jsonl": "".join(json.dumps({"label": int(c), "n": 1, "title": t, "text": d}) + "\n" for c, t, d in ROWS),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_layouts_are_found(tmp_path, name):
+    (tmp_path / name).write_text(FILES[name], encoding="utf-8", newline="")
+    documents = read_documents(tmp_path / name)
+    assert words(documents) == WORDS
+    assert documents.classes == ["3", "10"]
+    assert documents.labels.tolist() == [0, 1, 0]
+    assert (documents.tokens.dtype, documents.starts.dtype, documents.labels.dtype) == (np.int32, np.int64, np.int32)
+    assert documents.complaint == ""
+
+
+def test_parquet_and_packed_files(tmp_path):
+    frame = pl.DataFrame({"topic": [3, 10, 3], "title": [t for _, t, _ in ROWS], "text": [d for _, _, d in ROWS]})
+    frame.write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(FILES["bare.csv"].encode()))
+    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(FILES["objects.jsonl"].encode()))
+    for name in ("a.parquet", "a.csv.gz", "a.jsonl.zst"):
+        documents = read_documents(tmp_path / name)
+        assert words(documents) == WORDS, name
+        assert documents.classes == ["3", "10"]
+
+
+def test_columns_are_chosen_by_name_or_number(tmp_path):
+    (tmp_path / "a.csv").write_text("who,what,where\nann,cats purr,home\nbob,dogs bark,yard\n")
+    by_name = read_documents(tmp_path / "a.csv", text="what", label="where")
+    assert (words(by_name), by_name.classes) == ([["cats", "purr"], ["dogs", "bark"]], ["home", "yard"])
+    (tmp_path / "b.csv").write_text("1,ann,cats purr\n2,bob,dogs bark\n")
+    by_number = read_documents(tmp_path / "b.csv", text=3, label="2")
+    assert (words(by_number), by_number.classes) == (words(by_name), ["ann", "bob"])
+    both = read_documents(tmp_path / "b.csv", text=["2", 3])
+    assert (words(both)[0], both.classes) == (["ann", "cats", "purr"], ["1", "2"])
+
+
+@pytest.mark.parametrize(
+    ("contents", "options", "told"),
+    [
+        (b"", {}, r"a.csv is empty \(0 bytes\)"),
+        (b"\n1,x\n", {}, "begins with an empty line"),
+        (b"label,text\n", {}, "has no documents: 0 rows"),
+        (b"1,a\n1,b\n", {}, r"has 1 classes \(1\) in 2 documents, 2 are needed"),
+        (b"label,text\n,a\n,b\n", {}, r"has 0 classes \(\) in 2 documents"),
+        (b"1,a\n2,b\n", {"text": 7}, "has no column 7 for the text; it has 2: column_1, column_2"),
+        (b"label,text\n1,a\n", {"label": "mood"}, "has no column 'mood' for the label; it has 2: label, text"),
+        (b"label,text\n1,a\n", {"label": "text", "text": "text"}, "'text' is chosen as text and as label"),
+        (b"label,x,y\n1,a,b\n", {}, "which column is the text.*: label, x, y; say text="),
+        (b'1,a\n2,"b\nc"\n3,\xff\n', {}, "line 4: byte 3 is not UTF-8"),
+        (b"1,a\n2,b,c\n", {}, "line 2: 3 fields instead of 2: '2,b,c'; put texts that have the separator in quotation marks"),
+        (b'1,a\n2,"b\n', {}, "line 2: a quotation mark is not closed"),
+        (b'{"label": 1, "text": "a"}\n{"label": 2\n', {}, r"line 2: no JSON"),
+        (b'{"label": 1, "text": "a"}\n{"text": "\xff"}\n', {}, "line 2: byte 11 is not UTF-8"),
+        (b"PK\x03\x04....", {}, "is a zip archive"),
+        (b"PAR1....", {}, "could not be read as Parquet"),
+    ],
+)
+def test_bad_files_are_told_where_and_what(tmp_path, contents, options, told):
+    (tmp_path / "a.csv").write_bytes(contents)
+    with pytest.raises(DataError, match=told):
+        read_documents(tmp_path / "a.csv", **options)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(DataError, match="is no file; give labelled text"):
+        read_documents(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"min_count": 0}, "min_count must be ≥ 1, got 0"), ({"max_vocab": 2}, "max_vocab must be > 2.*got 2"),
+     ({"length": 0}, "length must be ≥ 1.*got 0"), ({"threads": 0}, "threads must be ≥ 1, got 0")],
+)  # fmt: skip
+def test_bad_settings(options, told):
+    with pytest.raises(ValueError, match=told):
+        documents_of(["a"], **options)
+
+
+def test_a_line_of_ten_megabytes(tmp_path):
+    many = "word " * 2_000_000
+    (tmp_path / "a.csv").write_text(f'1,"{many}"\n2,short\n')
+    assert read_documents(tmp_path / "a.csv").lengths.tolist() == [100, 1]
+    assert read_documents(tmp_path / "a.csv", length=None).lengths.tolist() == [2_000_000, 1]
+
+
+def test_labels_that_training_has_not_seen(tmp_path):
+    (tmp_path / "a.csv").write_text("1,a\n5,b\n,c\n2,d\n")
+    known = documents_of(["a", "d"], ["1", "2"])
+    documents = read_documents(tmp_path / "a.csv", vocabulary=known.vocabulary, classes=known.classes)
+    assert documents.labels.tolist() == [0, -1, -1, 1]
+    assert documents.complaint.endswith("a.csv: 2 of 4 documents have none of the 2 classes, '5' for one, and count as −1")
+    assert documents.vocabulary is known.vocabulary
+    assert documents.tokens.tolist() == [2, 1, 1, 3]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_text_without_labels(tmp_path, name):
+    contents = {"a.txt": 'text\nhe said "no\n\nlabel, none\n', "a.csv": 'text\n"he said ""no"\n\n"label, none"\n'}
+    (tmp_path / name).write_text(contents[name])
+    known = documents_of(["he said", "none"], ["x", "y"])
+    documents = read_documents(tmp_path / name, vocabulary=known.vocabulary, classes=known.classes)
+    assert documents.labels.tolist() == [-1] * len(documents)
+    assert documents.lengths.tolist() == ([1, 3, 0, 2] if name == "a.txt" else [3, 0, 2])
+    assert (documents.classes, documents.complaint) == (["x", "y"], "")
+
+
+def test_missing_texts_have_no_words(tmp_path):
+    pl.DataFrame({"label": [1, 2, 2], "text": [None, "a", None]}).write_parquet(tmp_path / "a.parquet")
+    assert read_documents(tmp_path / "a.parquet").lengths.tolist() == [0, 1, 0]
+    assert documents_of([None, "a", ""], [1, 2, 2]).padded(np.arange(3), 2).tolist() == [[0, 0], [2, 0], [0, 0]]
+    assert documents_of([None, ""]).vocabulary.words == ["<pad>", "<unk>"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "told"),
+    [([], [], "has no documents"), (["a", 3], [1, 2], "text 1 is of type int"), (["a"], [1, 2], "1 texts, and more labels"),
+     (["a", "b"], [1], "1 labels, and more texts"), (["\ud800"], None, "is no Unicode")],
+)  # fmt: skip
+def test_bad_texts_in_memory(texts, labels, told):
+    with pytest.raises(DataError, match=told):
+        documents_of(texts, labels)
+
+
+def test_words_by_falling_count_then_by_the_alphabet():
+    documents = documents_of(["b b b c c a", "a d é c", "b"], threads=2)
+    vocabulary = documents.vocabulary
+    assert vocabulary.words == ["<pad>", "<unk>", "b", "c", "a", "d", "é"]
+    assert vocabulary.counts.tolist() == [0, 0, 4, 3, 2, 1, 1]
+    assert vocabulary.document_counts.tolist() == [0, 0, 2, 2, 2, 1, 1]
+    assert vocabulary.documents == 3
+    assert vocabulary.ids(["c", "nothing", "é"]).tolist() == [3, 1, 6]
+
+
+def test_rare_words_are_unknown():
+    texts = ["b b b c c a", "a d e c", "b"]
+    often = documents_of(texts, min_count=2).vocabulary
+    assert (often.words[2:], often.counts.tolist(), often.document_counts.tolist()) == (
+        ["b", "c", "a"], [0, 2, 4, 3, 2], [0, 1, 2, 2, 2])  # fmt: skip
+    few = documents_of(texts, max_vocab=4)
+    assert few.vocabulary.words == ["<pad>", "<unk>", "b", "c"]
+    assert few.tokens.tolist() == [2, 2, 2, 3, 3, 1, 1, 1, 1, 3, 2]
+
+
+def test_ids_do_not_depend_on_threads_or_order():
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{n}" for n in rng.zipf(1.3, 30) % 5000) for _ in range(2000)]
+    one, three, back = documents_of(texts, threads=1), documents_of(texts, threads=3), documents_of(texts[::-1])
+    assert one.vocabulary.words == three.vocabulary.words == back.vocabulary.words
+    assert (one.tokens == three.tokens).all()
+    assert (one.take(np.arange(2000)[::-1]).tokens == back.tokens).all()
+    again = documents_of(texts, vocabulary=one.vocabulary, threads=2)
+    assert (again.tokens == one.tokens).all()
+
+
+def test_vocabulary_is_written_and_read(tmp_path):
+    vocabulary = documents_of(["b b a", "日 b"]).vocabulary
+    vocabulary.write(tmp_path / "v.parquet")
+    again = Vocabulary.read(tmp_path / "v.parquet")
+    assert (again.words, again.documents) == (vocabulary.words, 2)
+    assert (again.counts == vocabulary.counts).all()
+    assert (again.document_counts == vocabulary.document_counts).all()
+    pl.DataFrame({"word": ["a"]}).write_parquet(tmp_path / "no.parquet")
+    with pytest.raises(DataError, match=r"no.parquet is no vocabulary that antembed wrote"):
+        Vocabulary.read(tmp_path / "no.parquet")
+
+
+def test_padded_and_taken():
+    documents = documents_of(["a b c", "", "d"], [1, 2, 1])
+    assert documents.padded(np.array([2, 0, 1]), 2).tolist() == [[5, 0], [2, 3], [0, 0]]
+    assert documents.padded(np.array([], np.int32), 4).shape == (0, 4)
+    taken = documents.take(np.array([2, 0, 2]))
+    assert words(taken) == [["d"], ["a", "b", "c"], ["d"]]
+    assert taken.labels.tolist() == [0, 0, 0]
+    assert taken.starts.tolist() == [0, 1, 4, 5]
+
+
+def test_shares_are_cut_by_seed_and_class():
+    labels = np.repeat([0, 1, 2], [100, 50, 10])
+    parts = shares(160, (0.8, 0.1, 0.1), 3, labels)
+    assert [np.bincount(labels[part]).tolist() for part in parts] == [[80, 40, 8], [10, 5, 1], [10, 5, 1]]
+    assert sorted(np.concatenate(parts)) == list(range(160))
+    assert not (np.diff(parts[0]) > 0).all()
+    assert all((a == b).all() for a, b in zip(parts, shares(160, (0.8, 0.1, 0.1), 3, labels), strict=True))
+    assert [len(part) for part in shares(10, (0.9, 0.1), 0)] == [9, 1]
+    with pytest.raises(ValueError, match=r"sum to 1, got \(0.5, 0.4\), which sum to 0.9"):
+        shares(10, (0.5, 0.4), 0)
+    with pytest.raises(ValueError, match="3 labels for 10 examples"):
+        shares(10, (0.5, 0.5), 0, labels[:3])
+
+
+def test_classes_in_order():
+    assert in_order(["10", "9", "1"]) == ["1", "9", "10"]
+    assert in_order(["10", "9", "b"]) == ["10", "9", "b"]
+
+
+@pytest.mark.shared_data
+def test_ag_news_itself(shared_data):
+    train = read_documents(shared_data / "ag-news" / "train.csv")
+    test = read_documents(shared_data / "ag-news" / "test.csv", vocabulary=train.vocabulary, classes=train.classes)
+    assert (len(train), len(test), train.classes) == (51066, 7600, ["1", "2", "3", "4"])
+    assert np.bincount(test.labels).tolist() == [1900] * 4
+    assert (test.tokens == 1).mean() < 0.02
