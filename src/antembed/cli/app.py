@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from antembed import __version__
-from antembed.cli import sweep
+from antembed.cli import classify, sweep
 from antembed.cli.common import AsJson, Seed, command
 from antembed.cli.train import train_app
 
@@ -18,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(train_app, name="train")
+train_app.command("classify")(classify.train_classify)
+app.command()(classify.predict)
 app.command()(sweep.sweep)
 app.command()(sweep.select)
 
@@ -38,7 +40,7 @@ def common(
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    data: Annotated[Path | None, typer.Option(help="The ratings, if they have moved.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The ratings or labelled text, if they have moved.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a finished run again, on the very split it was trained with.
@@ -46,14 +48,15 @@ def evaluate(
     Example:  antembed evaluate runs/ml-1m
     """
     from antembed.cli import show
-    from antembed.pipelines.recommend import measure, reopen
+    from antembed.pipelines import classify, recommend
+    from antembed.training import RunFolder
 
-    job, folder = reopen(run, str(data) if data else None)
-    result = measure(job, folder) | {"command": command()}
+    task = classify if RunFolder(run).config().get("task") == "classify" else recommend
+    result = task.measure(*task.reopen(run, str(data) if data else None)) | {"command": command()}
     if as_json:
         show.print_json(result)
     else:
-        show.out.print(show.result_table({job.settings.embedding: result}))
+        show.out.print(show.result_table({result["embedding"]: result}))
 
 
 @app.command()
@@ -72,9 +75,16 @@ def export(
     """
     from antembed import serving
     from antembed.cli import show
+    from antembed.pipelines import classify
     from antembed.pipelines.job import write_tables
     from antembed.pipelines.recommend import reopen_model
+    from antembed.training import RunFolder
 
+    if RunFolder(run).config().get("task") == "classify":
+        path = out if out.suffix == ".ant" else out / "words.ant"
+        file = serving.export(classify.reopen_model(run)[0].embedding, path, values=values, encoding=encoding)
+        show.err.print(f"{path}: {file}", highlight=False)
+        return
     model = reopen_model(run)
     tables = model.tables
     if table is not None and table not in tables:
@@ -140,16 +150,21 @@ def explain(
     items: Annotated[
         Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many items of each anchor.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the anchors stand for: their items, genres, and which items are left without a vector.
+    """Say what the anchors stand for: their items and genres, or their words, and what is left without a vector.
 
     Example:  antembed explain runs/ml-1m --items movies.dat
     """
     from antembed.cli import show
     from antembed.pipelines import explain as job
+    from antembed.pipelines.explain_words import explain_words
+    from antembed.training import RunFolder
 
+    if RunFolder(run).config().get("task") == "classify":
+        show.words(explain_words(run, top), as_json)
+        return
     told = job.explain(run, items, top)
     if as_json:
         show.print_json(told)

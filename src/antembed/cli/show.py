@@ -37,18 +37,34 @@ def pairs(value: Any) -> str:
 def result_table(results: dict[str, dict[str, Any]]) -> Table:
     """Results side by side, one row each."""
     table = Table(box=None, header_style="bold")
-    for heading in ("table", "anchors", "test MSE", "parameters", "bytes", "seconds"):
+    metric = next(iter(results.values()))["metric"]
+    for heading in ("table", "anchors", {"mse": "test MSE"}.get(metric, f"test {metric}"), "parameters", "bytes", "seconds"):
         table.add_column(heading, justify="left" if heading == "table" else "right")
     for name, result in results.items():
+        anchors = result["anchors"]
         table.add_row(
             name,
-            pairs(result["anchors"]) if any(result["anchors"].values()) else "–",
-            "–" if result["test"] is None else f"{result['test']['mse']:.4f}",
+            pairs(anchors) if any(anchors.values() if isinstance(anchors, dict) else [anchors]) else "–",
+            "–" if result["test"] is None else f"{result['test'][metric]:.4f}",
             f"{result['parameters']:,}",
             f"{result['bytes']:,}",
             f"{result['seconds']:.1f}",
         )
     return table
+
+
+def words(told: dict[str, Any], as_json: bool) -> None:
+    """What explain_words found."""
+    if as_json:
+        print_json(told)
+        return
+    for anchor in told["anchors"]:
+        out.print(f"anchor {anchor['anchor']}{anchor['word']}: {anchor['words']} words", highlight=False, markup=False)
+        out.print(f"    {' · '.join(anchor['best'])}", highlight=False, markup=False)
+    out.print("largest: " + ", ".join(f"{a} ← {b} {w:.2f}" for a, b, w in told["largest"]), highlight=False, markup=False)
+    zero = told["zero_rows"]
+    out.print(f"words without a vector: {zero['words']:,}, {zero['seen_once']:.0%} of them seen once", highlight=False)
+    out.print(f"    the most frequent: {' · '.join(zero['most_frequent'])}", highlight=False, markup=False)
 
 
 def facts(about: dict[str, Any]) -> None:

@@ -2,71 +2,339 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from scipy import sparse
+from torch import Tensor, nn
 
+from antembed.anchors import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.data import Examples
 from antembed.data.batches import permutation
 from antembed.data.documents import Documents, read_documents
-from antembed.embedding import Embedding, param_groups
+from antembed.data.text import DataError
+from antembed.data.vocabulary import Vocabulary
+from antembed.embedding import Embedding, FullEmbedding, param_groups
 from antembed.files import write_atomically
-from antembed.optim import OPTIMISERS
+from antembed.optim import OPTIMISERS, FreeEntries
+from antembed.pipelines.knowledge import Knowledge, gather
 from antembed.pipelines.steps import learn, schedules
 from antembed.pipelines.text import TextSettings, build_model
-from antembed.serving import export, serialise
+from antembed.serving import Table, export, open_table, serialise
 from antembed.tasks.classify import TextModel, evaluate
-from antembed.training import Engine, RunFolder, Tick, TorchEngine, save_checkpoint
+from antembed.training import Engine, RunFolder, Tick, TorchEngine, load_checkpoint, save_checkpoint
 from antembed.training.budget import Budget, parse_budget
+from antembed.training.schedule import ramp
 
-EVALUATION_BATCH = 1024
+EVALUATION_BATCH = 512
+HELD_BACK = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
+PAIRS = 256  # unrelated ones a step
+SELECTION_EPOCHS = 3  # of the bag that says which words are anchors (group-lasso, vvd)
+FORMS = (("fp16", "auto"), ("int8", "auto"), ("int8", "packed"))
 
 
 @dataclass(frozen=True)
 class TextJob:
+    """Data and model of a run, ready to be trained or judged."""
+
     settings: TextSettings
     model: TextModel
-    training: Documents
-    test: Documents
-    parts: dict[str, Examples]  # rows of their documents, and labels
+    documents: dict[str, Documents]  # of each part
+    parts: dict[str, Examples]  # train, validation, test: places of documents, and their classes
+    known: Knowledge = field(default_factory=Knowledge)
 
     @property
     def tables(self) -> dict[str, Embedding]:
         return self.model.tables
 
-    def batch(self, rows: Tensor, part: str = "train") -> tuple[Tensor, Tensor]:
-        documents = (self.test if part == "test" else self.training).take(rows.numpy())
-        return torch.from_numpy(documents.tokens).to(self.settings.device), torch.from_numpy(documents.starts).to(self.settings.device)
-
-    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        rows, labels = batch
-        return F.cross_entropy(model(*self.batch(rows)), labels.long())
+    def batch(self, places: Tensor, part: str) -> tuple[Tensor, Tensor]:
+        """The words of these documents one after the other, and where each begins."""
+        taken = self.documents[part].take(places.cpu().numpy())
+        device = self.settings.device
+        return torch.from_numpy(taken.tokens).to(device), torch.from_numpy(taken.starts).to(device)
 
     def engine(self, optimiser: Any) -> Engine:
-        return TorchEngine(self.model, optimiser, self.loss)
+        engine = TorchEngine(self.model, optimiser, lambda _, batch: self.loss(batch, engine.step))
+        return engine
 
-    @torch.no_grad()
-    def judge(self, part: str) -> dict[str, float]:
-        self.model.eval()
-        return evaluate(
-            (self.model(*self.batch(rows, part)), labels.long()) for rows, labels in self.parts[part].batches(EVALUATION_BATCH)
+    def loss(self, batch: tuple[Tensor, ...], step: int) -> Tensor:
+        """Cross-entropy, and what the settings add to it: a KL, unrelated pairs that share anchors, anchors not orthogonal."""
+        settings, table = self.settings, self.model.embedding
+        places, labels = batch
+        words, starts = self.batch(places, "train")
+        if settings.word_dropout:
+            words, starts = without_some(words, starts, settings.word_dropout)
+        loss = F.cross_entropy(self.model(words, starts), labels.long())
+        kl = table.divergence()
+        if kl is not None:
+            n = len(self.parts["train"])
+            warm = ramp(round(settings.l1_ramp * settings.epochs * n / settings.batch_size))
+            loss = loss + warm(step) / n * kl
+        for T, A in table.pairs:
+            if settings.negative:
+                u, v = self.unrelated(PAIRS, step, words)
+                loss = loss + settings.negative / PAIRS * negative_pairs(T(u), T(v))
+            if settings.orthogonal:
+                loss = loss + settings.orthogonal * orthogonality(A, cosine=True)
+        return loss
+
+    @cached_property
+    def unrelated(self) -> UnrelatedPairs:
+        V, relations = self.model.embedding.num_embeddings, self.known.relations
+        return UnrelatedPairs(sparse.csr_array((V, V)) if relations is None else relations, seed=self.settings.seed)
+
+    def judge(self, part: str, model: nn.Module | None = None) -> dict[str, float] | None:
+        """Loss and accuracy on one part of the data; None if there is no such part."""
+        examples, judged = self.parts[part], (model or self.model).eval()
+        if not len(examples):
+            return None
+        with torch.no_grad():
+            batches = examples.batches(EVALUATION_BATCH)
+            return evaluate((judged(*self.batch(places, part)), labels.long()) for places, labels in batches)
+
+    def judge_file(self, part: str, table: Table) -> dict[str, float] | None:
+        """The same with the vectors of a file, whose numbers may be coarser."""
+        plain = FullEmbedding(table.objects, table.dimensions)
+        plain.rows.weight.data = torch.from_numpy(table[np.arange(table.objects)])
+        model = build_model(
+            replace(
+                self.settings,
+                embedding="full",
+                choice="none",
+                relations=(),
+                budget="",
+                negative=0.0,
+                anchors=self.settings.first,
+            ),
+            table.objects,
+            len(self.documents[part].classes),
         )
+        rest = {name: weight for name, weight in self.model.state_dict().items() if not name.startswith("embedding.")}
+        model.load_state_dict(rest, strict=False)
+        model.embedding = plain
+        return self.judge(part, model.to(self.settings.device))
 
     def validate(self) -> dict[str, float]:
-        return self.judge("validation")
+        judged = self.judge("validation")
+        assert judged is not None
+        return judged
+
+    def size(self, unit: str) -> float:
+        """What a budget counts: parameters of the table, or bytes of its file."""
+        if unit == "parameters":
+            return self.model.embedding.usage().parameters
+        T, A, places = (None if part is None else part.detach().cpu().numpy() for part in parts_of(self.model.embedding))
+        assert T is not None
+        return len(serialise(T, A, places=places, values=self.settings.values))
+
+    def budget(self) -> Budget:
+        return parse_budget(self.settings.budget, full_bytes(self.settings, self.model.embedding.num_embeddings))
 
 
-def prepare(settings: TextSettings) -> TextJob:
-    training = read_documents(settings.data, min_count=settings.min_count, max_vocab=settings.max_vocab or None, length=settings.length)
-    test = read_documents(settings.test, vocabulary=training.vocabulary, classes=training.classes, length=settings.length)
-    order = permutation(len(training), settings.seed)
-    n = len(training) // 10
-    rows = {"validation": (training, order[:n]), "train": (training, order[n:]), "test": (test, np.arange(len(test), dtype=np.int32))}
-    parts = {name: Examples((np.arange(len(d), dtype=np.int32), d.labels), r, "cpu", settings.threads) for name, (d, r) in rows.items()}
-    model = build_model(settings, len(training.vocabulary), len(training.classes))
-    return TextJob(settings, model, training, test, parts)
+def parts_of(table: Embedding) -> tuple[Tensor | None, ...]:
+    return (*table.factors(), table.places())
+
+
+def full_bytes(settings: TextSettings, words: int) -> int:
+    """Of a full table of this width, in fp32."""
+    return 4 * words * settings.dimensions
+
+
+def without_some(words: Tensor, starts: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Drop each word with this probability: documents are not learned by heart, and no word is relied on alone."""
+    kept = torch.rand(len(words), device=words.device) >= share
+    before = torch.cat([starts.new_zeros(1), kept.cumsum(0)])
+    return words[kept], before[starts]
+
+
+def read(settings: TextSettings) -> tuple[Documents, Documents | None]:
+    """Documents to learn from, and to be tested by if there is a file of them."""
+    columns: dict[str, Any] = {"text": settings.text, "label": settings.label, "length": settings.length}
+    learned = read_documents(settings.data, **columns, min_count=settings.min_count, max_vocab=settings.max_vocab or None)
+    if not settings.test:
+        return learned, None
+    return learned, read_documents(settings.test, **columns, vocabulary=learned.vocabulary, classes=learned.classes)
+
+
+def prepare(settings: TextSettings, learned: Documents, test: Documents | None = None) -> TextJob:
+    """Cut the documents into parts, gather what is known of the words, make the model."""
+    if len(learned.classes) < 2:
+        raise DataError(f"all {len(learned)} documents are of one class, {learned.classes}; there is nothing to tell apart")
+    labelled = np.flatnonzero(learned.labels >= 0)
+    order = labelled[permutation(len(labelled), settings.seed)]
+    n = len(order) // HELD_BACK
+    if n < 1 or len(order) < 3 * n:
+        raise DataError(f"{len(order)} documents are too few; {HELD_BACK} are enough")
+    rows = {"validation": order[:n], "test": order[n : 2 * n], "train": order[2 * n :]}
+    documents = dict.fromkeys(rows, learned)
+    if test is not None:
+        rows |= {"train": order[n:], "test": np.arange(len(test))}
+        documents["test"] = test
+    parts = {
+        name: Examples((np.arange(len(held)), held.labels), rows[name], settings.device, settings.threads)
+        for name, held in documents.items()
+    }
+    known = gather(settings, learned.take(rows["train"]), lambda choice: selection(settings, learned, test, choice))
+    model = build_model(settings, len(learned.vocabulary), len(learned.classes), learned.vocabulary, known)
+    return TextJob(settings, model, documents, parts, known)
+
+
+def selection(settings: TextSettings, learned: Documents, test: Documents | None, choice: str) -> np.ndarray:
+    """How much each word counts to a bag of words that is trained once, with words that drop out: lengths of its vectors."""
+    quick = replace(settings, model="bag", embedding=choice, choice="none", relations=(), budget="", negative=0.0,
+                    vectors="", epochs=SELECTION_EPOCHS, anchors=settings.first)  # fmt: skip
+    with TemporaryDirectory() as folder:
+        train(quick, Path(folder) / "run", learned=learned, test=test)
+        model, _, _ = reopen_model(Path(folder) / "run")
+    return model.embedding.to_dense().norm(dim=1).detach().numpy()
+
+
+def train(
+    settings: TextSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    learned: Documents | None = None,
+    test: Documents | None = None,
+    tell: Callable[[Tick], None] = lambda tick: None,
+) -> dict[str, Any]:
+    """Train, judge, export; → what was measured. `learned` and `test` are for callers that have them in memory."""
+    if learned is None:
+        learned, test = read(settings)
+    job, folder = prepare(settings, learned, test), RunFolder(out)
+    lr, l1 = (schedule(0) for schedule in schedules(settings, len(job.parts["train"])))
+    optimiser = optimiser_for(job, lr, l1)
+    begin(job, folder, resume)
+    learn(job, optimiser, folder, best_by="error", patience=settings.patience, resume=resume, tell=tell)
+    save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
+    export(job.model.embedding, folder.path / "words.ant", values=settings.values)
+    result = measure(job, folder)
+    write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
+    return result
+
+
+def optimiser_for(job: TextJob, lr: float, l1: float) -> Any:
+    """With the entries of T that cost nothing."""
+    settings, free = job.settings, job.known.free
+    groups = param_groups(job.model, l1, settings.l2)
+    if free is not None:
+        (rows, _), *_ = job.model.embedding.pairs
+        group = next(group for group in groups if group.get("table") is rows)
+        group["prox"].free = FreeEntries(
+            torch.from_numpy(free[0]), torch.from_numpy(free[1]), (rows.num_embeddings, rows.embedding_dim)
+        )
+    more = {"yogi": {"eps": settings.eps, "initial_second": settings.eps**2}, "adam": {"eps": settings.eps}}
+    return OPTIMISERS[settings.optimiser](groups, lr=lr, **more.get(settings.optimiser, {}))
+
+
+def begin(job: TextJob, folder: RunFolder, resume: bool) -> None:
+    """Make the folder of the run, or find it."""
+    learned, anchors = job.documents["train"], job.known.anchors
+    about = {
+        "task": "classify",
+        "classes": learned.classes,
+        "words": len(learned.vocabulary),
+        "documents": {name: len(part) for name, part in job.parts.items()},
+        "anchor_words": None if anchors is None else [learned.vocabulary.words[word] for word in anchors],
+        "free_entries": 0 if job.known.free is None else len(job.known.free[0]),
+        "without_vector": job.known.without_vector,
+    }
+    folder.create(json.loads(json.dumps(asdict(job.settings) | about)), resume)
+    learned.vocabulary.write(folder.path / "vocabulary.parquet")
+
+
+def measure(job: TextJob, folder: RunFolder) -> dict[str, Any]:
+    """What a run has come to: accuracy of the model, size of the files."""
+    model, rows, settings = job.model.eval(), folder.rows(), job.settings
+    usage, file = model.embedding.usage(), open_table(folder.path / "words.ant")
+    return {
+        "task": "classify",
+        "model": settings.model,
+        "embedding": settings.embedding,
+        "anchors": usage.anchors_in_use,
+        "metric": "accuracy",
+        "validation": job.judge("validation"),
+        "test": job.judge("test") if settings.values == "fp32" else job.judge_file("test", file),
+        "words": len(job.documents["train"].vocabulary),
+        "parameters": usage.parameters,
+        "other_parameters": model.rest(),
+        "nnz": usage.nnz,
+        "bytes": file.size,
+        "encoding": file.encoding,
+        "smaller_files": smaller_files(job),
+        "free_entries": 0 if job.known.free is None else len(job.known.free[0]),
+        "seconds": round(sum(row["seconds"] for row in rows), 3),
+        "epochs": rows[-1]["epoch"] if rows else 0,
+        "seed": settings.seed,
+    }
+
+
+def smaller_files(job: TextJob) -> dict[str, dict[str, float]]:
+    """What coarser numbers and tighter packing make of the table: bytes on disk, and the accuracy of what is read back."""
+    found = {}
+    for values, encoding in FORMS:
+        with TemporaryDirectory() as name:
+            table = export(job.model.embedding, Path(name) / "words.ant", values=values, encoding=encoding)
+        judged = job.judge_file("test", table)
+        if judged is not None:
+            found[values if encoding == "auto" else f"{values} {encoding}"] = {
+                "bytes": table.size,
+                "test_accuracy": judged["accuracy"],
+            }
+    return found
+
+
+def settings_of(folder: RunFolder) -> tuple[TextSettings, dict[str, Any]]:
+    """A run's settings, and what it remembers of its data."""
+    told = folder.config()
+    if told.get("task") != "classify":
+        raise ValueError(f"{folder.path} is a run of {told.get('task')}, not of classify")
+    own = {field.name for field in fields(TextSettings)}
+    config: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in told.items() if name in own
+    }
+    return TextSettings(**config), {name: value for name, value in told.items() if name not in own}
+
+
+def reopen_model(run: str | Path) -> tuple[TextModel, Vocabulary, dict[str, Any]]:
+    """A run's model, its words, and what it remembers of its data, which are not needed."""
+    folder = RunFolder(run)
+    settings, remembered = settings_of(folder)
+    folder.must_be_finished()
+    model = build_model(settings, remembered["words"], len(remembered["classes"]))
+    load_checkpoint(folder.final, model)
+    return model.eval(), Vocabulary.read(folder.path / "vocabulary.parquet"), remembered
+
+
+def reopen(run: str | Path, data: str | None = None) -> tuple[TextJob, RunFolder]:
+    """A run with its data, as it was when it was judged. `data`: where they are now, if they have moved."""
+    folder = RunFolder(run)
+    settings, remembered = settings_of(folder)
+    folder.must_be_finished()
+    wanted = data or settings.data
+    if not Path(wanted).is_file():
+        raise ValueError(f"the run was trained on {wanted or 'texts in memory'}, no file; say where it is with --data")
+    learned, test = read(replace(settings, data=wanted))
+    if len(learned.vocabulary) != remembered["words"] or learned.classes != remembered["classes"]:
+        raise ValueError(
+            f"{wanted} is not what the run was trained on: {len(learned.vocabulary)} words and {len(learned.classes)} classes "
+            f"here, {remembered['words']} and {len(remembered['classes'])} there; give the right file with --data"
+        )
+    job = prepare(replace(settings, choice="none", relations=(), negative=0.0), learned, test)
+    load_checkpoint(folder.final, job.model)
+    return job, folder
+
+
+@torch.no_grad()
+def probabilities(model: TextModel, documents: Documents, device: str = "cpu") -> Iterator[np.ndarray]:
+    """Of each class for each document, some documents at a time: (n, classes)."""
+    for first in range(0, len(documents), EVALUATION_BATCH):
+        taken = documents.take(np.arange(first, min(first + EVALUATION_BATCH, len(documents))))
+        scores = model(torch.from_numpy(taken.tokens).to(device), torch.from_numpy(taken.starts).to(device))
+        yield torch.softmax(scores, 1).cpu().numpy()

@@ -6,39 +6,50 @@ from typing import Any
 
 import torch
 
+from antembed.anchors import CHOICES, start
 from antembed.data.documents import LENGTH
-from antembed.data.vocabulary import PADDING
-from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding
+from antembed.data.vocabulary import PADDING, Vocabulary
+from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, sparse_codes
 from antembed.growth.policy import POLICIES
 from antembed.optim import OPTIMISERS
-from antembed.pipelines.settings import ENGINES, SCHEDULES
+from antembed.pipelines.knowledge import Knowledge, features_wanted
+from antembed.pipelines.settings import SCHEDULES
 from antembed.serving import VALUES
 from antembed.tasks.classify import MODELS, TextModel
 from antembed.training.budget import parse_budget
 
-START = 0.1  # root mean square of a vector's numbers at the start, whatever the embedding
+TRAINED = ("group-lasso", "vvd")  # choices of anchors that a model says, which is trained once for that
+START = 0.1  # root mean square of the vectors' numbers at the start, whatever the embedding
+SOME = 4096  # words to measure it by
+COUNTED = ("frequency", "tf-idf", "hashed", "mixed")  # these treat words otherwise that are frequent (or whatever the score)
 
 
 @dataclass(frozen=True)
 class TextSettings:
-    """All that decides the result. Model, batch size and width are the paper's."""
+    """All that decides the result. The network, its width and the size of a batch are the paper's."""
 
     data: str
-    test: str = ""  # without one, a tenth of `data`
-    text: tuple[str, ...] | None = None  # columns
+    test: str = ""  # none: a tenth of `data`
+    text: tuple[str, ...] | None = None  # columns; None: as their names say
     label: str | None = None
     min_count: int = 1
     max_vocab: int = 0  # 0: all words
-    length: int = LENGTH
+    length: int = LENGTH  # words of a document that count
     model: str = "cnn"
     embedding: str = "anchor"
-    anchors: int | str = 10  # or "auto": as many as eq. 5 says (nbANT)
+    anchors: int | str = 10  # or "auto": as many as eq. 5 says (nbANT); frequency, tf-idf and hashed: rows
+    choice: str = "none"  # which words are the anchors; "none": they are vectors of nobody
+    relations: tuple[str, ...] = ()  # wordnet, cooccurrence, or a file of pairs: entries of T that cost nothing
+    wordnet: str = ""  # its folder
+    vectors: str = ""  # pretrained ones, for the choice of anchors and the start
+    negative: float = 0.0  # weight of Σ|t_u|·|t_v| over unrelated pairs,
+    orthogonal: float = 0.0  # and of Σ|cos(a_i, a_j)|
     growth: str = "plateau"
     lambda1: float = 1e-3
     first_anchors: int = 10
     anchor_step: int = 1
     dimensions: int = 256
-    l1: float = 1e-5
+    l1: float = 1e-4
     l1_ramp: float = 0.25
     prune: float = 0.1
     keep: int = 0
@@ -46,17 +57,19 @@ class TextSettings:
     budget: str = ""
     polish: float = 0.0
     optimiser: str = "yogi"
-    lr: float = 5e-3
+    lr: float = 2e-3
+    eps: float = 1e-5  # of the optimiser: the paper's 1e-3 is for the larger gradients of ratings
     schedule: str = "cosine"
     halve_every: int = 1000
     batch_size: int = 256
     epochs: int = 8
-    patience: int = 0
+    patience: int = 3
     dropout: float = 0.5
+    word_dropout: float = 0.3
     seed: int = 0
-    threads: int = 2
+    threads: int = 1
     device: str = "cpu"
-    values: str = "auto"
+    values: str = "auto"  # of the file: fp32, with a budget of bytes int8
 
     def __post_init__(self) -> None:
         if self.values == "auto":
@@ -69,28 +82,98 @@ class TextSettings:
             "schedule": SCHEDULES,
             "values": VALUES,
             "growth": POLICIES,
+            "choice": ["none", *(name for name in CHOICES if name != "survivors"), *TRAINED],
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} {getattr(self, name)!r} is none of: {', '.join(choices)}")
+        least = dict.fromkeys(("dimensions", "batch_size", "epochs", "length", "threads", "min_count", "first_anchors"), 1)
+        least |= dict.fromkeys(("l1", "l2", "lr", "prune", "keep", "seed", "patience", "negative", "orthogonal"), 0)
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
+        for name in ("dropout", "word_dropout", "polish"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if not self.eps > 0:
+            raise ValueError(f"eps must be > 0, got {self.eps}")
+        if isinstance(self.anchors, str) and self.anchors != "auto":
+            raise ValueError(f"anchors are a number, or auto, not {self.anchors!r}")
+        if not isinstance(self.anchors, str) and self.anchors < 1:
+            raise ValueError(f"anchors must be ≥ 1, got {self.anchors}; start with 10")
+        if self.embedding != "anchor":
+            for name in ("choice", "relations", "budget", "negative"):
+                if getattr(self, name) not in ("none", (), "", 0.0):
+                    raise ValueError(f"{name} is for --embedding anchor, not {self.embedding}")
+            if self.anchors == "auto":
+                raise ValueError(f"anchors auto is for --embedding anchor, not {self.embedding}")
+        if self.relations and self.choice == "none":
+            raise ValueError("relations are between words, so anchors must be words: choose them with --choice frequency")
+        if self.anchors == "auto" and (self.budget or self.choice != "none"):
+            raise ValueError("anchors auto goes with --choice none and no budget; say how many anchors")
+        if self.anchors == "auto" and self.lambda1 < self.l1:
+            raise ValueError(f"an anchor costs λ1 − λ2 ≥ 0, but λ1 is {self.lambda1} and λ2 {self.l1}; raise --lambda1")
+        if self.budget and not self.l1 > 0:
+            raise ValueError(f"a budget is sought from l1 on, which must be > 0, got {self.l1}")
+
+    @property
+    def first(self) -> int:
+        """How many anchors the model is built with."""
+        return self.first_anchors if isinstance(self.anchors, str) else self.anchors
+
+    @property
+    def wants_features(self) -> bool:
+        return features_wanted(self.choice, self.embedding)
 
 
-def build_model(settings: TextSettings, words: int, classes: int) -> TextModel:
+def build_model(
+    settings: TextSettings, words: int, classes: int, vocabulary: Vocabulary | None = None, known: Knowledge | None = None
+) -> TextModel:
+    """A seeded model. Who loads a checkpoint needs neither the vocabulary nor what is known of the words."""
     torch.manual_seed(settings.seed)
-    K = settings.first_anchors if settings.anchors == "auto" else settings.anchors
-    table = EMBEDDINGS[settings.embedding](words, settings.dimensions, PADDING, num_anchors=K, sparse=True)
-    start(table)
+    K = min(settings.first, words)
+    options: dict[str, Any] = {}
+    if settings.embedding in COUNTED and vocabulary is not None:
+        options["counts"] = scores_of(vocabulary, settings.embedding)
+    if settings.embedding == "sparse-code" and known is not None and known.features is not None:
+        common = torch.arange(2, K + 2)  # words are in the order of their counts, behind padding and unknown
+        options["codes"] = sparse_codes(torch.from_numpy(known.features), common)
+    table = EMBEDDINGS[settings.embedding](words, settings.dimensions, PADDING, num_anchors=K, sparse=True, **options)
+    begin(table, settings, known)
     return MODELS[settings.model](table, classes, dropout=settings.dropout).to(settings.device)
 
 
+def scores_of(vocabulary: Vocabulary, embedding: str) -> torch.Tensor:
+    """By which words have rows of their own: the most frequent, or those of the highest tf-idf."""
+    from antembed.anchors import scores
+
+    return torch.from_numpy(scores(vocabulary, "tf-idf" if embedding == "tf-idf" else "frequency"))
+
+
 @torch.no_grad()
-def start(table: Embedding) -> None:
+def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> None:
+    """Start the vectors at one size, whatever the embedding; anchors that are words at those words."""
     if isinstance(table, AnchorEmbedding):
-        table.anchors.normal_(std=table.embedding_dim**-0.5)
-    rms = float(table(torch.arange(1, min(table.num_embeddings, 4096))).square().mean().sqrt())
-    if table.pairs:
-        for rows, anchors in table.pairs:
-            rows.weight.mul_((START / rms) ** 0.5)
-            anchors.mul_((START / rms) ** 0.5)
-    else:
-        table.tables[0].weight.mul_(START / rms)
+        if known is not None and known.anchors is not None:
+            V, K = table.rows.weight.shape
+            T, A = start(
+                V,
+                K,
+                table.embedding_dim,
+                anchors=known.anchors,
+                features=known.features,
+                related=known.free,
+                padding=PADDING,
+                seed=settings.seed,
+            )
+            table.rows.weight.copy_(T)
+            table.anchors.copy_(A)
+        else:
+            table.anchors.normal_(std=table.embedding_dim**-0.5)  # of both signs: parallel anchors stay so
+    vectors = table(torch.arange(1, min(table.num_embeddings, SOME)))
+    scale = START / max(float(vectors.square().mean().sqrt()), 1e-12)
+    for rows, anchors in table.pairs:
+        rows.weight.mul_(scale**0.5)
+        anchors.mul_(scale**0.5)
+    if not table.pairs:
+        table.tables[0].weight.mul_(scale)

@@ -36,6 +36,7 @@ class TorchEngine:
 
     def __init__(self, model: nn.Module, optimiser: ProximalOptimizer, loss: Callable[[nn.Module, Any], Tensor]):
         self.model, self.optimiser, self.loss = model, optimiser, loss
+        self.step = 0  # the one being taken, for a loss that changes with it
 
     def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
         size = chunk_size(batch_size)
@@ -43,6 +44,7 @@ class TorchEngine:
         batches = chain.from_iterable(zip(*(c.split(batch_size) for c in chunk), strict=True) for chunk in chunks)
         for step, batch in enumerate(batches, first):
             set_rates(self.optimiser, lr(step), l1(step))
+            self.step = step
             loss = self.loss(self.model, batch)
             loss.backward()
             self.optimiser.step()  # update, then prox

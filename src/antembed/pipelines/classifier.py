@@ -1,0 +1,126 @@
+"""TextClassifier: texts and labels in, classes out, in scikit-learn's manners."""
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from antembed.data.documents import Documents, documents_of
+from antembed.files import write_atomically
+from antembed.pipelines.classify import probabilities, reopen_model, settings_of, train
+from antembed.pipelines.text import TextSettings
+from antembed.training import RunFolder
+
+KIND = "classifier.json"  # what kind of labels it was fitted with
+KEPT = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", "words.ant", "checkpoint/final.safetensors")
+
+
+class TextClassifier:
+    """A text classifier whose table of words is small.
+
+        model = TextClassifier(anchors=10, l1=1e-4).fit(texts, labels)
+        model.predict(["stocks fell again"]), model.predict_proba([…]), model.score(texts, labels)
+        model.save("news"); TextClassifier.load("news")
+
+    Settings are those of `antembed train classify`, by their names (TextSettings): model="cnn" or "bag", embedding=…, budget="40x".
+    """
+
+    def __init__(self, **settings: Any):
+        self.settings = TextSettings(data="", **settings)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All settings."""
+        told = asdict(self.settings)
+        del told["data"], told["test"]
+        return told
+
+    def set_params(self, **settings: Any) -> "TextClassifier":
+        """Change some of them."""
+        self.settings = TextSettings(data="", **self.get_params() | settings)
+        return self
+
+    def fit(self, texts: Iterable[str | None], labels: Iterable[object]) -> "TextClassifier":
+        """Learn; a tenth of the texts chooses the best epoch, and another tenth says in `result_` how good it is."""
+        texts, labels = list(texts), list(labels)
+        if len(texts) != len(labels):
+            raise ValueError(f"{len(texts)} texts but {len(labels)} labels; give one for each")
+        settings = self.settings
+        learned = documents_of(
+            texts, labels, min_count=settings.min_count, max_vocab=settings.max_vocab or None, length=settings.length
+        )
+        whole = all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels)
+        with TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            self.result_ = train(settings, run, learned=learned)
+            write_atomically(run / KIND, json.dumps({"labels": "int" if whole else "str"}).encode())
+            self._take(run)
+        return self
+
+    def _take(self, run: Path) -> None:
+        """What is needed to predict, and the files that hold it."""
+        self.model_, self.vocabulary_, remembered = reopen_model(run)
+        # Labels come back as what they were, 3 and not "3", or every comparison with them would fail without a word.
+        kind = json.loads((run / KIND).read_text())["labels"] if (run / KIND).is_file() else "str"
+        self.names_ = remembered["classes"]
+        self.classes_ = np.array([int(name) for name in self.names_] if kind == "int" else self.names_)
+        self._files = {name: (run / name).read_bytes() for name in KEPT if (run / name).is_file()}
+
+    def _documents(self, texts: Iterable[str | None]) -> Documents:
+        if not hasattr(self, "model_"):
+            raise ValueError("this classifier has not been fitted; call fit(texts, labels), or load one")
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, [text], not a single one")
+        return documents_of(texts, vocabulary=self.vocabulary_, classes=self.names_, length=self.settings.length)
+
+    def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:
+        """(texts, classes), in the order of `classes_`."""
+        found = list(probabilities(self.model_, self._documents(texts), self.settings.device))
+        return np.concatenate(found) if found else np.empty((0, len(self.classes_)), np.float32)
+
+    def predict(self, texts: Iterable[str | None]) -> np.ndarray:
+        """The likeliest class of each text."""
+        return self.classes_[self.predict_proba(texts).argmax(1)]
+
+    def score(self, texts: Sequence[str | None], labels: Iterable[object]) -> float:
+        """The share of texts whose class is found."""
+        wanted = np.array(list(labels), self.classes_.dtype.type)
+        if len(wanted) != len(texts):
+            raise ValueError(f"{len(texts)} texts but {len(wanted)} labels; give one for each")
+        return float((self.predict(texts) == wanted).mean())
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """As a run: `antembed predict`, `explain` and TextClassifier.load take it."""
+        if not hasattr(self, "model_"):
+            raise ValueError("this classifier has not been fitted; there is nothing to save")
+        place = RunFolder(folder)
+        if place.path.exists():
+            if not overwrite:
+                raise ValueError(f"{place.path} exists; choose another folder, or say overwrite=True")
+            place.remove()
+        with TemporaryDirectory(dir=_parent(place.path)) as scratch:
+            for name, contents in self._files.items():
+                (Path(scratch) / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(scratch) / "run" / name).write_bytes(contents)
+            shutil.move(Path(scratch) / "run", place.path)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TextClassifier":
+        """What `save` or `antembed train classify` wrote."""
+        run = RunFolder(folder)
+        settings, _ = settings_of(run)
+        self = cls.__new__(cls)
+        self.settings = settings
+        self._take(run.path)
+        if run.result_file.is_file():
+            self.result_ = json.loads(run.result_file.read_text())
+        return self
+
+
+def _parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.parent
