@@ -27,7 +27,7 @@ class TextClassifier:
         model.predict(["stocks fell again"]), model.predict_proba([…]), model.score(texts, labels)
         model.save("news"); TextClassifier.load("news")
 
-    Settings are those of `antembed train classify`, by their names (TextSettings): model="cnn" or "bag", embedding=…, budget="40x".
+    Settings are those of `antembed train classify`, by their names (TextSettings): model="bag", embedding=…, budget="40x".
     """
 
     def __init__(self, **settings: Any):
