@@ -9,6 +9,7 @@ import typer
 from antembed import __version__
 from antembed.cli import sweep
 from antembed.cli.common import AsJson, Seed, command
+from antembed.cli.data import data_app
 from antembed.cli.train import train_app
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(train_app, name="train")
+app.add_typer(data_app, name="data")
 app.command()(sweep.sweep)
 app.command()(sweep.select)
 
