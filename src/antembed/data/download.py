@@ -160,9 +160,7 @@ def fetch(url: str, path: Path, tell: Tell = lambda done, total: None) -> Path:
     except http.client.IncompleteRead as error:
         raise DataError(f"{url} broke off ({error}); run it again, it goes on from there") from error
     except (urllib.error.URLError, OSError) as error:
-        raise DataError(
-            f"{url} could not be fetched ({error}); run it again, or bring the file and use --from FOLDER"
-        ) from error
+        raise DataError(f"{url} could not be fetched ({error}); run it again, or bring the file with --from FOLDER") from error
     if total is not None and done != total:
         raise DataError(f"{url} broke off after {done} of {total} bytes; run it again, it goes on from there")
     mark.unlink(missing_ok=True)
