@@ -1,6 +1,7 @@
 """What a word is: the compiled pass and the library agree, on chosen texts and on any text."""
 
 import unicodedata
+from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from antembed.data.words import Numberer, characters, library_tokeniser, library_words, words_of
 from antembed.kernels.words import count_words
 
-pytest.importorskip("tokenizers", reason="the library is in the extra `text`")
+with_library = pytest.mark.skipif(find_spec("tokenizers") is None, reason="tokenizers is not installed: the extra `text`")
 
 CHOSEN = {
     "The Company's": ["the", "company", "'s"],
@@ -41,6 +42,7 @@ def test_chosen_texts_have_these_words():
     assert dict(zip(CHOSEN, words_of(list(CHOSEN)), strict=True)) == CHOSEN
 
 
+@with_library
 @pytest.mark.parametrize("text", CHOSEN)
 def test_the_library_has_the_same(text):
     assert library_words(text) == CHOSEN[text]
@@ -52,6 +54,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@with_library
 @settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=25).map("".join))
 def test_debris_of_any_kind_is_read_like_the_library_does(text):
@@ -64,12 +67,14 @@ KNOWN = st.characters(max_codepoint=0x2FFFF, exclude_categories=["Cn", "Cs", "Co
 )
 
 
+@with_library
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.text(KNOWN, max_size=12), max_size=4))
 def test_any_text_is_read_like_the_library_does(texts):
     assert words_of(texts) == [library_words(text) for text in texts]
 
 
+@with_library
 def test_the_library_with_our_words_gives_our_ids():
     words = ["<pad>", "<unk>", "stock", "'s", "up"]
     with Numberer(words, threads=1) as numberer:
@@ -118,6 +123,7 @@ def test_words_are_counted_like_numpy_does():
     assert documents.tolist() == np.bincount(np.concatenate(each), minlength=13).tolist()
 
 
+@with_library
 @pytest.mark.shared_data
 def test_ag_news_is_read_like_the_library_does(shared_data):
     texts = pl.read_csv(shared_data / "ag-news" / "test.csv", has_header=False).to_series(2).head(1500).to_list()

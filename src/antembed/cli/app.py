@@ -9,6 +9,7 @@ import typer
 from antembed import __version__
 from antembed.cli import classify, sweep
 from antembed.cli.common import AsJson, Seed, command
+from antembed.cli.data import data_app
 from antembed.cli.train import train_app
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 train_app.command("classify")(classify.train_classify)
 app.command()(classify.predict)
+app.add_typer(data_app, name="data")
 app.command()(sweep.sweep)
 app.command()(sweep.select)
 

@@ -7,7 +7,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 if TYPE_CHECKING:  # or `antembed inspect` would wait for torch
@@ -102,6 +110,17 @@ def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
     ) as bar:
         task = bar.add_task(what, total=total, told="")
         yield lambda done, seconds: bar.update(task, completed=done, told=f"{size(done / max(seconds, 1e-9))}/s")
+
+
+@contextmanager
+def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar that is told (bytes so far, of how many); where stderr is no terminal, nothing."""
+    if not err.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager

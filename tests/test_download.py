@@ -1,0 +1,241 @@
+"""Data sets by name, against a server of our own: whole, broken off, gone on with, damaged, changed, evil."""
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from antembed.cli import main
+from antembed.data import DataError, download
+from antembed.data.archives import unpack
+from antembed.data.download import DataSet, Remote, fetch, get, verify
+
+BODY = bytes(range(256)) * 4000
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves `files`; gives up after `most` bytes; knows ranges, if they are of the same version."""
+
+    files: dict[str, bytes] = {}  # noqa: RUF012
+    most: int | None = None
+    version: str | None = '"1"'
+    asked: list[str | None] = []  # noqa: RUF012
+
+    def do_GET(self):
+        body = self.files.get(self.path.strip("/"))
+        self.asked.append(self.headers["Range"])
+        if body is None:
+            self.send_error(404)
+            return
+        first = 0
+        if self.headers["Range"] and self.headers["If-Range"] == self.version:
+            first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+        if first >= len(body):
+            self.send_error(416)
+            return
+        self.send_response(206 if first else 200)
+        self.send_header("Content-Length", str(len(body) - first))
+        if self.version:
+            self.send_header("ETag", self.version)
+        self.end_headers()
+        self.wfile.write(body[first:][: self.most])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    class Own(Server):
+        files, asked = {}, []
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Own)
+    thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+    thread.start()
+    Own.url = f"http://127.0.0.1:{running.server_port}/"
+    yield Own
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+def tgz(files: dict[str, bytes], **odd: object) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, body in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            for field, value in odd.items():
+                setattr(info, field, value)
+            tar.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+def zipped(files: dict[str, bytes], mode: int = 0) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, body in files.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            packed.writestr(info, body)
+    return out.getvalue()
+
+
+def sets(server, name: str, md5: str | None = None) -> dict[str, DataSet]:
+    return {"news": DataSet("news", (Remote(server.url + name, md5),))}
+
+
+def test_fetched_and_told(server, tmp_path):
+    server.files["a"] = BODY
+    told = []
+    fetch(server.url + "a", tmp_path / "a", lambda done, total: told.append((done, total)))
+    assert (tmp_path / "a").read_bytes() == BODY
+    assert told[-1] == (len(BODY), len(BODY))
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
+def test_what_broke_off_goes_on(server, tmp_path):
+    server.files["a"], server.most = BODY, 400_000
+    with pytest.raises(DataError, match=f"broke off after 400000 of {len(BODY)} bytes; run it again, it goes on"):
+        fetch(server.url + "a", tmp_path / "a")
+    server.most = None
+    fetch(server.url + "a", tmp_path / "a")
+    assert server.asked == [None, "bytes=400000-"]
+    assert (tmp_path / "a").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("version", ['"2"', None])
+def test_what_has_changed_begins_anew(server, tmp_path, version):
+    server.files["a"], server.most = BODY, 400_000
+    if version is None:
+        server.version = None
+    with pytest.raises(DataError, match="broke off"):
+        fetch(server.url + "a", tmp_path / "a")
+    server.files["a"], server.most, server.version = BODY[::-1], None, version
+    fetch(server.url + "a", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == BODY[::-1]
+
+
+def test_nothing_left_to_fetch(server, tmp_path):
+    server.files["a"] = BODY
+    (tmp_path / "a").write_bytes(BODY)
+    (tmp_path / "a.version").write_text('"1"')
+    fetch(server.url + "a", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == BODY
+
+
+def test_no_such_file_and_no_server(server, tmp_path):
+    with pytest.raises(DataError, match=r"answered 404 Not Found; bring the file with --from FOLDER"):
+        fetch(server.url + "b", tmp_path / "b")
+    with pytest.raises(DataError, match=r"could not be fetched .*; run it again, or bring the file"):
+        fetch("http://127.0.0.1:9/b", tmp_path / "b")
+
+
+def test_a_data_set_comes_is_kept_and_verified(server, tmp_path):
+    server.files["n.tgz"] = tgz({"n_csv/train.csv": b"1,a\n", "n_csv/._train.csv": b"?", "n_csv/more/x": b"2"})
+    here = get("news", tmp_path, sets=sets(server, "n.tgz"))
+    assert (here / "train.csv").read_bytes() == b"1,a\n"
+    assert (here / "more" / "x").read_bytes() == b"2"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["news", "news.json"]
+    written = json.loads((tmp_path / "news.json").read_text())
+    assert written["fetched"]["n.tgz"]["sha256"] == hashlib.sha256(server.files["n.tgz"]).hexdigest()
+    assert get("news", tmp_path, sets=sets(server, "n.tgz")) == here
+    assert len(server.asked) == 1
+    assert verify("news", tmp_path) == []
+    (here / "train.csv").write_bytes(b"1,b\n")
+    (here / "more" / "x").unlink()
+    first, second = verify("news", tmp_path)
+    assert first.endswith("x is not there")
+    assert "train.csv has SHA-256" in second
+
+
+def test_checksums_that_are_not_as_published_or_as_before(server, tmp_path):
+    server.files["n.zip"] = zipped({"a": b"1"})
+    right = hashlib.md5(server.files["n.zip"]).hexdigest()
+    with pytest.raises(DataError, match=f"n.zip has MD5 {right}, published is 00; it is damaged or another"):
+        get("news", tmp_path, sets=sets(server, "n.zip", "00"))
+    assert list(tmp_path.iterdir()) == []
+    here = get("news", tmp_path, sets=sets(server, "n.zip", right))
+    (here / "a").unlink()
+    here.rmdir()
+    server.files["n.zip"] = zipped({"a": b"2"})
+    with pytest.raises(DataError, match=r"n.zip has SHA-256 .* when it was first fetched"):
+        get("news", tmp_path, sets=sets(server, "n.zip"))
+    assert not here.exists()
+
+
+def test_from_a_folder(server, tmp_path):
+    (tmp_path / "brought").mkdir()
+    with pytest.raises(DataError, match=r"brought has no n.tgz; it is to be had at http"):
+        get("news", tmp_path / "to", local=tmp_path / "brought", sets=sets(server, "n.tgz"))
+    (tmp_path / "brought" / "n.tgz").write_bytes(tgz({"train.csv": b"1,a\n"}))
+    here = get("news", tmp_path / "to", local=tmp_path / "brought", sets=sets(server, "n.tgz"))
+    assert (here / "train.csv").read_bytes() == b"1,a\n"
+    assert (tmp_path / "brought" / "n.tgz").is_file()
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("archive", "told"),
+    [
+        (tgz({"../evil": b"x"}), r"wants to write to '../evil', outside"),
+        (tgz({"a/../../evil": b"x"}), "outside its folder"),
+        (tgz({"/evil": b"x"}), "wants to write to '/evil'"),
+        (tgz({"c:evil": b"x"}), "outside its folder"),
+        (tgz({"a": b""}, type=tarfile.SYMTYPE, linkname="/etc/passwd"), "'a', which is a link or a device"),
+        (tgz({"a": b""}, type=tarfile.LNKTYPE, linkname="b"), "is a link or a device"),
+        (tgz({"a": b""}, type=tarfile.FIFOTYPE), "is a link or a device"),
+        (tgz({"a": bytes(2000)}), "unpacks to more than 1000 bytes"),
+        (tgz({}), "has no files"),
+        (tgz({"a": BODY})[:-300], "could not be unpacked"),
+        (b"no archive", "could not be unpacked"),
+        (zipped({"../evil": b"x"}), r"wants to write to '../evil'"),
+        (zipped({"/evil": b"x"}), "wants to write to '/evil'"),
+        (zipped({"a": b"/etc/passwd"}, 0o120777), "is a link or a device"),
+        (zipped({"a": bytes(2000)}), "unpacks to more than 1000 bytes"),
+    ],
+    ids=range(15),
+)
+def test_evil_archives_leave_nothing(server, tmp_path, archive, told):
+    server.files["n.tgz"] = archive
+    largest = 1 << 30 if len(archive) > 100_000 or b"could" in told.encode() else 1000
+    with pytest.raises(DataError, match=told):
+        get("news", tmp_path / "data", sets=sets(server, "n.tgz"), largest=largest)
+    assert list((tmp_path / "data").iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "data"]
+
+
+def test_a_folder_with_a_file_of_its_own_name(tmp_path):
+    (tmp_path / "a.zip").write_bytes(zipped({"x/x": b"1", "x/y": b"2"}))
+    (tmp_path / "out").mkdir()
+    unpack(tmp_path / "a.zip", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["x", "y"]
+
+
+def test_from_the_command_line(tmp_path, monkeypatch, capsys):
+    def run(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["antembed", "data", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == (1 if "wrong" in words else 0)
+
+    brought = tmp_path / "brought"
+    brought.mkdir()
+    (brought / "ag_news_csv.tgz").write_bytes(tgz({"ag_news_csv/train.csv": b"1,a\n"}))
+    monkeypatch.setenv("ANTEMBED_DATA", str(tmp_path / "data"))
+    run("get", "ag-news", "--from", str(brought))
+    assert capsys.readouterr().out.strip() == str(tmp_path / "data" / "ag-news")
+    run("verify")
+    run("list", "--json")
+    verified, listed = capsys.readouterr().out.splitlines()
+    assert verified == "ag-news: as fetched"
+    here = {row["name"]: row["here"] for row in json.loads(listed)}
+    assert (set(here), here["ag-news"], here["ptb"]) == (set(download.DATA_SETS), str(tmp_path / "data" / "ag-news"), None)
+    run("get", "wrong")
+    assert "unknown data set 'wrong'; there are: ag-news" in capsys.readouterr().err
