@@ -1,12 +1,11 @@
 """Which objects become anchors: every way seeded, K different objects, never padding or unknown; and what each is for."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from antembed.anchors import CHOICES, Known, choose, scores
 from antembed.anchors.choices import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
+from antembed.data.vocabulary import Vocabulary
 
 V = 120
 
@@ -55,7 +54,7 @@ def test_names_and_needs_are_said():
     with pytest.raises(ValueError, match="needs features, and there are none"):
         choose("kmeans", Known(counts=np.ones(9)), 3)
     with pytest.raises(ValueError, match="no score 'best'"):
-        scores(known(), "best")
+        scores(Vocabulary([], np.ones(3), np.ones(3), 1), "best")
 
 
 def test_frequency_is_the_most_frequent_and_of_equal_ones_the_first():
@@ -65,7 +64,8 @@ def test_frequency_is_the_most_frequent_and_of_equal_ones_the_first():
 
 
 def test_tf_idf_passes_over_words_that_are_everywhere():
-    vocabulary = SimpleNamespace(counts=np.array([0, 9, 100, 40, 50]), document_counts=np.array([0, 9, 10, 5, 9]), documents=10)
+    words = ["<pad>", "<unk>", "the", "goal", "said"]
+    vocabulary = Vocabulary(words, np.array([0, 9, 100, 40, 50]), np.array([0, 9, 10, 5, 9]), 10)
     expected = [-1, -1, 0, 40 * np.log(2), 50 * np.log(10 / 9)]
     np.testing.assert_allclose(scores(vocabulary, "tf-idf"), expected)
     np.testing.assert_allclose(scores(vocabulary, "frequency"), [-1, -1, 100, 40, 50])

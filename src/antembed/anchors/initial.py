@@ -29,7 +29,7 @@ def start(
     Without `anchors` (ids of K objects) both are half-normal, |N(0, 1)|·√(2/rows). With them T[a, a] = 1 on anchor rows, and
     any other row has weights on few anchors, from the first of these that says something of it: its `nearest` anchors in the
     space of `features` (V, width), weighted by similarity so that they sum to 1; its `related` anchors (pairs of object and
-    column, from free_entries), `small`·|N(0, 1)| each; `nearest` anchors at random, `small`·|N(0, 1)| each.
+    column, from free_entries), `small`·|N(0, 1)| each; up to `nearest` anchors at random, `small`·|N(0, 1)| each.
     A is the anchors' features, brought to width d and to norms of 1 on average, else N(0, 1/√d), whose norms are about 1 too.
     """
     rng = np.random.default_rng(seed)
@@ -43,7 +43,7 @@ def start(
     anchors = _checked(anchors, V, K)
     few = min(nearest, K)
     T = np.zeros((V, K), np.float32)
-    columns = rng.random((V, K)).argpartition(few - 1, axis=1)[:, :few] if few < K else np.tile(np.arange(K), (V, 1))
+    columns = rng.integers(0, K, (V, few))  # some twice: V·K numbers to draw them apart would not be worth it
     np.put_along_axis(T, columns, _small(rng, small, columns.shape), axis=1)
     if related is not None:
         objects, places = related
