@@ -12,6 +12,7 @@ from antembed.embedding.hashed import HashEmbedding
 from antembed.embedding.lowrank import LowRankEmbedding
 from antembed.embedding.mixed import MixedDimensionEmbedding
 from antembed.embedding.mixture import MixtureEmbedding
+from antembed.embedding.quantised import QuantisedEmbedding, quantise
 from antembed.embedding.selection import tf_idf
 from antembed.embedding.slimming import SlimmingTransform
 from antembed.embedding.sparse import SparseEmbedding
@@ -85,6 +86,7 @@ __all__ = [
     "LowRankEmbedding",
     "MixedDimensionEmbedding",
     "MixtureEmbedding",
+    "QuantisedEmbedding",
     "SlimmingTransform",
     "SparseCodeEmbedding",
     "SparseEmbedding",
@@ -93,6 +95,7 @@ __all__ = [
     "VocabularyDropout",
     "keep_largest",
     "param_groups",
+    "quantise",
     "sparse_codes",
     "tf_idf",
 ]

@@ -2,6 +2,7 @@
 
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import VALUES
+from antembed.serving.product import serialise_product
 from antembed.serving.table import TableError, export, file_size, open_table, serialise
 
-__all__ = ["VALUES", "Table", "TableError", "export", "file_size", "open_table", "serialise"]
+__all__ = ["VALUES", "Table", "TableError", "export", "file_size", "open_table", "serialise", "serialise_product"]

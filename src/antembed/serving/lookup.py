@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from antembed.serving.biases import decode_bias
-from antembed.serving.encodings import ScaledRows, SharedRows, decode
+from antembed.serving.encodings import Rows, ScaledRows, SharedRows, decode
+from antembed.serving.product import ProductRows
 
 
 class Table:
@@ -19,7 +20,12 @@ class Table:
         anchors = arrays.get("anchors")
         self.anchors = None if anchors is None else anchors.astype(np.float32)
         self.bias = decode_bias(arrays, self.objects)
-        self.rows, self.nnz = decode(arrays, self.encoding, about.get("rows", self.objects), self.columns)
+        self.rows: Rows
+        if self.encoding == "product":
+            product = ProductRows(arrays["codes"], arrays["books"], about["padding"])
+            self.rows, self.nnz = product, product.numbers
+        else:
+            self.rows, self.nnz = decode(arrays, self.encoding, about.get("rows", self.objects), self.columns)
         if "scales" in arrays:
             self.rows = ScaledRows(self.rows, arrays["scales"])
         if "places" in arrays:

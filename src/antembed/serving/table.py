@@ -15,8 +15,10 @@ from antembed.serving.biases import encode_bias
 from antembed.serving.encodings import encode, smallest_unsigned
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import VALUES, anchors_as, check_fits, quantise
+from antembed.serving.product import FORMAT
+from antembed.serving.product import VERSION as NEWEST
 
-FORMAT, VERSION = "antembed-table", 2
+VERSION = 2  # of what is written here; product.py writes the newest
 
 
 class TableError(ValueError):
@@ -130,9 +132,9 @@ def open_table(path: str | os.PathLike[str]) -> Table:
                 found = ", ".join(header) or "nothing"
                 raise TableError(f"{path} is no antembed table: its header says {found}, expected {FORMAT!r}")
             about = json.loads(header[FORMAT])
-            if about["version"] > VERSION:
+            if about["version"] > NEWEST:
                 raise TableError(
-                    f"{path} has table version {about['version']}, this antembed reads up to {VERSION}; upgrade antembed"
+                    f"{path} has table version {about['version']}, this antembed reads up to {NEWEST}; upgrade antembed"
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         return Table(arrays, about, path.stat().st_size)

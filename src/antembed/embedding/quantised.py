@@ -1,0 +1,144 @@
+"""QuantisedEmbedding: a trained table in few bits, by product quantisation with k-means books, as fastText does.
+
+(int8 with a scale for each column needs no layer: `export(layer, path, values="int8")`.)
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antembed.embedding.base import Embedding
+from antembed.embedding.table import RowTable, check_ids, from_the_front
+from antembed.embedding.usage import Usage
+from antembed.files import write_atomically
+from antembed.serving import Table, open_table, serialise_product
+
+PER_ENTRY = 256  # rows to learn an entry of a book from, at most; more change little
+PIECE = 1 << 16  # rows at a time
+
+
+def nearest(x: Tensor, book: Tensor) -> Tensor:
+    """x (n, w), book (C, w) → the number of each row's nearest entry: (n,)."""
+    return torch.cat([(book.square().sum(1) - 2 * rows @ book.T).argmin(1) for rows in x.split(PIECE)])
+
+
+def learn_book(x: Tensor, entries: int, iterations: int, generator: torch.Generator) -> Tensor:
+    """k-means (Lloyd): min over C entries of Σ_rows ‖x − nearest‖². An entry without rows is moved to a row drawn at random."""
+    n = len(x)
+    book = x[torch.randperm(n, generator=generator)[:entries]].clone()
+    for _ in range(iterations):
+        owner = nearest(x, book)
+        counts = torch.bincount(owner, minlength=len(book))
+        sums = torch.zeros_like(book).index_add_(0, owner, x)
+        book = sums / counts.clamp(min=1).unsqueeze(1)
+        idle = (counts == 0).nonzero()[:, 0]
+        book[idle] = x[torch.randint(n, (len(idle),), generator=generator)]
+    return book
+
+
+@torch.no_grad()
+def quantise(
+    weight: Tensor | nn.Embedding | Embedding,
+    *,
+    parts: int,
+    bits: int = 8,
+    iterations: int = 15,
+    seed: int = 0,
+    padding_idx: int | None = None,
+) -> "QuantisedEmbedding":
+    """weight (V, d) → codes of so many bits, `parts` for each vector (a divisor of d; d of them with 4 bits: 4-bit numbers)."""
+    if isinstance(weight, Embedding | nn.Embedding):
+        padding_idx = weight.padding_idx if padding_idx is None else padding_idx
+        weight = weight.to_dense() if isinstance(weight, Embedding) else weight.weight
+    weight = weight.detach().cpu()
+    V, d = weight.shape
+    if parts < 1 or d % parts:
+        raise ValueError(f"{d} dimensions cannot be cut into {parts} equal parts; take a divisor of {d}")
+    if not 1 <= bits <= 8:
+        raise ValueError(f"a code has 1 to 8 bits, not {bits}")
+    padding_idx = from_the_front(padding_idx, V)
+    generator = torch.Generator().manual_seed(seed)
+    some = torch.randperm(V, generator=generator)[: PER_ENTRY << bits]
+    if padding_idx is not None:
+        some = some[some != padding_idx]
+    if not len(some):
+        raise ValueError(f"a table of {V} rows, padding included, has nothing to learn books from")
+    pieces = weight.view(V, parts, d // parts)
+    books = torch.stack([learn_book(pieces[some, part], 1 << bits, iterations, generator) for part in range(parts)])
+    codes = torch.stack([nearest(pieces[:, part], books[part]) for part in range(parts)], 1)
+    return QuantisedEmbedding(codes.to(torch.uint8), books, padding_idx)
+
+
+class QuantisedEmbedding(Embedding):
+    """ids (*batch) → vectors (*batch, d), each part looked up in its book. For evaluation: nothing in it is learned."""
+
+    codes: Tensor
+    books: Tensor
+
+    def __init__(self, codes: Tensor, books: Tensor, padding_idx: int | None = None):
+        super().__init__()
+        self.register_buffer("codes", codes)  # (V, parts)
+        self.register_buffer("books", books)  # (parts, entries, d/parts)
+        self._padding = padding_idx
+
+    @property
+    def tables(self) -> list[RowTable]:
+        return []
+
+    @property
+    def pairs(self) -> list[tuple[RowTable, Tensor]]:
+        return []
+
+    @property
+    def num_embeddings(self) -> int:
+        return len(self.codes)
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.books.shape[0] * self.books.shape[2]
+
+    @property
+    def padding_idx(self) -> int | None:
+        return self._padding
+
+    def forward(self, ids: Tensor) -> Tensor:
+        check_ids(ids, self.num_embeddings)
+        parts = torch.arange(self.codes.shape[1], device=ids.device)
+        vectors = self.books[parts, self.codes[ids.long()].long()].flatten(-2)
+        return vectors if self._padding is None else vectors * (ids != self._padding).unsqueeze(-1)
+
+    def to_dense(self) -> Tensor:
+        return self(torch.arange(self.num_embeddings, device=self.codes.device))
+
+    def factors(self) -> tuple[Tensor, None]:
+        raise TypeError("a quantised table is codes and books, no T and A; write it with layer.export(path)")
+
+    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
+        """None: it is not trained."""
+        return []
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        raise TypeError("a quantised table does not grow; add objects before it is quantised")
+
+    def add_objects(self, n: int) -> None:
+        raise TypeError("a quantised table does not grow; add objects before it is quantised")
+
+    def _bytes(self, values: str = "fp32") -> bytes:
+        return serialise_product(self.codes.cpu().numpy(), self.books.cpu().numpy(), self._padding, values)
+
+    def usage(self) -> Usage:
+        """Codes and the numbers of the books count as parameters; bytes are the file's."""
+        numbers = self.codes.numel() + self.books.numel()
+        return Usage(self.num_embeddings, self.embedding_dim, 0, 0, numbers, numbers, len(self._bytes()))
+
+    def export(self, path: str | os.PathLike[str], *, values: str = "fp32") -> Table:
+        """Write the small file and open it; `values` (fp32, fp16) are those of the books."""
+        write_atomically(Path(path), self._bytes(values))
+        return open_table(path)
+
+    def extra_repr(self) -> str:
+        parts, entries, _ = self.books.shape
+        return f"{self.num_embeddings}, {self.embedding_dim}, parts={parts}, entries={entries}"

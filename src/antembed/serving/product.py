@@ -1,0 +1,70 @@
+"""Product-quantised tables on disk: every vector is cut into parts, and a part is the number of its nearest in a book.
+
+As many parts as dimensions and 16 entries a book are 4-bit numbers, with levels of their own for each column.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+FORMAT, VERSION = "antembed-table", 3  # older antembeds say that they are too old
+NIBBLE = 16
+
+
+def packed(codes: np.ndarray, entries: int) -> np.ndarray:
+    """codes (V, parts) → bytes (V, parts), or two codes a byte, (V, ⌈parts/2⌉), if 16 entries are all there are."""
+    if entries > NIBBLE:
+        return codes.astype(np.uint8)
+    even = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2))).astype(np.uint8)
+    return even[:, ::2] | (even[:, 1::2] << 4)
+
+
+def unpacked(stored: np.ndarray, parts: int, entries: int) -> np.ndarray:
+    """What `packed` was given, for some rows."""
+    if entries > NIBBLE:
+        return stored
+    return np.stack([stored & 15, stored >> 4], axis=-1).reshape(len(stored), 2 * stored.shape[1])[:, :parts]
+
+
+@dataclass(frozen=True)
+class ProductRows:
+    """Row look-up: ids (n,) → (n, d); the row of padding is zero."""
+
+    stored: np.ndarray
+    books: np.ndarray  # (parts, entries, d/parts)
+    padding: int | None
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        parts, entries, width = self.books.shape
+        codes = unpacked(self.stored[ids], parts, entries)
+        rows = self.books[np.arange(parts), codes].reshape(len(ids), parts * width).astype(np.float32, copy=False)
+        if self.padding is not None:
+            rows[ids == self.padding] = 0
+        return rows
+
+    @property
+    def numbers(self) -> int:
+        """Codes and the numbers of the books: what stands for the parameters."""
+        return len(self.stored) * len(self.books) + self.books.size
+
+
+def serialise_product(codes: np.ndarray, books: np.ndarray, padding: int | None, values: str = "fp32") -> bytes:
+    """codes (V, parts), books (parts, entries, d/parts) → the bytes of the file; books in fp32 or fp16."""
+    kinds: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16}
+    if values not in kinds:
+        raise ValueError(f"the books' values are one of {', '.join(kinds)}, not {values!r}; codes are small already")
+    parts, entries, width = books.shape
+    about = {
+        "version": VERSION,
+        "encoding": "product",
+        "values": values,
+        "objects": len(codes),
+        "columns": parts * width,
+        "dimensions": parts * width,
+        "padding": padding,
+    }
+    arrays = {"codes": packed(codes, entries), "books": np.ascontiguousarray(books.astype(kinds[values]))}
+    return safetensors.numpy.save(arrays, {FORMAT: json.dumps(about)})
