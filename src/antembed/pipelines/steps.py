@@ -124,7 +124,7 @@ def learn(
         polish=polish,
         steer=None if meeting is None else meeting.steer,
         trim=partial(drop_small, work) if meeting is None else meeting.trim,
-        best_by=best_by,
+        best_by="loss" if grower else best_by,  # models of different K are compared by eq. 5
         patience=patience,
     )
     fit(work.model, optimiser, plan, folder, resume=resume, tell=tell)

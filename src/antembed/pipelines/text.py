@@ -129,7 +129,7 @@ class TextSettings:
 def build_model(
     settings: TextSettings, words: int, classes: int, vocabulary: Vocabulary | None = None, known: Knowledge | None = None
 ) -> TextModel:
-    """A seeded model. Who loads a checkpoint needs neither the vocabulary nor what is known of the words."""
+    """A seeded model. Who loads a checkpoint need not know anything of the words but how often they were."""
     torch.manual_seed(settings.seed)
     K = min(settings.first, words)
     options: dict[str, Any] = {}
