@@ -29,9 +29,9 @@ def start(
 
     Without `anchors` (ids of K objects) both are half-normal, |N(0, 1)|·√(2/rows). With them T[a, a] = 1 on anchor rows, and
     any other row has weights on few anchors, from the first of these that says something of it: its `nearest` anchors in the
-    space of `features` (V, width), weighted by similarity so that they sum to `mix` (a large one learns faster, a small one ends
-    with fewer non-zeros); its `related` anchors (pairs of object and column, from free_entries), `small`·|N(0, 1)| each; up to
-    `nearest` anchors at random, `small`·|N(0, 1)| each.
+    space of `features` (V, width), weighted by similarity so that they sum to `mix` (a large one learns faster, a small one
+    ends with fewer non-zeros); its `related` anchors (pairs of object and column, from free_entries), `small`·|N(0, 1)| each;
+    up to `nearest` anchors at random, `small`·|N(0, 1)| each.
     A is the anchors' features, brought to width d and to norms of 1 on average, else N(0, 1/√d), whose norms are about 1 too.
     """
     rng = np.random.default_rng(seed)
