@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from antembed.anchors import CHOICES, Known, choose, scores
 from antembed.anchors.choices import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
@@ -82,6 +83,13 @@ def test_kmeans_takes_one_of_each_island(seed):
 def test_kmeans_takes_the_object_nearest_to_the_centre():
     features = np.array([[9.0, 9], [9, 9], [1, 0], [2, 0], [3, 0], [100, 1], [101, 1], [102, 1]])
     assert kmeans(features, 2, 0).tolist() == [3, 6]
+
+
+def test_centres_that_share_their_nearest_object_get_different_ones():
+    features = np.repeat([[1.0, 0.0], [0.0, 5.0]], 5, axis=0)  # fewer places than anchors
+    with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+        ids = kmeans(features, 4, 0)
+    assert len(set(ids)) == 4
 
 
 @pytest.mark.parametrize("seed", range(5))

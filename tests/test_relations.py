@@ -175,6 +175,8 @@ def test_fingerprints_are_of_contents(tmp_path):
         path.parent.mkdir()
         path.write_text("dog,cat")
     assert fingerprint(file) == fingerprint(copy) == fingerprint(copy.parent)
+    (copy.parent / "folder").mkdir()
+    assert fingerprint(file) == fingerprint(copy.parent)
     copy.write_text("dog,cow")
     different = [
         (file,),

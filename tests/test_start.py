@@ -55,6 +55,7 @@ def test_features_give_the_nearest_anchors():
     T, A = start(V, K, d, anchors=ANCHORS, features=X)
     assert T[6].argmax() == 2
     assert T[6].sum() == pytest.approx(1)
+    torch.testing.assert_close(start(V, K, d, anchors=ANCHORS, features=X, mix=0.1)[0][6], 0.1 * T[6])
     assert 1 <= (T[5] > 0).sum() <= 4  # nothing is known of it: at random
     assert T[5].max() < 0.5
     torch.testing.assert_close(A, torch.from_numpy(X[ANCHORS] / np.linalg.norm(X[ANCHORS], axis=1).mean()))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SMALL = 0.1
+SMALL = 0.01  # more would outlast the price in rows that are hardly ever seen: non-zeros that nothing was learned from
 NEAREST = 4
 
 
@@ -21,6 +21,7 @@ def start(
     related: tuple[np.ndarray, np.ndarray] | None = None,
     nearest: int = NEAREST,
     small: float = SMALL,
+    mix: float = 1.0,
     padding: int | None = None,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
@@ -28,8 +29,9 @@ def start(
 
     Without `anchors` (ids of K objects) both are half-normal, |N(0, 1)|·√(2/rows). With them T[a, a] = 1 on anchor rows, and
     any other row has weights on few anchors, from the first of these that says something of it: its `nearest` anchors in the
-    space of `features` (V, width), weighted by similarity so that they sum to 1; its `related` anchors (pairs of object and
-    column, from free_entries), `small`·|N(0, 1)| each; up to `nearest` anchors at random, `small`·|N(0, 1)| each.
+    space of `features` (V, width), weighted by similarity so that they sum to `mix` (a large one learns faster, a small one
+    ends with fewer non-zeros); its `related` anchors (pairs of object and column, from free_entries), `small`·|N(0, 1)| each;
+    up to `nearest` anchors at random, `small`·|N(0, 1)| each.
     A is the anchors' features, brought to width d and to norms of 1 on average, else N(0, 1/√d), whose norms are about 1 too.
     """
     rng = np.random.default_rng(seed)
@@ -54,7 +56,7 @@ def start(
             raise ValueError(f"features are of {len(features)} objects, there are {V}; give a row for each, zeros if unknown")
         near = nearest_mixes(features, anchors, few)
         known = near.any(1)
-        T[known] = near[known]
+        T[known] = mix * near[known]
     T[anchors] = 0.0
     T[anchors, np.arange(K)] = 1.0
     if padding is not None:

@@ -101,7 +101,10 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Any) -> sparse.csr_array:
-    """make(), or what it gave before for the same parts: arrays, words, numbers, and files by their contents."""
+    """make(), or what it gave before for the same parts: arrays, words, numbers, and files or folders by their contents.
+
+    cached(lambda: read_wordnet(words, folder), default_cache(), "wordnet", find_wordnet(folder), words)
+    """
     if cache is None:
         return make()
     shelf = Shelf(cache / f"relations-{fingerprint(*parts)}")
@@ -128,7 +131,7 @@ def fingerprint(*parts: Any) -> str:
             found.update(f"array {part.dtype.str} {part.shape}".encode())
             found.update(np.ascontiguousarray(part).data)
         elif isinstance(part, Path):
-            for file in sorted(part.iterdir()) if part.is_dir() else [part]:
+            for file in sorted(filter(Path.is_file, part.iterdir())) if part.is_dir() else [part]:
                 with open(file, "rb") as opened:
                     found.update(f"file {file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}".encode())
         else:
