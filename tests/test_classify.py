@@ -94,7 +94,7 @@ def test_the_number_of_anchors_is_found(learned, tmp_path):
     )
     result = classify.train(settings, tmp_path / "r", learned=learned)
     rows = RunFolder(tmp_path / "r").rows()
-    assert [row["growth"]["decision"] for row in rows if row.get("growth")][:2] == ["add", "remove"]
+    assert next(row["growth"]["decision"] for row in rows if row.get("growth")) == "add"
     assert result["anchors"] <= 6  # those of the epoch with the lowest objective, not of the last one, nor of the fewest errors
 
 

@@ -1,0 +1,139 @@
+"""Every embedding on labelled text, at comparable sizes, each with the same number of trials.
+
+    python benchmarks/text_baselines.py TRAIN.csv TEST.csv --model bag --trials 8 --seeds 3 --record results/text.jsonl
+
+For each method, trials are drawn from its space (seeded, one training each, seed 0) and judged on validation. For each limit of
+parameters the best trial that fits is trained again with further seeds, and those records, test accuracy included, are what the
+tables are made of. Trials are recorded as such. Rows that are in the record already are not run again.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from antembed.files import read_json_lines
+from antembed.pipelines.classify import read, train
+from antembed.pipelines.text import TextSettings
+from antembed.reporting import append_record
+
+LIMITS = {"40x": 40, "100x": 100}  # times fewer parameters than the full table
+Space = dict[str, Any]
+
+
+def log(low: float, high: float) -> Any:
+    return lambda rng: float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.3g}")
+
+
+def whole(low: int, high: int) -> Any:
+    return lambda rng: round(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def one_of(*values: Any) -> Any:
+    return lambda rng: values[rng.integers(len(values))]
+
+
+COMMON: Space = {"lr": log(1e-3, 4e-3), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6)}
+ROWS: Space = {"anchors": whole(60, 1200), "l1": 0.0}
+KEPT: Space = {"keep": one_of(60_000, 120_000, 300_000)}
+# What decides the size of each method is drawn with what decides how it learns.
+SPACES: dict[str, Space] = {
+    "full": {"l1": 0.0},
+    "anchor": {
+        "anchors": whole(8, 40),
+        "l1": log(3e-5, 4e-4),
+        "choice": one_of("none", "frequency", "kmeans", "frequency-kmeans"),
+    },
+    "low-rank": {"anchors": one_of(1, 2, 3, 4, 6), "l1": 0.0},
+    "low-rank-nonnegative": {"anchors": one_of(1, 2, 3, 4, 6), "l1": 0.0},
+    "mixture": {"anchors": whole(8, 40), "l1": log(3e-5, 4e-4)},
+    "softmax-mixture": {"anchors": whole(8, 40), "l1": log(3e-5, 4e-4)},
+    "frequency": ROWS,
+    "tf-idf": ROWS,
+    "hashed": ROWS,
+    "group-lasso": KEPT | {"l1": log(1e-6, 1e-4)},
+    "vvd": KEPT | {"l1": 0.0},
+    "sparse-vd": KEPT | {"l1": 0.0},
+    "sparse-vd-words": KEPT | {"l1": 0.0},
+    "sparse": KEPT | {"l1": log(1e-7, 1e-5)},
+    "slimming": KEPT | {"l1": log(1e-7, 1e-5)},
+    "sparse-code": {"anchors": whole(50, 400), "l1": 0.0},
+}
+
+
+def drawn(embedding: str, trials: int) -> list[dict[str, Any]]:
+    """The trials of a method, the same whatever other methods there are."""
+    rng = np.random.default_rng([len(embedding), *embedding.encode()])
+    space = COMMON | SPACES[embedding]
+    return [{name: value(rng) if callable(value) else value for name, value in space.items()} for _ in range(trials)]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("train")
+    arguments.add_argument("test")
+    arguments.add_argument("--model", default="bag")
+    arguments.add_argument("--methods", default=",".join(SPACES))
+    arguments.add_argument("--trials", type=int, default=8)
+    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--epochs", type=int, default=8)
+    arguments.add_argument("--threads", type=int, default=1)
+    arguments.add_argument("--record", default="results/text.jsonl")
+    asked = arguments.parse_args()
+    torch.set_num_threads(asked.threads)
+    base = {"data": asked.train, "test": asked.test, "model": asked.model, "epochs": asked.epochs, "threads": asked.threads}
+    documents = read(TextSettings(**base))
+    V = len(documents[0].vocabulary)
+    done = {key_of(row): row for row in (read_json_lines(asked.record) if Path(asked.record).exists() else [])}
+
+    def run(embedding: str, trial: dict[str, Any], seed: int, role: str) -> dict[str, Any]:
+        settings = base | {"embedding": embedding, "seed": seed} | trial
+        row = {
+            "trial": trial,
+            "role": role,
+            "model": asked.model,
+            "embedding": embedding,
+            "seed": seed,
+            "epochs_at_most": asked.epochs,
+        }
+        if (key := key_of(row)) in done:
+            return done[key]
+        with tempfile.TemporaryDirectory() as folder:
+            result = train(TextSettings(**settings), Path(folder) / "run", learned=documents[0], test=documents[1])
+        if role == "trial":  # chosen without a look at the test
+            del result["test"], result["smaller_files"]
+        row = result | row | {"command": shlex.join(["python", *sys.argv])}
+        append_record(asked.record, row)
+        done[key] = row
+        accuracy = result["validation"]["accuracy"]
+        print(f"{asked.model} {embedding} {role} seed {seed}: {accuracy:.4f} @ {result['parameters']:,} {trial}", flush=True)
+        return row
+
+    for embedding in asked.methods.split(","):
+        trials = [(trial, run(embedding, trial, 0, "trial")) for trial in drawn(embedding, asked.trials)]
+        for name, times in LIMITS.items():
+            limit = 256 * V / times if embedding != "full" else np.inf
+            fitting = [pair for pair in trials if pair[1]["parameters"] <= limit]
+            if not fitting:
+                print(f"{asked.model} {embedding}: no trial has at most {limit:,.0f} parameters", flush=True)
+                continue
+            best, _ = max(fitting, key=lambda pair: pair[1]["validation"]["accuracy"])
+            for seed in range(asked.seeds):
+                run(embedding, best, seed, name)
+            if embedding == "full":
+                break
+
+
+def key_of(row: dict[str, Any]) -> str:
+    told = [row[name] for name in ("model", "embedding", "seed", "role", "trial", "epochs_at_most")]
+    return json.dumps(told, sort_keys=True)
+
+
+if __name__ == "__main__":
+    main()
