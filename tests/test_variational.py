@@ -145,7 +145,7 @@ def test_a_number_of_words_is_kept():
     assert (layer.to_dense() != 0).any(dim=1).nonzero()[:, 0].tolist() == list(range(V - 13, V - 1))
     other = ant.SparseVariationalEmbedding(V, d)
     before = other.usage().nnz
-    assert other.keep_clear(17) == before - 17
+    assert other.keep(17) == before - 17
     assert other.usage().nnz == 17
     with pytest.raises(ValueError, match="speed must be > 0, got 0"):
         ant.VocabularyDropout(V, d, speed=0)

@@ -45,6 +45,10 @@ class GroupLassoEmbedding(PlainTable):
         self.rows.weight[dropped] = 0
         return int((dropped & (lengths > 0)).sum())
 
+    def keep(self, n: int) -> int:
+        """As many whole rows as have n weights."""
+        return self.keep_rows(n // self.embedding_dim)
+
     def factors(self) -> tuple[Tensor, None]:
         return without_zero_rows(self.rows.current)[0], None
 

@@ -44,7 +44,7 @@ class SparseVariationalEmbedding(VariationalTable):
         return total
 
     @torch.no_grad()
-    def keep_clear(self, n: int) -> int:
+    def keep(self, n: int) -> int:
         """Of the weights that are left, drop all but the n with the least noise; → how many."""
         left = self.left() != 0
         noise = log_alpha_of(self.rows.current, self.speed * self.tables[1].current)

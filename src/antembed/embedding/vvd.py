@@ -39,3 +39,7 @@ class VocabularyDropout(VariationalTable):
         dropped = left & ~largest(torch.where(left, -noise, -torch.inf), n)
         self.rows.weight[dropped] = 0
         return int(dropped.sum())
+
+    def keep(self, n: int) -> int:
+        """As many whole words as have n weights."""
+        return self.keep_rows(n // self.embedding_dim)

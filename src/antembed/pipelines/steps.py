@@ -59,7 +59,10 @@ def nonzeros(table: Embedding) -> int:
 
 def drop_small(work: Work) -> None:
     """What hardly counts becomes zero."""
-    if work.settings.keep:
+    if work.settings.keep and len(work.tables) == 1:
+        for table in work.tables.values():
+            table.keep(work.settings.keep)  # some know better than by size what counts
+    elif work.settings.keep:
         keep_largest(work.tables.values(), work.settings.keep)
     else:
         for table in work.tables.values():
