@@ -215,6 +215,9 @@ def test_padded_and_taken():
     assert words(taken) == [["d"], ["a", "b", "c"], ["d"]]
     assert taken.labels.tolist() == [0, 0, 0]
     assert taken.starts.tolist() == [0, 1, 4, 5]
+    for wrong in (documents.take, documents.padded):
+        with pytest.raises(IndexError, match="rows -1 to 3 are not all among the 3 documents"):
+            wrong([-1, 3])
 
 
 def test_shares_are_cut_by_seed_and_class():

@@ -45,22 +45,28 @@ class Documents:
         """(n,) int64"""
         return np.diff(self.starts)
 
-    def take(self, rows: np.ndarray) -> "Documents":
+    def take(self, rows: "np.ndarray | Sequence[int]") -> "Documents":
         """These documents, in this order, with the same vocabulary and classes."""
-        rows = np.asarray(rows, np.int64)
-        lengths = self.lengths[rows]
+        rows, begins, lengths = self._spans(rows)
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(self.starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])
+        places = np.repeat(begins - starts[:-1], lengths) + np.arange(starts[-1])
         return replace(self, tokens=self.tokens[places], starts=starts, labels=self.labels[rows])
 
-    def padded(self, rows: np.ndarray, length: int = LENGTH) -> np.ndarray:
+    def padded(self, rows: "np.ndarray | Sequence[int]", length: int = LENGTH) -> np.ndarray:
         """The first `length` words of these documents, shorter ones filled up with 0: (B, length) int64."""
-        rows = np.asarray(rows, np.int64)
+        _, begins, lengths = self._spans(rows)
         places = np.arange(length)
-        there = places < self.lengths[rows][:, None]
+        there = places < lengths[:, None]
         out = np.full(there.shape, PADDING, np.int64)
-        out[there] = self.tokens[(self.starts[rows][:, None] + places)[there]]
+        out[there] = self.tokens[(begins[:, None] + places)[there]]
         return out
+
+    def _spans(self, rows: "np.ndarray | Sequence[int]") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows as an array, where their documents begin, and how long they are."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} are not all among the {len(self)} documents there are")
+        return rows, self.starts[rows], self.starts[rows + 1] - self.starts[rows]
 
 
 def documents_of(

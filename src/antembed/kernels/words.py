@@ -181,7 +181,8 @@ def _number(word: Any, n: int, grow: bool, table: Any, begins: Any, pool: Any, c
             while k < n and pool[begins[number] + k] == word[k]:
                 k += 1
             if k == n:
-                table[slot, 3] += np.uint64(1)
+                if grow:  # else it is shared, and threads would fight for the line
+                    table[slot, 3] += np.uint64(1)
                 return number
         slot = (slot + 1) & mask
     if not grow:
