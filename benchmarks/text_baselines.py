@@ -39,7 +39,11 @@ def one_of(*values: Any) -> Any:
     return lambda rng: values[rng.integers(len(values))]
 
 
-COMMON: Space = {"lr": log(1e-3, 4e-3), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6)}
+# How a model learns, whatever the table; ranges set by hand before any trial, after a few runs of full and anchored tables.
+COMMON: dict[str, Space] = {
+    "bag": {"lr": log(4e-3, 3e-2), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": one_of(0.0, 0.2)},
+    "cnn": {"lr": log(1e-3, 4e-3), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": 0.5},
+}
 ROWS: Space = {"anchors": whole(60, 1200), "l1": 0.0}
 KEPT: Space = {"keep": one_of(60_000, 120_000, 300_000)}
 # What decides the size of each method is drawn with what decides how it learns.
@@ -47,13 +51,13 @@ SPACES: dict[str, Space] = {
     "full": {"l1": 0.0},
     "anchor": {
         "anchors": whole(8, 40),
-        "l1": log(3e-5, 4e-4),
+        "l1": log(3e-5, 6e-4),
         "choice": one_of("none", "frequency", "kmeans", "frequency-kmeans"),
     },
     "low-rank": {"anchors": one_of(1, 2, 3, 4, 6), "l1": 0.0},
     "low-rank-nonnegative": {"anchors": one_of(1, 2, 3, 4, 6), "l1": 0.0},
-    "mixture": {"anchors": whole(8, 40), "l1": log(3e-5, 4e-4)},
-    "softmax-mixture": {"anchors": whole(8, 40), "l1": log(3e-5, 4e-4)},
+    "mixture": {"anchors": whole(8, 40), "l1": log(3e-5, 6e-4)},
+    "softmax-mixture": {"anchors": whole(8, 40), "l1": log(3e-5, 6e-4)},
     "frequency": ROWS,
     "tf-idf": ROWS,
     "hashed": ROWS,
@@ -67,10 +71,10 @@ SPACES: dict[str, Space] = {
 }
 
 
-def drawn(embedding: str, trials: int) -> list[dict[str, Any]]:
+def drawn(model: str, embedding: str, trials: int) -> list[dict[str, Any]]:
     """The trials of a method, the same whatever other methods there are."""
     rng = np.random.default_rng([len(embedding), *embedding.encode()])
-    space = COMMON | SPACES[embedding]
+    space = COMMON[model] | SPACES[embedding]
     return [{name: value(rng) if callable(value) else value for name, value in space.items()} for _ in range(trials)]
 
 
@@ -116,7 +120,7 @@ def main() -> None:
         return row
 
     for embedding in asked.methods.split(","):
-        trials = [(trial, run(embedding, trial, 0, "trial")) for trial in drawn(embedding, asked.trials)]
+        trials = [(trial, run(embedding, trial, 0, "trial")) for trial in drawn(asked.model, embedding, asked.trials)]
         for name, times in LIMITS.items():
             limit = 256 * V / times if embedding != "full" else np.inf
             fitting = [pair for pair in trials if pair[1]["parameters"] <= limit]
