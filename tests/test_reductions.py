@@ -9,6 +9,7 @@ V, d = 40, 6
 
 
 def fit(groups, vectors, target, steps=200):
+    torch.set_num_threads(1)  # tables this small are faster so, on a busy machine many times
     optimiser = ant.ProximalSGD(groups, lr=0.5)
     for _ in range(steps):
         optimiser.zero_grad()

@@ -96,6 +96,18 @@ def test_group_lasso_drops_what_is_not_there(every, tmp_path):
     assert used.bytes == ant.export(layer, tmp_path / "t.ant").size < 41 * d * 4 + V + 600
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_momentum_is_left_does_not_raise_the_dead(sparse):
+    layer = ant.GroupLassoEmbedding(V, d, every=4, sparse=sparse)
+    optimiser = ant.ProximalYogi(layer.param_groups(100.0), lr=0.01)
+    for step in range(1, 7):  # the prox acts at the fourth, and two steps follow
+        ids = torch.arange(V) if step < 5 else torch.arange(3)
+        optimiser.zero_grad()
+        layer(ids).sum().backward()
+        optimiser.step()
+    assert torch.equal((layer.to_dense() != 0).any(dim=1), torch.arange(V) < 3)
+
+
 def test_rows_are_kept_by_their_lengths():
     layer = ant.GroupLassoEmbedding(V, d)
     with torch.no_grad():

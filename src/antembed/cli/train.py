@@ -43,8 +43,8 @@ def train_recommend(
     embedding: Annotated[
         str,
         typer.Option(
-            help="anchor, full, low-rank, low-rank-nonnegative, mixture, softmax-mixture, mixed (dimensions), hashed, sparse, "
-            "sparse-subgradient, slimming or slimming-transform."
+            help="anchor, full, low-rank, low-rank-nonnegative, mixture, softmax-mixture, mixed (dimensions), hashed, "
+            "frequency, group-lasso, sparse, sparse-subgradient, slimming or slimming-transform."
         ),
     ] = "anchor",
     anchors: Annotated[

@@ -14,8 +14,9 @@ class GroupLassoEmbedding(PlainTable):
     """ids (*batch) → vectors (*batch, d), with the penalty l1·Σ_v ‖e_v‖₂.
 
     No closed form says where an idle row is after many steps of this prox and a fading momentum. So the prox acts every
-    `every`-th step, for all of them at once and in the plain metric, and in between rows are exactly lazy. every=1 is the prox
-    at each step, in the optimiser's metric: dense, whatever `sparse` says.
+    `every`-th step, for all of them at once and in the plain metric, and in between rows are exactly lazy. (All lengths fall by
+    lr·l1 a step, so with Yogi l1 is some hundred times what it would be in its metric: think of 0.1 to 10.) every=1 is the prox
+    at each step, in the optimiser's metric: dense, whatever `sparse` says, and 20 s a step for 62,000 × 256.
     """
 
     def __init__(

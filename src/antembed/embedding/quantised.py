@@ -16,13 +16,13 @@ from antembed.embedding.usage import Usage
 from antembed.files import write_atomically
 from antembed.serving import Table, open_table, serialise_product
 
-PER_ENTRY = 256  # rows to learn an entry of a book from, at most; more change little
-PIECE = 1 << 16  # rows at a time
+PER_ENTRY = 64  # rows to learn an entry of a book from, at most; more change little
+PIECE = 1 << 12  # rows at a time: their distances stay in the cache
 
 
 def nearest(x: Tensor, book: Tensor) -> Tensor:
     """x (n, w), book (C, w) → the number of each row's nearest entry: (n,)."""
-    return torch.cat([(book.square().sum(1) - 2 * rows @ book.T).argmin(1) for rows in x.split(PIECE)])
+    return torch.cat([(book.square().sum(1) - 2 * rows @ book.T).min(1).indices for rows in x.split(PIECE)])
 
 
 def learn_book(x: Tensor, entries: int, iterations: int, generator: torch.Generator) -> Tensor:

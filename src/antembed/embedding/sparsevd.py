@@ -2,11 +2,13 @@
 zero. With `words` (SparseVD-Voc, Chirkova et al. 2018) every word has a noisy factor besides, which drops it as a whole."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from antembed.embedding.table import RowTable
 from antembed.embedding.variational import START, VariationalTable, divergence_of, log_alpha_of, with_noise
 
 
@@ -36,8 +38,8 @@ class SparseVariationalEmbedding(VariationalTable):
             return vectors
         return vectors * word[0] * (log_alpha_of(word[0], self.speed * word[1]) <= self.threshold)
 
-    def divergences(self, ids: Tensor) -> Tensor:
-        mean, noise, *word = (table(ids) for table in self.tables)
+    def divergences(self, read: Callable[[RowTable], Tensor]) -> Tensor:
+        mean, noise, *word = (read(table) for table in self.tables)
         total = divergence_of(log_alpha_of(mean, self.speed * noise)).sum(-1)
         if word:
             total = total + divergence_of(log_alpha_of(word[0], self.speed * word[1])).squeeze(-1)

@@ -7,6 +7,7 @@ log α above the threshold is zero, as it is in `factors()`.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -85,8 +86,8 @@ class VariationalTable(PlainTable):
         """A row of each of `tables` → means, and zero where log α is above the threshold."""
 
     @abstractmethod
-    def divergences(self, ids: Tensor) -> Tensor:
-        """ids (n,) → KL of each row: (n,)."""
+    def divergences(self, read: Callable[[RowTable], Tensor]) -> Tensor:
+        """`read` gives n rows of any of `tables` → KL of each: (n,)."""
 
     def forward(self, ids: Tensor) -> Tensor:
         rows = [table(ids) for table in self.tables]
@@ -101,12 +102,13 @@ class VariationalTable(PlainTable):
         V, device = self.num_embeddings, self.rows.weight.device
         numbers = V * sum(table.embedding_dim for table in self.tables[1:])
         if numbers <= EXACT:
-            return self.divergence_over(torch.arange(V, device=device))
+            kl = self.divergences(lambda table: table.current)
+            return kl.sum() if self.padding_idx is None else kl.sum() - kl[self.padding_idx]
         return self.divergence_over(torch.randperm(V, device=device)[: -(-V // SHARE)])
 
     def divergence_over(self, ids: Tensor) -> Tensor:
         """V/n·Σ of KL over these n rows; padding has none."""
-        kl = self.divergences(ids)
+        kl = self.divergences(lambda table: table(ids))
         if self.padding_idx is not None:
             kl = kl * (ids != self.padding_idx)
         return kl.sum() * (self.num_embeddings / max(len(ids), 1))

@@ -1,12 +1,14 @@
 """VocabularyDropout (VVD, Chen et al. 2019): every word's vector is multiplied by N(1, α) noise, and words whose α grows are
 dropped."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from antembed.embedding.selection import largest
+from antembed.embedding.table import RowTable
 from antembed.embedding.variational import BOUND, START, VariationalTable, divergence_of
 
 
@@ -28,8 +30,8 @@ class VocabularyDropout(VariationalTable):
         mean, noise = rows
         return mean * (self.log_alpha(noise) <= self.threshold)
 
-    def divergences(self, ids: Tensor) -> Tensor:
-        return divergence_of(self.log_alpha(self.tables[1](ids))).squeeze(-1)
+    def divergences(self, read: Callable[[RowTable], Tensor]) -> Tensor:
+        return divergence_of(self.log_alpha(read(self.tables[1]))).squeeze(-1)
 
     @torch.no_grad()
     def keep_rows(self, n: int) -> int:

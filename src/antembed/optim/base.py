@@ -87,6 +87,9 @@ class ProximalOptimizer(Optimizer):
                     if group["table"] is not None:
                         group["table"].flush()
                     weight.copy_(prox(weight, prox.every * group["lr"]))
+                    momentum = self.state[weight].get("momentum")
+                    if momentum is not None:  # or what is left of it would make dead rows 1e-20 until the next time
+                        momentum[(weight == 0).all(dim=-1)] = 0
         return loss
 
     def _step(self, weight: Tensor, gradient: Tensor, group: Group, prox: Prox | None) -> None:
