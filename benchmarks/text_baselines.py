@@ -61,7 +61,7 @@ SPACES: dict[str, Space] = {
     "frequency": ROWS,
     "tf-idf": ROWS,
     "hashed": ROWS,
-    "group-lasso": KEPT | {"l1": log(1e-6, 1e-4)},
+    "group-lasso": KEPT | {"l1": log(0.02, 0.4)},  # in the plain metric
     "vvd": KEPT | {"l1": 0.0},
     "sparse-vd": KEPT | {"l1": 0.0},
     "sparse-vd-words": KEPT | {"l1": 0.0},
