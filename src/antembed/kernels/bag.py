@@ -1,10 +1,10 @@
-"""Coordinate descent for a bag classifier, an object at a time: its row is a small Newton problem over the documents that have it.
+"""Coordinate descent for a bag classifier: an object's row is a small Newton problem over the documents that have it.
 
     min over rows r_j :   Σ_i  −Y_i·log softmax(s_i)  +  ½·Σ_j ridge_j·‖r_j‖²          s_i = scale_i · Σ_{j in i} r_j + b
 
 Object j is in documents[starts[j]:starts[j + 1]]. With all others held, the loss in r_j is, to second order about where it is,
-−g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. Each change is carried on to the scores S and probabilities P
-of these documents at once, so the next object sees it.
+−g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. Each change is carried on to the scores S and
+probabilities P of these documents at once, so the next object sees it.
 """
 
 from typing import Any

@@ -1,9 +1,10 @@
 """The classifier of a few kilobytes: a sparse T of one anchor an object, anchors that are class scores, and no words.
 
-With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so T, B and
-b are all there is to store. An object is a bucket of hashes (ngrams.py); its row of T is one of `levels` on one of the anchors.
+With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so
+T, B and b are all there is to store. An object is a bucket of hashes (ngrams.py); its row of T is one of a few values on one
+of the anchors.
 
-    score of a document  =  scale · Σ over its objects j, each once, of  levels[j]·B[anchors[j]]  +  b
+    score of a document  =  scale · Σ over its objects j, each once, of  values[levels[j]]·B[anchors[j]]  +  b
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +70,12 @@ class Bag:
     def scores(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """Class scores of documents (n, C). words: (total,) hashes of their words (hash_words)."""
         if len(starts) == 0 or starts[-1] != len(words):
-            raise ValueError(f"there are {len(words)} words, but the documents end at {list(starts[-1:])}; starts is (n + 1,)")
+            raise ValueError(
+                f"there are {len(words)} words, but the documents end at {starts[-1:].tolist()}; starts is (n + 1,)"
+            )
         parts = np.searchsorted(starts, np.arange(0, max(len(words), 1), PIECE))
         cuts = [*np.unique(parts).tolist(), len(starts) - 1]
-        out = [self._scores(words, starts[a : b + 1]) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+        out = [self._scores(words, starts[a : b + 1]) for a, b in pairwise(cuts) if b > a]
         return np.concatenate(out) if out else np.empty((0, len(self.bias)))
 
     def _scores(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:

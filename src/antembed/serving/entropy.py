@@ -16,9 +16,9 @@ class DamagedError(ValueError):
 
 
 def weights_of(symbols: np.ndarray, alphabet: int) -> np.ndarray:
-    """How often each symbol is seen, in a byte each (the table that a file has): (alphabet,) uint8, 0 only for those not seen."""
+    """How often each symbol is seen, in a byte each, as files have it: (alphabet,) uint8, 0 only for those not seen."""
     counts = np.bincount(symbols, minlength=alphabet)
-    return np.ceil(counts * (255 / max(counts.max(initial=0), 1))).astype(np.uint8)
+    return (-(-counts * 255 // max(counts.max(initial=0), 1))).astype(np.uint8)  # in integers: 255.0…01 would be 256, and so 0
 
 
 def frequencies(weights: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ def decode_symbols(data: bytes, count: int, weights: np.ndarray) -> np.ndarray:
 
 
 def split_gaps(members: np.ndarray, size: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """A sorted set of numbers < size as its gaps: how many low bits of each are told as they are, these, and symbols for the rest.
+    """A sorted set of numbers < size as gaps: how many low bits of each are told as they are, these, and symbols for the rest.
 
     Low bits of a random set's gaps are even, and the rest follows a geometric law, which weights tell. Of a gap whose rest is
     ≥ LONGEST, each LONGEST is a symbol of its own.

@@ -58,7 +58,10 @@ class Incidence:
 
 
 def word_hashes(documents: Documents) -> np.ndarray:
-    """The hash of each word of the documents (total,), as Bag.scores takes them. Each word of the vocabulary is hashed once."""
+    """The hash of each word of the documents (total,), as Bag.scores takes them. Each word of the vocabulary is hashed once.
+
+    Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none.
+    """
     return hash_words(documents.vocabulary.words)[documents.tokens]
 
 
@@ -93,8 +96,8 @@ def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Cal
     tell(f"{len(fit.data.buckets)} objects in {len(train)} documents, {bits} bits a bucket")
     fit.dense()
     fit.choose_anchors()
-    wanted = int(SPARE * likely_objects(budget.amount, K * len(settings.values), bits))
     for sweep in range(settings.ramp):
+        wanted = SPARE * likely_objects(budget.amount - fit.overhead, fit.code_bits, bits)
         fit.sweep(round(target(len(fit.data.buckets), wanted, (sweep + 1) / settings.ramp)))
         tell(f"sweep {sweep + 1}: {fit.kept} objects, {fit.accuracy:.2%} of the training documents")
     fit.shrink_to(budget.amount)
@@ -105,18 +108,17 @@ def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Cal
     return bag
 
 
-def likely_objects(size: float, codes: int, bits: int) -> int:
-    """How many objects about fit into `size` bytes: gaps by their entropy, codes by somewhat less than log2 of how many."""
-    room = max(size - 200 - 4 * codes, 1) * 8
-    n = room / 10
-    for _ in range(20):
-        n = room / (max(bits - np.log2(n), 0) + 1.45 + 0.85 * np.log2(codes))
+def likely_objects(size: float, code_bits: float, bits: int) -> int:
+    """How many objects fit into `size` bytes, if each takes `code_bits` and the entropy of a gap between 2^bits buckets."""
+    n = room = 8 * max(size, 1)
+    for _ in range(30):
+        n = room / (max(bits - np.log2(n), 0) + 1.45 + code_bits)
     return max(int(n), 1)
 
 
 def likely_bits(size: float, codes: int) -> int:
     """Bits of a bucket's number such that there are some 64 buckets an object: fewer, and too many others fall on it."""
-    n = likely_objects(size, codes, 20)
+    n = likely_objects(size - 4 * codes, 0.85 * np.log2(codes), 20)
     return int(np.clip(round(np.log2(n)) + 6, 12, min(22, MOST_BITS)))
 
 
@@ -140,6 +142,22 @@ class _Fit:
     @property
     def kept(self) -> int:
         return int((self.anchors >= 0).sum())
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a file without objects."""
+        none = np.empty(0, np.int64)
+        return len(replace(self.bag(), objects=none, anchors=none, levels=none).to_bytes()) + 20  # longer numbers in its head
+
+    @property
+    def code_bits(self) -> float:
+        """Entropy of an object's code as codes are now; at first, what is usual."""
+        used = self.anchors >= 0
+        if not used.any():
+            return float(0.85 * np.log2(self.B.shape[0] * len(self.values)))
+        counts = np.bincount((self.anchors * len(self.values) + self.levels)[used])
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log2(shares)).sum())
 
     @property
     def accuracy(self) -> float:
@@ -177,13 +195,13 @@ class _Fit:
 
     def refit_anchors(self) -> None:
         """B and the bias for the codes as they are: a logistic regression on Z, how much of each anchor a document has."""
-        data, (K, C), n = self.data, self.B.shape, len(self.S)
+        data, K, n = self.data, len(self.B), len(self.S)
         used = self.anchors >= 0
         t = np.where(used, self.values[self.levels], 0.0)
         pairs = np.repeat(used, np.diff(data.starts))
         objects, documents = data.objects[pairs], data.documents[pairs].astype(np.int64)
-        Z = np.bincount(documents * K + self.anchors[objects], weights=t[objects], minlength=n * K).reshape(n, K)
-        Z *= data.scales[:, None]
+        Z = np.bincount(documents * K + self.anchors[objects], weights=t[objects], minlength=n * K)
+        Z = Z.reshape(n, K) * data.scales[:, None]
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
         self.B, self.bias = logistic(Z, self.Y, ridge, self.B, self.bias)
         self.R = np.where(used[:, None], self.B[self.anchors] * t[:, None], 0.0)
