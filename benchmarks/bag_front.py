@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from common import publish
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
@@ -23,6 +22,7 @@ from antembed.data.documents import Documents, read_documents
 from antembed.data.splits import shares
 from antembed.serving.ngrams import buckets_of, ngram_hashes
 from antembed.training.bag import BagSettings, fit_bag, word_hashes
+from common import publish
 
 VALUES = np.array([0.25, 0.5, 1.0, 2.0])  # of the opponent's weights when packed, times the largest usual one
 
