@@ -22,6 +22,8 @@ from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash
 from antembed.training.budget import BudgetError, parse_budget, target
 
 LONGEST_STEP = 3.0  # in scores, of one object in one sweep
+COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -32,8 +34,8 @@ class BagSettings:
     size: str = "50KB"  # of the file, at most
     orders: int = 2  # objects are words, and runs of up to so many
     anchors: int = 0  # 0: by the size and the number of classes
-    values: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    bits: int = 0  # of a bucket's number; 0: some 64 buckets an object
+    values: tuple[float, ...] = ()  # of T; (): by the size
+    bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
     ridge: float = 20.0
     rarity: float = 2.5  # an object's ridge is divided by its idf to this power
     dense_sweeps: int = 4
@@ -90,9 +92,11 @@ def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Cal
     budget = parse_budget(settings.size, 0)
     if budget.unit != "bytes":
         raise BudgetError(f"{settings.size!r} is no size of a file; say 50KB or 1MB")
-    K = settings.anchors or 3 * len(train.classes) * (1 if budget.amount < 40_000 else 2)
-    bits = settings.bits or likely_bits(budget.amount, K * len(settings.values))
-    fit = _Fit(train, replace(settings, anchors=K, bits=bits))
+    roomy = budget.amount > ROOMY
+    K = settings.anchors or (12 if roomy else 6) * len(train.classes)
+    values = settings.values or (FINE_VALUES if roomy else COARSE_VALUES)
+    bits = settings.bits or likely_bits(budget.amount, K * len(values))
+    fit = _Fit(train, replace(settings, anchors=K, values=values, bits=bits))
     tell(f"{len(fit.data.buckets)} objects in {len(train)} documents, {bits} bits a bucket")
     fit.dense()
     fit.choose_anchors()
@@ -117,9 +121,9 @@ def likely_objects(size: float, code_bits: float, bits: int) -> int:
 
 
 def likely_bits(size: float, codes: int) -> int:
-    """Bits of a bucket's number such that there are some 64 buckets an object: fewer, and too many others fall on it."""
+    """Bits of a bucket's number such that there are 64 buckets an object: fewer, and too many others fall on it."""
     n = likely_objects(size - 4 * codes, 0.85 * np.log2(codes), 20)
-    return int(np.clip(round(np.log2(n)) + 6, 12, min(22, MOST_BITS)))
+    return int(np.clip(np.ceil(np.log2(n)) + 6, 12, MOST_BITS - 2))
 
 
 class _Fit:
