@@ -64,6 +64,13 @@ def test_scores_are_the_formula(bag, monkeypatch):
         bag.scores(np.zeros(9, np.uint64), np.array([0, 8]))
 
 
+def test_explained_parts_sum_to_the_score(bag):
+    parts = bag.explain(TEXTS[0])
+    assert np.allclose(sum(part for _, part in parts) + bag.bias, plain_scores(bag, TEXTS[:1])[0])
+    assert {run for run, _ in parts} <= {"a", "rose", "is", "a rose", "rose is", "is a"}
+    assert bag.explain([]) == []
+
+
 def test_hashes_are_for_ever():
     # Files refer to them: a change of these numbers makes every file useless.
     words = hash_words(["a", "ž"])

@@ -95,6 +95,15 @@ class Bag:
         best = self.scores(hash_words([word for document in words for word in document]), starts).argmax(1)
         return [self.classes[c] for c in best]
 
+    def explain(self, words: list[str]) -> list[tuple[str, np.ndarray]]:
+        """The objects of one document that the classifier knows, each once, and what they add to its scores (C,)."""
+        starts = np.array([0, len(words)])
+        hashes, _ = ngram_hashes(hash_words(words), starts, self.orders)
+        runs = [" ".join(words[at : at + n]) for n in range(1, self.orders + 1) for at in range(len(words) - n + 1)]
+        first = dict(zip(buckets_of(hashes, self.bits)[::-1].tolist(), runs[::-1], strict=True))
+        scale = document_scales(starts, self.orders)[0]
+        return [(run, scale * self._codes[self._rows[j]]) for j, run in reversed(first.items()) if self._rows[j]]
+
     def to_bytes(self) -> bytes:
         """What the file holds."""
         K, Q = len(self.B), len(self.values)
