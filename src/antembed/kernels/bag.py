@@ -1,0 +1,117 @@
+"""Coordinate descent for a bag classifier: an object's row is a small Newton problem over the documents that have it.
+
+    min over rows r_j :   Σ_i  −Y_i·log softmax(s_i)  +  ½·Σ_j ridge_j·‖r_j‖²          s_i = scale_i · Σ_{j in i} r_j + b
+
+Object j is in documents[starts[j]:starts[j + 1]]. With all others held, the loss in r_j is, to second order about where it is,
+−g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. Each change is carried on to the scores S and
+probabilities P of these documents at once, so the next object sees it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from antembed.kernels.chance import compiled
+
+TINY = 1e-6  # softmax does not see what all classes have in common: H alone is singular
+
+
+@compiled
+def add_up(documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, g: Any, H: Any) -> None:
+    """g and H of an object whose row is r: without ridge, and g as seen from r = 0."""
+    C = len(r)
+    g[:] = 0
+    H[:] = 0
+    for place in range(first, stop):
+        i = documents[place]
+        scale = scales[i]
+        square = scale * scale
+        for a in range(C):
+            p = P[i, a]
+            g[a] += scale * (Y[i, a] - p)
+            H[a, a] += square * p
+            for c in range(a + 1):
+                H[a, c] -= square * p * P[i, c]
+    for a in range(C):
+        H[a, a] += TINY
+        for c in range(a):
+            H[c, a] = H[a, c]
+    for a in range(C):
+        for c in range(C):
+            g[a] += H[a, c] * r[c]
+
+
+@compiled
+def carry(documents: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
+    """Scores and probabilities after an object's row has changed."""
+    C = len(change)
+    for place in range(first, stop):
+        i = documents[place]
+        most, total = -np.inf, 0.0
+        for a in range(C):
+            S[i, a] += scales[i] * change[a]
+            most = max(most, S[i, a])
+        for a in range(C):
+            P[i, a] = np.exp(S[i, a] - most)
+            total += P[i, a]
+        for a in range(C):
+            P[i, a] /= total
+
+
+@compiled
+def descend_dense(
+    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, order: Any, longest: float, R: Any, S: Any, P: Any
+) -> None:
+    """One Newton step for each row of R (V, C), in this order; none moves by more than `longest`, for far off H is no guide."""
+    C = R.shape[1]
+    g, H = np.empty(C), np.empty((C, C))
+    for j in order:
+        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], g, H)
+        for a in range(C):
+            H[a, a] += ridge[j]
+        change = np.linalg.solve(H, g) - R[j]
+        most = np.abs(change).max()
+        if most > longest:
+            change *= longest / most
+        R[j] += change
+        carry(documents, starts[j], starts[j + 1], scales, change, S, P)
+
+
+@compiled
+def descend_codes(
+    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, order: Any, B: Any, values: Any, price: float, frozen: bool,
+    anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
+) -> None:  # fmt: skip
+    """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the price.
+
+    anchors, levels: k and q, −1 for none. R is the row as it was (any row) and becomes the coded one. gains: by how much the
+    best code lowers the loss, against none. If `frozen`, objects only change their code.
+    """
+    K, C = B.shape
+    g, H, change = np.empty(C), np.empty((C, C)), np.empty(C)
+    for j in order:
+        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], g, H)
+        best, anchor, level = 0.0, -1, -1
+        for k in range(K):
+            slope, curvature = 0.0, 0.0
+            for a in range(C):
+                slope += B[k, a] * g[a]
+                curvature += ridge[j] * B[k, a] * B[k, a]
+                for c in range(C):
+                    curvature += B[k, a] * H[a, c] * B[k, c]
+            for q in range(len(values)):
+                gain = values[q] * (slope - 0.5 * values[q] * curvature)
+                if gain > best:
+                    best, anchor, level = gain, k, q
+        gains[j] = best
+        if frozen and anchor < 0:
+            continue
+        if best <= price and not frozen:
+            anchor = level = -1
+        anchors[j], levels[j] = anchor, level
+        for a in range(C):
+            row = B[anchor, a] * values[level] if anchor >= 0 else 0.0
+            change[a] = row - R[j, a]
+            R[j, a] = row
+        if np.abs(change).max() > 0:
+            carry(documents, starts[j], starts[j + 1], scales, change, S, P)

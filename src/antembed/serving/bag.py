@@ -1,0 +1,181 @@
+"""The classifier of a few kilobytes: a sparse T of one anchor an object, anchors that are class scores, and no words.
+
+With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so
+T, B and b are all there is to store. An object is a bucket of hashes (ngrams.py); its row of T is one of a few values on one
+of the anchors.
+
+    score of a document  =  scale · Σ over its objects j, each once, of  values[levels[j]]·B[anchors[j]]  +  b
+"""
+
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from antembed.files import write_atomically
+from antembed.serving.entropy import (
+    LONGEST,
+    DamagedError,
+    decode_symbols,
+    encode_symbols,
+    join_gaps,
+    pack_bits,
+    split_gaps,
+    unpack_bits,
+    weights_of,
+)
+from antembed.serving.ngrams import buckets_of, document_scales, hash_words, ngram_hashes
+
+MAGIC, VERSION = b"antbag", 1
+HEAD = struct.Struct("<6sHIII")  # magic, version, length of all that follows, of its description, its checksum
+PIECE = 1 << 21  # words scored at a time
+
+
+class BagError(ValueError):
+    """A file that is no bag classifier, or one that this version cannot read."""
+
+
+@dataclass(frozen=True)
+class Bag:
+    """A classifier: objects (n,) int64 sorted buckets; anchors, levels (n,): which anchor and level; B (K, C); bias (C,)."""
+
+    objects: np.ndarray
+    anchors: np.ndarray
+    levels: np.ndarray
+    B: np.ndarray
+    bias: np.ndarray
+    values: np.ndarray  # (Q,): what the levels stand for
+    classes: list[str]
+    bits: int  # of a bucket's number
+    orders: int  # runs of up to so many words are objects
+    _rows: np.ndarray = field(
+        init=False, repr=False, compare=False
+    )  # (2^bits,): 1 + code of each bucket, 0 where there is none
+    _codes: np.ndarray = field(init=False, repr=False, compare=False)  # (1 + K·Q, C): scores of each code
+
+    def __post_init__(self) -> None:
+        K, Q = len(self.B), len(self.values)
+        rows = np.zeros(1 << self.bits, np.uint16)
+        rows[self.objects] = 1 + self.anchors * Q + self.levels
+        codes = (self.B[:, None, :] * self.values[:, None]).reshape(K * Q, -1)
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_codes", np.concatenate([np.zeros((1, codes.shape[1])), codes]))
+
+    def scores(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Class scores of documents (n, C). words: (total,) hashes of their words (hash_words)."""
+        if len(starts) == 0 or starts[-1] != len(words):
+            raise ValueError(
+                f"there are {len(words)} words, but the documents end at {starts[-1:].tolist()}; starts is (n + 1,)"
+            )
+        parts = np.searchsorted(starts, np.arange(0, max(len(words), 1), PIECE))
+        cuts = [*np.unique(parts).tolist(), len(starts) - 1]
+        out = [self._scores(words, starts[a : b + 1]) for a, b in pairwise(cuts) if b > a]
+        return np.concatenate(out) if out else np.empty((0, len(self.bias)))
+
+    def _scores(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        words, starts = words[starts[0] : starts[-1]], starts - starts[0]
+        hashes, documents = ngram_hashes(words, starts, self.orders)
+        buckets = buckets_of(hashes, self.bits)
+        known = np.flatnonzero(self._rows[buckets])
+        pairs = np.unique((documents[known] << self.bits) | buckets[known])  # an object counts once
+        codes, owners = self._rows[pairs & ((1 << self.bits) - 1)], pairs >> self.bits
+        n = len(starts) - 1
+        sums = [np.bincount(owners, weights=self._codes[codes, c], minlength=n) for c in range(len(self.bias))]
+        return np.stack(sums, axis=1) * document_scales(starts, self.orders)[:, None] + self.bias
+
+    def predict(self, words: list[list[str]]) -> list[str]:
+        """The class of each document, a list of its words."""
+        starts = np.concatenate([[0], np.cumsum([len(document) for document in words])]).astype(np.int64)
+        best = self.scores(hash_words([word for document in words for word in document]), starts).argmax(1)
+        return [self.classes[c] for c in best]
+
+    def explain(self, words: list[str]) -> list[tuple[str, np.ndarray]]:
+        """The objects of one document that the classifier knows, each once, and what they add to its scores (C,)."""
+        starts = np.array([0, len(words)])
+        hashes, _ = ngram_hashes(hash_words(words), starts, self.orders)
+        runs = [" ".join(words[at : at + n]) for n in range(1, self.orders + 1) for at in range(len(words) - n + 1)]
+        first = dict(zip(buckets_of(hashes, self.bits)[::-1].tolist(), runs[::-1], strict=True))
+        scale = document_scales(starts, self.orders)[0]
+        return [(run, scale * self._codes[self._rows[j]]) for j, run in reversed(first.items()) if self._rows[j]]
+
+    def to_bytes(self) -> bytes:
+        """What the file holds."""
+        K, Q = len(self.B), len(self.values)
+        gap_bits, low, gaps = split_gaps(self.objects, 1 << self.bits)
+        codes = self.anchors * Q + self.levels
+        gap_weights, code_weights = weights_of(gaps, LONGEST + 1), weights_of(codes, K * Q)
+        streams = [
+            encode_symbols(gaps, gap_weights) if len(gaps) else b"",
+            pack_bits(low, gap_bits),
+            encode_symbols(codes, code_weights) if len(codes) else b"",
+            gap_weights.tobytes(),
+            code_weights.tobytes(),
+            self.B.astype("<f2").tobytes(),
+            np.concatenate([self.bias, self.values]).astype("<f4").tobytes(),
+        ]
+        shape = [self.bits, self.orders, len(self.objects), K, Q, gap_bits, len(gaps), *map(len, streams[:3])]
+        about = zlib.compress(json.dumps({"s": shape, "c": self.classes}, ensure_ascii=False).encode(), 9)
+        body = about + b"".join(streams)
+        return HEAD.pack(MAGIC, VERSION, len(body), len(about), zlib.crc32(body)) + body
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write the file; its size in bytes."""
+        data = self.to_bytes()
+        write_atomically(path, data)
+        return len(data)
+
+
+def open_bag(path: str | os.PathLike[str]) -> Bag:
+    """Open a file written by `Bag.save`."""
+    path = Path(path)
+    if path.is_dir():
+        raise BagError(f"{path} is a folder; name one of its files")
+    data = path.read_bytes()
+    if data[:6] != MAGIC:
+        raise BagError(f"{path} is no bag classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
+    if len(data) < HEAD.size:
+        raise BagError(f"{path} has {len(data)} bytes, its head alone has {HEAD.size}; copy or train it anew")
+    _, version, length, about_length, checksum = HEAD.unpack_from(data)
+    if version > VERSION:
+        raise BagError(f"{path} has version {version}, this antembed reads up to {VERSION}; upgrade antembed")
+    body = data[HEAD.size :]
+    if len(body) != length:
+        raise BagError(f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; copy or train it anew")
+    if zlib.crc32(body) != checksum:
+        raise BagError(f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy or train it anew")
+    try:
+        return _parsed(json.loads(zlib.decompress(body[:about_length])), body[about_length:])
+    except (DamagedError, zlib.error, KeyError, ValueError) as error:
+        raise BagError(f"{path} is damaged ({error}); train it anew") from error
+
+
+def _parsed(about: dict[str, Any], body: bytes) -> Bag:
+    bits, orders, n, K, Q, gap_bits, gaps, *lengths = about["s"]
+    C = len(about["c"])
+    sizes = [*lengths, LONGEST + 1, K * Q, 2 * K * C, 4 * (C + Q)]
+    if len(body) != sum(sizes):
+        raise DamagedError(f"its parts have {sum(sizes)} bytes, {len(body)} were found")
+    ends = np.cumsum(sizes).tolist()
+    high, low, codes, gap_weights, code_weights, B, rest = (
+        body[end - size : end] for end, size in zip(ends, sizes, strict=True)
+    )
+    symbols = decode_symbols(high, gaps, np.frombuffer(gap_weights, np.uint8)) if n else np.empty(0, np.int64)
+    code = decode_symbols(codes, n, np.frombuffer(code_weights, np.uint8)) if n else np.empty(0, np.int64)
+    numbers = np.frombuffer(rest, "<f4").astype(np.float64)
+    return Bag(
+        objects=join_gaps(gap_bits, unpack_bits(low, n, gap_bits), symbols),
+        anchors=code // Q,
+        levels=code % Q,
+        B=np.frombuffer(B, "<f2").astype(np.float64).reshape(K, C),
+        bias=numbers[:C],
+        values=numbers[C:],
+        classes=about["c"],
+        bits=bits,
+        orders=orders,
+    )

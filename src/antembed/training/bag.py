@@ -1,0 +1,288 @@
+"""A bag classifier of the size asked for: dense rows, then anchors, then fewer and fewer objects, then a polish.
+
+    dense     a row of class scores for each object, logistic loss and ridge, by coordinate descent
+    anchors   the directions in which the rows lie (k-means), as few class-score prototypes B
+    ramp      each object takes the best of `values` on the best anchor, or nothing if that is not worth the price; the price
+              rises until as many objects are left as fit into the file; B and the bias are refitted after each sweep
+    polish    the objects that are left choose their code anew, without the price
+
+Values are the few of the file from the first sweep of the ramp on: what is trained is what is stored.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from antembed.data.documents import Documents
+from antembed.kernels.bag import descend_codes, descend_dense
+from antembed.serving.bag import Bag
+from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
+from antembed.training.budget import BudgetError, parse_budget, target
+
+LONGEST_STEP = 3.0  # in scores, of one object in one sweep
+COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
+SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
+
+
+@dataclass(frozen=True)
+class BagSettings:
+    """What a bag classifier is fitted with."""
+
+    size: str = "50KB"  # of the file, at most
+    orders: int = 2  # objects are words, and runs of up to so many
+    anchors: int = 0  # 0: by the size and the number of classes
+    values: tuple[float, ...] = ()  # of T; (): by the size
+    bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
+    ridge: float = 20.0
+    rarity: float = 2.5  # an object's ridge is divided by its idf to this power
+    dense_sweeps: int = 4
+    ramp: int = 6
+    polish: int = 3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Incidence:
+    """Which object is in which document: object j, bucket buckets[j], in documents[starts[j]:starts[j + 1]]."""
+
+    buckets: np.ndarray  # (V,) int64, sorted
+    starts: np.ndarray  # (V + 1,)
+    documents: np.ndarray  # (pairs,) int32
+    scales: np.ndarray  # (n,)
+
+    @property
+    def objects(self) -> np.ndarray:
+        """(pairs,): whose document each is."""
+        return np.repeat(np.arange(len(self.buckets)), np.diff(self.starts))
+
+
+def word_hashes(documents: Documents) -> np.ndarray:
+    """The hash of each word of the documents (total,), as Bag.scores takes them. Each word of the vocabulary is hashed once.
+
+    Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none.
+    """
+    return hash_words(documents.vocabulary.words)[documents.tokens]
+
+
+def incidence(documents: Documents, orders: int, bits: int, least: int = 2) -> Incidence:
+    """The objects that `least` documents have: what is seen once says nothing of others."""
+    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, orders)
+    pairs = np.unique((buckets_of(hashes, bits) << 32) | owners)
+    buckets, counts = np.unique(pairs >> 32, return_counts=True)
+    enough = np.repeat(counts >= least, counts)
+    starts = np.concatenate([[0], np.cumsum(counts[counts >= least])])
+    inside = (pairs[enough] & 0xFFFFFFFF).astype(np.int32)
+    return Incidence(buckets[counts >= least], starts, inside, document_scales(documents.starts, orders))
+
+
+def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Callable[[str], object] | None = None) -> Bag:
+    """A classifier whose file has at most the size asked for. The same for the same documents and settings."""
+    settings = settings or BagSettings()
+    tell = progress or (lambda line: None)
+    labelled = np.flatnonzero(train.labels >= 0)
+    if len(labelled) < len(train):
+        train = train.take(labelled)
+    if len(train) == 0 or len(train.classes) < 2:
+        raise ValueError(
+            f"{len(train)} documents of {len(train.classes)} classes; 2 classes and some documents of each are needed"
+        )
+    budget = parse_budget(settings.size, 0)
+    if budget.unit != "bytes":
+        raise BudgetError(f"{settings.size!r} is no size of a file; say 50KB or 1MB")
+    roomy = budget.amount > ROOMY
+    K = settings.anchors or (12 if roomy else 6) * len(train.classes)
+    values = settings.values or (FINE_VALUES if roomy else COARSE_VALUES)
+    bits = settings.bits or likely_bits(budget.amount, K * len(values))
+    fit = _Fit(train, replace(settings, anchors=K, values=values, bits=bits))
+    tell(f"{len(fit.data.buckets)} objects in {len(train)} documents, {bits} bits a bucket")
+    fit.dense()
+    fit.choose_anchors()
+    for sweep in range(settings.ramp):
+        wanted = SPARE * likely_objects(budget.amount - fit.overhead, fit.code_bits, bits)
+        fit.sweep(round(target(len(fit.data.buckets), wanted, (sweep + 1) / settings.ramp)))
+        tell(f"sweep {sweep + 1}: {fit.kept} objects, {fit.accuracy:.2%} of the training documents")
+    fit.shrink_to(budget.amount)
+    for _ in range(settings.polish):
+        fit.sweep(None)
+    bag = fit.shrink_to(budget.amount)
+    tell(f"{fit.kept} objects, {fit.accuracy:.2%} of the training documents, {len(bag.to_bytes())} bytes")
+    return bag
+
+
+def likely_objects(size: float, code_bits: float, bits: int) -> int:
+    """How many objects fit into `size` bytes, if each takes `code_bits` and the entropy of a gap between 2^bits buckets."""
+    n = room = 8 * max(size, 1)
+    for _ in range(30):
+        n = room / (max(bits - np.log2(n), 0) + 1.45 + code_bits)
+    return max(int(n), 1)
+
+
+def likely_bits(size: float, codes: int) -> int:
+    """Bits of a bucket's number such that there are 64 buckets an object: fewer, and too many others fall on it."""
+    n = likely_objects(size - 4 * codes, 0.85 * np.log2(codes), 20)
+    return int(np.clip(np.ceil(np.log2(n)) + 6, 12, MOST_BITS - 2))
+
+
+class _Fit:
+    """The state of a fit: rows, codes, anchors, and the scores that they give."""
+
+    def __init__(self, train: Documents, settings: BagSettings) -> None:
+        self.settings, self.classes, self.labels = settings, train.classes, train.labels
+        self.data = incidence(train, settings.orders, settings.bits)
+        V, n, C = len(self.data.buckets), len(train), len(train.classes)
+        counts = np.diff(self.data.starts)
+        self.ridge = settings.ridge / (np.log(n / np.maximum(counts, 1)) + 1) ** settings.rarity
+        self.Y = np.eye(C)[train.labels]
+        self.R, self.S, self.P = np.zeros((V, C)), np.zeros((n, C)), np.full((n, C), 1 / C)
+        self.B, self.bias = np.zeros((settings.anchors, C)), np.zeros(C)
+        self.values = np.array(settings.values)
+        self.anchors, self.levels = np.full(V, -1), np.full(V, -1)
+        self.gains, self.price = np.zeros(V), 0.0
+        self.random = np.random.default_rng(settings.seed)
+
+    @property
+    def kept(self) -> int:
+        return int((self.anchors >= 0).sum())
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a file without objects."""
+        none = np.empty(0, np.int64)
+        return len(replace(self.bag(), objects=none, anchors=none, levels=none).to_bytes()) + 20  # longer numbers in its head
+
+    @property
+    def code_bits(self) -> float:
+        """Entropy of an object's code as codes are now; at first, what is usual."""
+        used = self.anchors >= 0
+        if not used.any():
+            return float(0.85 * np.log2(self.B.shape[0] * len(self.values)))
+        counts = np.bincount((self.anchors * len(self.values) + self.levels)[used])
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log2(shares)).sum())
+
+    @property
+    def accuracy(self) -> float:
+        return float((self.S.argmax(1) == self.labels).mean())
+
+    def dense(self) -> None:
+        data = self.data
+        longest = LONGEST_STEP / data.scales.mean()
+        for _ in range(self.settings.dense_sweeps):
+            order = self.random.permutation(len(data.buckets))
+            descend_dense(data.starts, data.documents, data.scales, self.Y, self.ridge, order, longest, self.R, self.S, self.P)
+
+    def choose_anchors(self) -> None:
+        worth = np.diff(self.data.starts) * (self.R**2).sum(1)
+        self.B = directions(self.R, worth, self.settings.anchors) / np.median(self.values)
+
+    def sweep(self, wanted: int | None) -> None:
+        """Codes for all objects, then the `wanted` best of them only, then anchors. None: those that are left choose anew."""
+        data, frozen = self.data, wanted is None
+        order = np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets))
+        descend_codes(
+            data.starts, data.documents, data.scales, self.Y, self.ridge, self.random.permutation(order), self.B, self.values,
+            self.price, frozen, self.anchors, self.levels, self.gains, self.R, self.S, self.P,
+        )  # fmt: skip
+        if wanted is not None:
+            self.price = self.drop_to(wanted)
+        self.refit_anchors()
+
+    def drop_to(self, wanted: int) -> float:
+        """Keep the objects that lower the loss most; by how much the last of them does."""
+        worst_first = np.argsort(np.where(self.anchors >= 0, self.gains, -1), kind="stable")
+        dropped = worst_first[: max(len(worst_first) - wanted, 0)]
+        self.anchors[dropped] = self.levels[dropped] = -1
+        return float(self.gains[worst_first[len(dropped)]]) if len(dropped) < len(worst_first) else self.price
+
+    def refit_anchors(self) -> None:
+        """B and the bias for the codes as they are: a logistic regression on Z, how much of each anchor a document has."""
+        data, K, n = self.data, len(self.B), len(self.S)
+        used = self.anchors >= 0
+        t = np.where(used, self.values[self.levels], 0.0)
+        pairs = np.repeat(used, np.diff(data.starts))
+        objects, documents = data.objects[pairs], data.documents[pairs].astype(np.int64)
+        Z = np.bincount(documents * K + self.anchors[objects], weights=t[objects], minlength=n * K)
+        Z = Z.reshape(n, K) * data.scales[:, None]
+        ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
+        self.B, self.bias = logistic(Z, self.Y, ridge, self.B, self.bias)
+        self.R = np.where(used[:, None], self.B[self.anchors] * t[:, None], 0.0)
+        self.S = Z @ self.B + self.bias
+        self.P = softmax(self.S)
+
+    def shrink_to(self, size: float) -> Bag:
+        """Drop the objects that matter least until the file fits."""
+        while len((bag := self.bag()).to_bytes()) > size:
+            over = len(bag.to_bytes()) - size
+            if self.kept == 0:
+                raise BudgetError(f"a file without objects has {len(bag.to_bytes())} bytes, {size:.0f} are allowed; allow more")
+            each = max(len(bag.to_bytes()) - 200, 1) / self.kept
+            self.drop_to(max(self.kept - int(over / each) - 1, 0))
+            self.refit_anchors()
+        return bag
+
+    def bag(self) -> Bag:
+        used = np.flatnonzero(self.anchors >= 0)
+        return Bag(
+            objects=self.data.buckets[used],
+            anchors=self.anchors[used],
+            levels=self.levels[used],
+            B=self.B.astype(np.float16).astype(np.float64),  # as it is stored
+            bias=self.bias.astype(np.float32).astype(np.float64),
+            values=self.values.astype(np.float32).astype(np.float64),
+            classes=self.classes,
+            bits=self.settings.bits,
+            orders=self.settings.orders,
+        )
+
+
+def softmax(S: np.ndarray) -> np.ndarray:
+    """Probabilities of scores (n, C)."""
+    powers = np.exp(S - S.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def logistic(
+    Z: np.ndarray, Y: np.ndarray, ridge: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
+) -> tuple[np.ndarray, np.ndarray]:
+    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k ridge_k·‖B_k‖², from those given."""
+    shape, size = B.shape, B.size
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        B, bias = x[:size].reshape(shape), x[size:]
+        S = Z @ B + bias
+        P = softmax(S)
+        loss = -(Y * np.log(np.maximum(P, 1e-300))).sum() + 0.5 * (ridge @ B**2).sum()
+        return loss / len(Z), np.concatenate([(Z.T @ (P - Y) + ridge[:, None] * B).ravel(), (P - Y).sum(0)]) / len(Z)
+
+    found = minimize(loss, np.concatenate([B.ravel(), bias]), jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
+    return found[:size].reshape(shape), found[size:]
+
+
+def directions(R: np.ndarray, worth: np.ndarray, K: int, most: int = 20_000, rounds: int = 20) -> np.ndarray:
+    """K anchors (K, C) along which rows lie: k-means of the directions of the rows worth most, in their usual length.
+
+    The first is that of the best row, each next one the row that is worth most and least like those so far.
+    """
+    rows = R - R.mean(1, keepdims=True)  # softmax does not see what classes have in common
+    lengths = np.linalg.norm(rows, axis=1)
+    top = np.argsort(-np.where(lengths > 1e-9, worth, -1), kind="stable")[:most]
+    top = top[lengths[top] > 1e-9]
+    if len(top) == 0:
+        return np.zeros((K, R.shape[1]))
+    rows, lengths, worth = rows[top] / lengths[top, None], lengths[top], worth[top]
+    found = np.empty((K, R.shape[1]))
+    found[0] = rows[0]
+    for k in range(1, K):
+        found[k] = rows[np.argmax(np.sqrt(worth) * (1 - (rows @ found[:k].T).max(1)))]
+    for _ in range(rounds):
+        nearest = (rows @ found.T).argmax(1)
+        for k in range(K):
+            mean = (worth[nearest == k, None] * rows[nearest == k]).sum(0)
+            if (size := np.linalg.norm(mean)) > 0:
+                found[k] = mean / size
+    nearest = (rows @ found.T).argmax(1)
+    usual = [np.median(lengths[nearest == k]) if (nearest == k).any() else np.median(lengths) for k in range(K)]
+    return found * np.array(usual)[:, None]

@@ -1,0 +1,169 @@
+"""The bag classifier's file: what is written is what is read, and it scores by the plain formula."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from antembed.serving.bag import HEAD, Bag, BagError, open_bag
+from antembed.serving.entropy import (
+    DamagedError,
+    decode_symbols,
+    encode_symbols,
+    frequencies,
+    join_gaps,
+    pack_bits,
+    split_gaps,
+    unpack_bits,
+    weights_of,
+)
+from antembed.serving.ngrams import buckets_of, document_scales, hash_words, ngram_hashes
+
+TEXTS = [["a", "rose", "is", "a", "rose"], [], ["rose"], ["is", "a"], []]
+
+
+@pytest.fixture
+def bag():
+    random = np.random.default_rng(0)
+    objects = np.sort(random.choice(1 << 8, 90, replace=False))  # many: most words of the tests are among them
+    B = random.normal(size=(5, 3)).astype(np.float16).astype(float)
+    return Bag(objects, random.integers(0, 5, 90), random.integers(0, 2, 90), B, np.array([0.5, 0, -0.25]),
+               np.array([1.0, 2.0]), ["x", "y", "ž"], bits=8, orders=2)  # fmt: skip
+
+
+def flat(texts):
+    starts = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
+    return hash_words([word for text in texts for word in text]), starts
+
+
+def plain_scores(bag, texts):
+    """The formula, an object at a time."""
+    code = {int(j): bag.values[q] * bag.B[k] for j, k, q in zip(bag.objects, bag.anchors, bag.levels, strict=True)}
+    rows = []
+    for text in texts:
+        runs = [text[at : at + n] for n in (1, 2) for at in range(len(text) - n + 1)]
+        found = set()
+        for run in runs:
+            hashes, _ = ngram_hashes(hash_words(run), np.array([0, len(run)]), len(run))
+            found.add(int(buckets_of(hashes[-1:], bag.bits)[0]))
+        total = sum((code[j] for j in found if j in code), np.zeros(3))
+        rows.append(total / np.sqrt(max(len(runs), 1)) + bag.bias)
+    return np.array(rows)
+
+
+def test_scores_are_the_formula(bag, monkeypatch):
+    scores = bag.scores(*flat(TEXTS))
+    assert np.abs(scores - plain_scores(bag, TEXTS)).max() < 1e-12
+    assert np.ptp(scores, axis=0).min() > 0  # some object was known
+    monkeypatch.setattr("antembed.serving.bag.PIECE", 2)
+    assert np.array_equal(scores, bag.scores(*flat(TEXTS)))
+    assert bag.predict(TEXTS) == [bag.classes[c] for c in scores.argmax(1)]
+    assert bag.scores(*flat([])).shape == (0, 3)
+    with pytest.raises(ValueError, match=r"there are 9 words, but the documents end at \[8\]"):
+        bag.scores(np.zeros(9, np.uint64), np.array([0, 8]))
+
+
+def test_explained_parts_sum_to_the_score(bag):
+    parts = bag.explain(TEXTS[0])
+    assert np.allclose(sum(part for _, part in parts) + bag.bias, plain_scores(bag, TEXTS[:1])[0])
+    assert {run for run, _ in parts} <= {"a", "rose", "is", "a rose", "rose is", "is a"}
+    assert bag.explain([]) == []
+
+
+def test_hashes_are_for_ever():
+    # Files refer to them: a change of these numbers makes every file useless.
+    words = hash_words(["a", "ž"])
+    assert words.tolist() == [3405396810240292928, 17208589859623238994]
+    hashes, documents = ngram_hashes(words, np.array([0, 2]), 2)
+    assert (hashes[2], documents.tolist()) == (12570729213398730780, [0, 0, 0])
+
+
+def test_runs_stay_within_documents():
+    words, starts = flat(TEXTS)
+    _, documents = ngram_hashes(words, starts, 3)
+    assert np.bincount(documents, minlength=5).tolist() == [5 + 4 + 3, 0, 1, 2 + 1, 0]
+    assert np.allclose(document_scales(starts, 3) ** -2, [12, 1, 1, 3, 1])
+
+
+def test_file_round_trip(bag, tmp_path):
+    size = bag.save(tmp_path / "b.bag")
+    again = open_bag(tmp_path / "b.bag")
+    assert size == (tmp_path / "b.bag").stat().st_size
+    for name in ("objects", "anchors", "levels", "B", "bias", "values"):
+        assert np.array_equal(getattr(bag, name), getattr(again, name)), name
+    assert (again.classes, again.bits, again.orders) == (bag.classes, bag.bits, bag.orders)
+    assert again.to_bytes() == bag.to_bytes()
+
+
+def test_a_file_without_objects(bag, tmp_path):
+    none = np.empty(0, np.int64)
+    Bag(none, none, none, bag.B, bag.bias, bag.values, bag.classes, 8, 2).save(tmp_path / "b.bag")
+    assert (open_bag(tmp_path / "b.bag").scores(*flat(TEXTS)) == bag.bias).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:-1], r"has \d+ bytes, \d+ are expected; copy or train it anew"),
+        (lambda data: data[:10], "has 10 bytes, its head alone has 20"),
+        (lambda data: b"PK" + data, "is no bag classifier: it starts with b'PKantb', expected b'antbag'"),
+        (lambda data: b"", "is no bag classifier: it starts with b''"),
+        (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 1; upgrade"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "is damaged: its checksum is"),
+    ],
+)
+def test_bad_files(bag, tmp_path, change, message):
+    path = tmp_path / "b.bag"
+    path.write_bytes(change(bag.to_bytes()))
+    with pytest.raises(BagError, match=message):
+        open_bag(path)
+
+
+def test_a_damaged_body_with_a_right_checksum(bag, tmp_path):
+    data = bag.to_bytes()
+    body = data[HEAD.size :] + b"more"
+    magic, version, _, about, _ = HEAD.unpack_from(data)
+    (tmp_path / "b.bag").write_bytes(HEAD.pack(magic, version, len(body), about, zlib.crc32(body)) + body)
+    with pytest.raises(BagError, match=r"is damaged \(its parts have \d+ bytes, \d+ were found\); train it anew"):
+        open_bag(tmp_path / "b.bag")
+    with pytest.raises(BagError, match="is a folder"):
+        open_bag(tmp_path)
+
+
+@pytest.mark.parametrize("skew", [0.02, 0.5, 0.98])
+def test_symbols_take_their_entropy(skew):
+    random = np.random.default_rng(1)
+    symbols = np.minimum(random.geometric(skew, 20_000) - 1, 40)
+    weights = weights_of(symbols, 41)
+    data = encode_symbols(symbols, weights)
+    assert np.array_equal(decode_symbols(data, len(symbols), weights), symbols)
+    shares = np.bincount(symbols) / len(symbols)
+    entropy = -(shares[shares > 0] * np.log2(shares[shares > 0])).sum() * len(symbols) / 8
+    assert entropy - 8 < len(data) < 1.02 * entropy + 40  # weights are rounded to a byte
+    assert frequencies(weights).sum() == 1 << 14
+    with pytest.raises(DamagedError, match="symbols"):
+        decode_symbols(data[:-1], len(symbols), weights)
+    with pytest.raises(DamagedError, match="no symbol has a weight"):
+        decode_symbols(data, 1, np.zeros(41, np.uint8))
+
+
+def test_every_symbol_seen_has_a_weight():
+    for most in range(1, 3000):
+        assert weights_of(np.repeat([0, 1], [most, 1]), 3).tolist() == [255, -(-255 // most), 0]
+
+
+@pytest.mark.parametrize("members", [[0], [999], [0, 1, 2, 3, 999], list(range(1000)), []])
+def test_sets_round_trip(members):
+    members = np.array(members, np.int64)
+    bits, low, symbols = split_gaps(members, 1000)
+    packed = pack_bits(low, bits)
+    assert np.array_equal(join_gaps(bits, unpack_bits(packed, len(low), bits), symbols), members)
+
+
+def test_random_sets_take_little_more_than_their_entropy():
+    members = np.sort(np.random.default_rng(0).choice(1 << 18, 5000, replace=False))
+    bits, low, symbols = split_gaps(members, 1 << 18)
+    size = len(pack_bits(low, bits)) + len(encode_symbols(symbols, weights_of(symbols, 32)))
+    p = 5000 / (1 << 18)
+    assert size < 1.01 * (1 << 18) / 8 * -(p * np.log2(p) + (1 - p) * np.log2(1 - p))

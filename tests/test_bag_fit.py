@@ -1,0 +1,179 @@
+"""Fitting a bag classifier: kernels beside plain twins, the size asked for, planted objects found."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from antembed.data.documents import documents_of
+from antembed.kernels.bag import TINY, descend_codes, descend_dense
+from antembed.serving.bag import open_bag
+from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
+from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, logistic, softmax, word_hashes
+from antembed.training.budget import BudgetError
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """1 200 documents of noise words, in which one of 8 words, or one of 4 pairs of noise words, tells the class."""
+    random = np.random.default_rng(0)
+    texts, labels = [], []
+    for n in range(1200):
+        label = int(random.integers(4))
+        words = [f"noise{i}" for i in random.integers(0, 300, 12)]
+        if n % 2:
+            words[3] = f"sign{label}{random.integers(2)}"
+        else:
+            words[5:7] = ["left", f"right{label}"]
+            words[8:11] = [f"right{(label + 1) % 4}", f"right{(label + 2) % 4}", f"right{(label + 3) % 4}"]
+        texts.append(" ".join(words))
+        labels.append(label)
+    documents = documents_of(texts, labels)
+    return documents.take(np.arange(900)), documents.take(np.arange(900, 1200))
+
+
+def problem(seed=0, V=30, n=80, C=3):
+    random = np.random.default_rng(seed)
+    has = random.random((n, V)) < 0.15
+    starts = np.concatenate([[0], np.cumsum(has.sum(0))])
+    documents = np.concatenate([np.flatnonzero(has[:, j]) for j in range(V)]).astype(np.int32)
+    scales, Y, ridge = 1 / np.sqrt(has.sum(1) + 1), np.eye(C)[random.integers(0, C, n)], random.uniform(0.1, 1, V)
+    return random, has, starts, documents, scales, Y, ridge
+
+
+def plain_system(has, scales, Y, R, j):
+    X = has * scales[:, None]
+    P = softmax(X @ R)
+    x = X[:, j]
+    H = sum(x[i] ** 2 * (np.diag(P[i]) - np.outer(P[i], P[i])) for i in range(len(x))) + TINY * np.eye(Y.shape[1])
+    return x @ (Y - P) + H @ R[j], H
+
+
+def test_dense_steps_are_newtons():
+    random, has, starts, documents, scales, Y, ridge = problem()
+    order = random.permutation(30)
+    R, S = np.zeros((30, 3)), np.zeros((80, 3))
+    P = softmax(S)
+    plain = R.copy()
+    for _ in range(2):
+        descend_dense(starts, documents, scales, Y, ridge, order, 0.8, R, S, P)
+        for j in order:
+            g, H = plain_system(has, scales, Y, plain, j)
+            change = np.linalg.solve(H + ridge[j] * np.eye(3), g) - plain[j]
+            plain[j] += change * min(1, 0.8 / np.abs(change).max())
+    assert np.abs(R - plain).max() < 1e-9
+    assert np.abs(P - softmax((has * scales[:, None]) @ plain)).max() < 1e-9
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_codes_are_the_best_there_are(frozen):
+    random, has, starts, documents, scales, Y, ridge = problem(1)
+    B, values, price = random.normal(size=(4, 3)), np.array([0.5, 1.0, 2.0]), 0.05
+    anchors, levels, gains = random.integers(0, 4, 30), random.integers(0, 3, 30), np.zeros(30)
+    R = B[anchors] * values[levels][:, None]
+    plain, order = R.copy(), random.permutation(30)
+    S = (has * scales[:, None]) @ R
+    descend_codes(
+        starts, documents, scales, Y, ridge, order, B, values, price, frozen, anchors, levels, gains, R, S, softmax(S)
+    )
+    for j in order:
+        g, H = plain_system(has, scales, Y, plain, j)
+        gain = {
+            (k, q): g @ r - 0.5 * r @ (H + ridge[j] * np.eye(3)) @ r
+            for k in range(4)
+            for q in range(3)
+            for r in [B[k] * values[q]]
+        }
+        best = max(gain, key=gain.__getitem__)
+        assert gains[j] == pytest.approx(max(gain[best], 0), abs=1e-9)
+        if frozen:
+            best = best if gain[best] > 0 else None  # stays as it was
+        elif gain[best] <= price:
+            best = (-1, -1)
+        if best is not None:
+            assert (anchors[j], levels[j]) == best
+            plain[j] = B[best[0]] * values[best[1]] if best[0] >= 0 else 0
+    assert np.abs(R - plain).max() < 1e-12
+    assert np.abs(S - (has * scales[:, None]) @ plain).max() < 1e-9
+    assert ((anchors < 0).any() and (anchors >= 0).any()) != frozen
+
+
+def test_anchors_are_fitted_to_the_minimum():
+    random = np.random.default_rng(0)
+    Z, Y, ridge = random.random((200, 4)), np.eye(3)[random.integers(0, 3, 200)], random.random(4) + 0.1
+    B, bias = logistic(Z, Y, ridge, np.zeros((4, 3)), np.zeros(3), steps=500)
+    G = softmax(Z @ B + bias) - Y
+    assert np.abs(Z.T @ G + ridge[:, None] * B).max() < 0.01
+    assert np.abs(G.sum(0)).max() < 0.01
+
+
+def test_directions_are_found():
+    random = np.random.default_rng(0)
+    true = np.array([[2.0, -1, -1], [-1, -1, 2], [0, 1, -1]])
+    R = true[random.integers(0, 3, 300)] * random.uniform(0.5, 2, (300, 1)) + 0.01 * random.normal(size=(300, 3)) + 7
+    found = directions(R, np.ones(300), 3)
+    cosines = (found / np.linalg.norm(found, axis=1)[:, None]) @ (true / np.linalg.norm(true, axis=1)[:, None]).T
+    assert np.sort(cosines.max(0)).min() > 0.999
+    assert not directions(np.ones((5, 3)), np.ones(5), 2).any()
+
+
+def test_incidence_is_who_has_what(planted):
+    train, _ = planted
+    data = incidence(train, 2, 16)
+    hashes, owners = ngram_hashes(word_hashes(train), train.starts, 2)
+    pairs = set(zip(buckets_of(hashes, 16).tolist(), owners.tolist(), strict=True))
+    found = list(zip(data.buckets[data.objects].tolist(), data.documents.tolist(), strict=True))
+    assert len(found) == len(set(found))
+    seen = Counter(bucket for bucket, _ in pairs)
+    assert set(found) == {(bucket, document) for bucket, document in pairs if seen[bucket] > 1}
+    assert np.diff(data.starts).min() == 2
+
+
+def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):
+    train, test = planted
+    settings = BagSettings(size="450", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
+    with pytest.raises(BudgetError, match="'450' is no size of a file"):
+        fit_bag(train, settings)
+    lines: list[str] = []
+    settings = BagSettings(size="450B", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
+    bag = fit_bag(train, settings, lines.append)
+    words = [f"sign{label}{i}" for label in range(4) for i in range(2)]
+    hashes, _ = ngram_hashes(hash_words(words), np.arange(9), 1)
+    assert np.isin(buckets_of(hashes, 16), bag.objects).all()
+    pairs = hash_words([word for label in range(4) for word in ("left", f"right{label}")])
+    hashes, _ = ngram_hashes(pairs, np.arange(0, 9, 2), 2)
+    assert np.isin(buckets_of(hashes[8:], 16), bag.objects).all()
+    size = bag.save(tmp_path / "b.bag")
+    assert size <= 450  # less is enough here: no other object is worth the price
+    scores = open_bag(tmp_path / "b.bag").scores(word_hashes(test), test.starts)
+    assert (scores.argmax(1) == test.labels).mean() > 0.97
+    assert lines[-1].endswith(f"{size} bytes")
+    assert fit_bag(train, settings).to_bytes() == bag.to_bytes()
+
+
+@pytest.mark.parametrize("size", [600, 900])
+def test_size_asked_for_is_size_got(planted, size):
+    got = len(fit_bag(planted[0], BagSettings(size=f"{size}B", dense_sweeps=2, ramp=3, polish=1)).to_bytes())
+    assert 0.95 * size < got <= size
+
+
+def test_too_small_a_size_is_refused(planted):
+    with pytest.raises(BudgetError, match=r"a file without objects has \d+ bytes, 100 are allowed; allow more"):
+        fit_bag(planted[0], BagSettings(size="100B", dense_sweeps=1, ramp=1, polish=0))
+
+
+def test_documents_without_label_are_left_out(planted):
+    train, _ = planted
+    settings = BagSettings(size="1KB", dense_sweeps=1, ramp=2, polish=1, bits=14)
+    labels = train.labels.copy()
+    labels[::2] = -1
+    half = type(train)(train.tokens, train.starts, labels, train.vocabulary, train.classes)
+    assert fit_bag(half, settings).to_bytes() == fit_bag(train.take(np.flatnonzero(labels >= 0)), settings).to_bytes()
+    none = type(train)(train.tokens, train.starts, np.full_like(labels, -1), train.vocabulary, train.classes)
+    with pytest.raises(ValueError, match="0 documents of 4 classes"):
+        fit_bag(none, settings)
+
+
+def test_more_room_holds_more_objects():
+    assert likely_objects(1e4, 4.0, 18) < likely_objects(2e4, 4.0, 18) < likely_objects(2e4, 4.0, 17)
+    assert likely_objects(-5, 4.0, 18) == 1
