@@ -213,3 +213,24 @@ def test_the_classifier_has_scikit_learns_manners(tmp_path):
         model.fit(texts, [1, 2])
     with pytest.raises(TypeError, match="a list of texts"):
         model.predict("one text")
+
+
+def test_a_tiny_classifier_is_a_file_of_the_size_asked_for(file, tmp_path):
+    out = tmp_path / "tiny"
+    told = call("train", "classify", file, "--model", "tiny", "--size", "2KB", "--out", out, "--json")
+    result = json.loads(told.stdout)
+    assert result["bytes"] == (out / "classifier.bag").stat().st_size <= 2000
+    assert result["test"]["accuracy"] > 0.8
+    assert json.loads(call("evaluate", out, "--json").stdout)["test"] == result["test"]
+    lines = call("predict", out, file).stdout.splitlines()
+    assert np.mean([line.split("\t")[0] == row["class"] for line, row in zip(lines, json_rows(file), strict=True)]) > 0.8
+    for wrong in (["--size", "x"], ["--size", "400k"], ["--embedding", "full"], ["--choice", "frequency"], ["--ngrams", "0"]):
+        call("train", "classify", file, "--model", "tiny", *wrong, code=2)
+
+
+def test_a_tiny_classifier_in_python(tmp_path):
+    frame = next(topics(400, 200, classes=2, length=20, purity=0.7))
+    model = TextClassifier(model="tiny", size="2KB").fit(frame["text"], frame["class"].to_list())
+    assert model.score(frame["text"], frame["class"].to_list()) > 0.9
+    model.save(tmp_path / "m")
+    assert np.array_equal(TextClassifier.load(tmp_path / "m").predict(frame["text"]), model.predict(frame["text"]))

@@ -54,7 +54,7 @@ def evaluate(
     from antembed.training import RunFolder
 
     task = classify if RunFolder(run).config().get("task") == "classify" else recommend
-    result = task.measure(*task.reopen(run, str(data) if data else None)) | {"command": command()}
+    result = task.again(run, str(data) if data else None) | {"command": command()}
     if as_json:
         show.print_json(result)
     else:

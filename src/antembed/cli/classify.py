@@ -20,7 +20,9 @@ def train_classify(
     min_count: Annotated[int, typer.Option(help="Rarer words are unknown.")] = 1,
     max_vocab: Annotated[int, typer.Option(help="At most so many words, the most frequent; 0: all.")] = 0,
     length: Annotated[int, typer.Option(help="Words of a document that count.")] = 100,
-    model: Annotated[str, typer.Option(help="cnn (the paper's network) or bag (mean of the words' vectors).")] = "cnn",
+    model: Annotated[str, typer.Option(help="cnn (the paper's), bag (a mean of vectors), tiny (one file of --size).")] = "cnn",
+    size: Annotated[str, typer.Option(help="tiny: of the file, all that is needed to predict.")] = "50KB",
+    ngrams: Annotated[int, typer.Option(help="tiny: runs of up to so many words.")] = 2,
     embedding: Annotated[
         str,
         typer.Option(
@@ -87,9 +89,9 @@ def train_classify(
     import torch
 
     from antembed.cli import show
+    from antembed.pipelines import tiny
     from antembed.pipelines.classify import full_bytes, read, train
     from antembed.pipelines.text import TextSettings
-    from antembed.reporting import append_record
     from antembed.training import RunFolder
 
     torch.set_num_threads(threads)
@@ -113,12 +115,18 @@ def train_classify(
         raise typer.BadParameter(str(error)) from error
     folder = out or Path("runs") / f"classify-{embedding}-{seed}"
     with show.status(f"reading {data}"):
-        learned, tested = read(settings)
+        learned, tested = (tiny.read if model == "tiny" else read)(settings)
     for documents in (learned, tested):
         if documents is not None and documents.complaint:
             show.err.print(documents.complaint, highlight=False)
     if overwrite and not resume:
         RunFolder(folder).remove()
+    if model == "tiny":
+        with show.status("fitting") as status:
+            told = status.update if status is not None else None
+            result = tiny.train(settings, folder, learned=learned, test=tested, tell=told)
+        finish(result, record, as_json, f"{folder}/{tiny.FILE} is all that is needed to predict: {result['bytes']:,} bytes")
+        return
     examples = round(len(learned) * (0.9 if test else 0.8))
     with show.progress_bar(f"{model} {embedding}", epochs, examples) as tell:
         try:
@@ -126,15 +134,23 @@ def train_classify(
         except KeyboardInterrupt:
             show.err.print(f"stopped; go on with the same command and --resume --out {folder}")
             raise typer.Exit(1) from None
+    times = full_bytes(settings, len(learned.vocabulary)) / result["bytes"]
+    finish(result, record, as_json, f"{folder}/words.ant: {times:.3g} times smaller than a full table in fp32")
+
+
+def finish(result: dict[str, Any], record: Path | None, as_json: bool, line: str) -> None:
+    """Record and print what a run has come to."""
+    from antembed.cli import show
+    from antembed.reporting import append_record
+
     result["command"] = command()
     if record is not None:
         append_record(record, result)
     if as_json:
         show.print_json(result)
     else:
-        show.out.print(show.result_table({embedding: result}))
-        times = full_bytes(settings, len(learned.vocabulary)) / result["bytes"]
-        show.err.print(f"{folder}/words.ant: {times:.3g} times smaller than a full table in fp32")
+        show.out.print(show.result_table({result["embedding"]: result}))
+        show.err.print(line)
 
 
 def parts(text: str | None) -> tuple[str, ...]:
@@ -155,22 +171,20 @@ def predict(
     """
     import json
 
-    from antembed.data.documents import documents_of, read_documents
-    from antembed.pipelines.classify import probabilities, reopen_model, settings_of
+    from antembed.pipelines.classify import open_predictor, settings_of
     from antembed.training import RunFolder
 
     settings, _ = settings_of(RunFolder(run))
-    model, vocabulary, remembered = reopen_model(run)
-    told: dict[str, Any] = {"vocabulary": vocabulary, "classes": remembered["classes"], "length": settings.length}
+    known = open_predictor(run)
     if file == "-":
-        documents = documents_of((line.rstrip("\n") for line in sys.stdin), **told)
+        found = known.of_texts(line.rstrip("\n") for line in sys.stdin)
     else:
-        documents = read_documents(file, text=parts(text) or settings.text, label=label or settings.label, **told)
-    for piece in probabilities(model, documents, settings.device):
+        found = known.of_file(file, text=parts(text) or settings.text, label=label or settings.label)
+    for piece in found:
         for row in piece:
             best = int(row.argmax())
             if as_json:
-                chances = dict(zip(remembered["classes"], (round(float(p), 6) for p in row), strict=True))
-                typer.echo(json.dumps({"class": remembered["classes"][best], "probabilities": chances}))
+                chances = dict(zip(known.classes, (round(float(p), 6) for p in row), strict=True))
+                typer.echo(json.dumps({"class": known.classes[best], "probabilities": chances}))
             else:
-                typer.echo(f"{remembered['classes'][best]}\t{row[best]:.4f}")
+                typer.echo(f"{known.classes[best]}\t{row[best]:.4f}")

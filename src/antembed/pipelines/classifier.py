@@ -12,12 +12,22 @@ import numpy as np
 
 from antembed.data.documents import documents_of
 from antembed.files import write_atomically
-from antembed.pipelines.classify import probabilities, reopen_model, settings_of, train
+from antembed.pipelines import tiny
+from antembed.pipelines.classify import open_predictor, settings_of, train
 from antembed.pipelines.text import TextSettings
 from antembed.training import RunFolder
 
 KIND = "classifier.json"  # what kind of labels it was fitted with
-KEPT = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", "words.ant", "checkpoint/final.safetensors")
+KEPT = (
+    KIND,
+    "config.json",
+    "result.json",
+    "metrics.jsonl",
+    "vocabulary.parquet",
+    "words.ant",
+    tiny.FILE,
+    "checkpoint/final.safetensors",
+)
 
 
 class TextClassifier:
@@ -56,17 +66,17 @@ class TextClassifier:
         whole = all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels)
         with TemporaryDirectory() as folder:
             run = Path(folder) / "run"
-            self.result_ = train(settings, run, learned=learned)
+            self.result_ = (tiny.train if settings.model == "tiny" else train)(settings, run, learned=learned)
             write_atomically(run / KIND, json.dumps({"labels": "int" if whole else "str"}).encode())
             self._take(run)
         return self
 
     def _take(self, run: Path) -> None:
         """What is needed to predict, and the files that hold it."""
-        self.model_, self.vocabulary_, remembered = reopen_model(run)
+        self.model_ = open_predictor(run)
         # Labels come back as what they were, 3 and not "3", or every comparison with them would fail without a word.
         kind = json.loads((run / KIND).read_text())["labels"] if (run / KIND).is_file() else "str"
-        self.names_ = remembered["classes"]
+        self.names_ = self.model_.classes
         self.classes_ = np.array([int(name) for name in self.names_] if kind == "int" else self.names_)
         self._files = {name: (run / name).read_bytes() for name in KEPT if (run / name).is_file()}
 
@@ -82,8 +92,7 @@ class TextClassifier:
         texts = list(texts)
         if not texts:
             return np.empty((0, len(self.classes_)), np.float32)
-        documents = documents_of(texts, vocabulary=self.vocabulary_, classes=self.names_, length=self.settings.length)
-        return np.concatenate(list(probabilities(self.model_, documents, self.settings.device)))
+        return np.concatenate(list(self.model_.of_texts(texts)))
 
     def predict(self, texts: Iterable[str | None]) -> np.ndarray:
         """The likeliest class of each text."""

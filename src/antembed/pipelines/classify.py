@@ -1,7 +1,7 @@
 """Labelled text → a classifier with a small table of words: the whole way, top to bottom."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from antembed.anchors import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.data import Examples
 from antembed.data.batches import permutation
-from antembed.data.documents import Documents, read_documents
+from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 from antembed.embedding import Embedding, FullEmbedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS, FreeEntries
+from antembed.pipelines import tiny
 from antembed.pipelines.knowledge import Knowledge, gather
 from antembed.pipelines.steps import learn, schedules
 from antembed.pipelines.text import TextSettings, build_model
@@ -330,10 +331,40 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[TextJob, RunFolder
     return job, folder
 
 
-@torch.no_grad()
-def probabilities(model: TextModel, documents: Documents, device: str = "cpu") -> Iterator[np.ndarray]:
-    """Of each class for each document, some documents at a time: (n, classes)."""
-    for first in range(0, len(documents), EVALUATION_BATCH):
-        taken = documents.take(np.arange(first, min(first + EVALUATION_BATCH, len(documents))))
-        scores = model(torch.from_numpy(taken.tokens).to(device), torch.from_numpy(taken.starts).to(device))
-        yield torch.softmax(scores, 1).cpu().numpy()
+def again(run: str | Path, data: str | None = None) -> dict[str, Any]:
+    """Judge a finished run again."""
+    folder = RunFolder(run)
+    settings, _ = settings_of(folder)
+    if settings.model == "tiny":
+        return tiny.reopen(replace(settings, data=data or settings.data), folder)
+    return measure(*reopen(run, data))
+
+
+class NetPredictor:
+    """A run's network: texts → probabilities of its classes."""
+
+    def __init__(self, run: str | Path, settings: TextSettings):
+        self.model, self.vocabulary, remembered = reopen_model(run)
+        self.classes: list[str] = remembered["classes"]
+        self.told: dict[str, Any] = {"vocabulary": self.vocabulary, "classes": self.classes, "length": settings.length}
+        self.device = settings.device
+
+    def of_file(self, path: str, **columns: Any) -> Iterator[np.ndarray]:
+        return self.probabilities(read_documents(path, **columns, **self.told))
+
+    def of_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
+        return self.probabilities(documents_of(texts, **self.told))
+
+    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
+        """Of each class for each document, some documents at a time: (n, classes)."""
+        for first in range(0, len(documents), EVALUATION_BATCH):
+            taken = documents.take(np.arange(first, min(first + EVALUATION_BATCH, len(documents))))
+            with torch.no_grad():
+                words, starts = (torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts))
+                yield torch.softmax(self.model(words, starts), 1).cpu().numpy()
+
+
+def open_predictor(run: str | Path) -> NetPredictor | tiny.TinyPredictor:
+    """The classifier of a run, whatever its model."""
+    settings, _ = settings_of(RunFolder(run))
+    return tiny.TinyPredictor(run, settings) if settings.model == "tiny" else NetPredictor(run, settings)

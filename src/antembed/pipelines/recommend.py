@@ -158,3 +158,8 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[Job, RunFolder]:
     job = prepare(settings, ratings)
     load_checkpoint(folder.final, job.model)
     return job, folder
+
+
+def again(run: str | Path, data: str | None = None) -> dict[str, Any]:
+    """Judge a finished run again."""
+    return measure(*reopen(run, data))

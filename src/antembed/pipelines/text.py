@@ -21,6 +21,16 @@ from antembed.training.budget import parse_budget
 TRAINED = ("group-lasso", "vvd")  # choices of anchors that a model says, which is trained once for that
 START = 0.1  # root mean square of the vectors' numbers at the start, whatever the embedding
 SOME = 4096  # words to measure it by
+# Which settings would say something that a tiny classifier does not do.
+TINY = {
+    "embedding": "anchor",
+    "choice": "none",
+    "relations": (),
+    "budget": "",
+    "vectors": "",
+    "negative": 0.0,
+    "orthogonal": 0.0,
+}
 COUNTED = ("frequency", "tf-idf", "hashed", "mixed")  # these treat words otherwise that are frequent (or whatever the score)
 
 
@@ -35,7 +45,9 @@ class TextSettings:
     min_count: int = 1
     max_vocab: int = 0  # 0: all words
     length: int = LENGTH  # words of a document that count
-    model: str = "cnn"
+    model: str = "cnn"  # or "bag", the mean of the words' vectors; or "tiny", a file of `size` and all in it
+    size: str = "50KB"  # tiny: of the file
+    ngrams: int = 2  # tiny: runs of up to so many words
     embedding: str = "anchor"
     anchors: int | str = 10  # or "auto": as many as eq. 5 says (nbANT); frequency, tf-idf and hashed: rows
     choice: str = "none"  # which words are the anchors; "none": they are vectors of nobody
@@ -76,7 +88,7 @@ class TextSettings:
             counted = self.budget and parse_budget(self.budget, 1.0).unit == "bytes"
             object.__setattr__(self, "values", "int8" if counted else "fp32")
         known: dict[str, Collection[str]] = {
-            "model": MODELS,
+            "model": [*MODELS, "tiny"],
             "embedding": EMBEDDINGS,
             "optimiser": OPTIMISERS,
             "schedule": SCHEDULES,
@@ -87,7 +99,9 @@ class TextSettings:
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} {getattr(self, name)!r} is none of: {', '.join(choices)}")
-        least = dict.fromkeys(("dimensions", "batch_size", "epochs", "length", "threads", "min_count", "first_anchors"), 1)
+        least = dict.fromkeys(
+            ("dimensions", "batch_size", "epochs", "length", "threads", "min_count", "first_anchors", "ngrams"), 1
+        )
         least |= dict.fromkeys(("l1", "l2", "lr", "prune", "keep", "seed", "patience", "negative", "orthogonal"), 0)
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
@@ -101,6 +115,12 @@ class TextSettings:
             raise ValueError(f"anchors are a number, or auto, not {self.anchors!r}")
         if not isinstance(self.anchors, str) and self.anchors < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}; start with 10")
+        if self.model == "tiny":
+            if parse_budget(self.size, 0).unit != "bytes":
+                raise ValueError(f"size is that of a file: 50KB or 1MB, not {self.size!r}")
+            for name, usual in TINY.items():
+                if getattr(self, name) != usual:
+                    raise ValueError(f"{name} is for the models cnn and bag; tiny takes size, ngrams, length and seed")
         if self.embedding != "anchor":
             for name in ("choice", "relations", "budget", "negative"):
                 if getattr(self, name) not in ("none", (), "", 0.0):

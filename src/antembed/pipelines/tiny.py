@@ -1,0 +1,108 @@
+"""Labelled text → a classifier whose whole file has the size asked for: words and pairs of words by their hashes."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from antembed.data.documents import Documents, documents_of, read_documents
+from antembed.data.splits import shares
+from antembed.files import write_atomically
+from antembed.pipelines.text import TextSettings
+from antembed.serving import Bag, open_bag
+from antembed.training import RunFolder
+from antembed.training.bag import BagSettings, fit_bag, softmax, word_hashes
+
+FILE = "classifier.bag"
+PIECE = 4096  # documents at a time
+
+
+def read(settings: TextSettings) -> tuple[Documents, Documents | None]:
+    """Documents to learn from and to be tested by; each with words of its own, since a hash needs no vocabulary."""
+    columns: dict[str, Any] = {"text": settings.text, "label": settings.label, "length": settings.length}
+    learned = read_documents(settings.data, **columns)
+    return learned, read_documents(settings.test, **columns, classes=learned.classes) if settings.test else None
+
+
+def train(
+    settings: TextSettings,
+    out: str | Path,
+    *,
+    learned: Documents | None = None,
+    test: Documents | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> dict[str, Any]:
+    """Fit, judge, write; → what was measured. Nothing is chosen on the way, so all documents but the test's are learned."""
+    if learned is None:
+        learned, test = read(settings)
+    folder = RunFolder(out)
+    learned, test = parts(settings, learned, test)
+    about = {"task": "classify", "classes": learned.classes, "documents": {"train": len(learned), "test": len(test)}}
+    folder.create(json.loads(json.dumps(asdict(settings) | about)), resume=False)
+    begun = time.perf_counter()
+    bag = fit_bag(learned, BagSettings(size=settings.size, orders=settings.ngrams, seed=settings.seed), tell)
+    seconds = time.perf_counter() - begun
+    bag.save(folder.path / FILE)
+    result = measure(settings, folder, test) | {"seconds": round(seconds, 3)}
+    write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
+    return result
+
+
+def parts(settings: TextSettings, learned: Documents, test: Documents | None) -> tuple[Documents, Documents]:
+    """What is learned, and what is not: a tenth, if there is no file for that."""
+    if test is not None:
+        return learned, test
+    rows, held_back = shares(len(learned), (0.9, 0.1), settings.seed, learned.labels)
+    return learned.take(rows), learned.take(held_back)
+
+
+def measure(settings: TextSettings, folder: RunFolder, test: Documents) -> dict[str, Any]:
+    bag = open_bag(folder.path / FILE)
+    right = np.concatenate([chances.argmax(1) for chances in probabilities(bag, test)]) == test.labels
+    return {
+        "task": "classify",
+        "model": "tiny",
+        "embedding": "anchor",
+        "anchors": len(bag.B),
+        "metric": "accuracy",
+        "validation": None,
+        "test": {"accuracy": float(right.mean()), "error": float(1 - right.mean()), "examples": len(right)},
+        "parameters": len(bag.objects) + bag.B.size + bag.bias.size,
+        "nnz": len(bag.objects),
+        "bytes": (folder.path / FILE).stat().st_size,  # all that is needed to predict
+        "epochs": 0,
+        "seed": settings.seed,
+    }
+
+
+def reopen(settings: TextSettings, folder: RunFolder) -> dict[str, Any]:
+    """Judge a run again."""
+    learned, test = read(settings)
+    seconds = json.loads(folder.result_file.read_text())["seconds"]
+    return measure(settings, folder, parts(settings, learned, test)[1]) | {"seconds": seconds}
+
+
+def probabilities(bag: Bag, documents: Documents) -> Iterator[np.ndarray]:
+    """Of each class for each document, some documents at a time: (n, classes)."""
+    hashes = word_hashes(documents)
+    for first in range(0, len(documents), PIECE):
+        starts = documents.starts[first : first + PIECE + 1]
+        yield softmax(bag.scores(hashes[starts[0] : starts[-1]], starts - starts[0]))
+
+
+class TinyPredictor:
+    """A run's classifier: texts → probabilities of its classes."""
+
+    def __init__(self, run: str | Path, settings: TextSettings):
+        self.bag, self.settings = open_bag(Path(run) / FILE), settings
+        self.classes = self.bag.classes
+
+    def of_file(self, path: str, **columns: Any) -> Iterator[np.ndarray]:
+        return probabilities(self.bag, read_documents(path, **columns, classes=self.classes, length=self.settings.length))
+
+    def of_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
+        return probabilities(self.bag, documents_of(texts, classes=self.classes, length=self.settings.length))
