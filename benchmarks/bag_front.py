@@ -24,7 +24,7 @@ from antembed.serving.ngrams import buckets_of, ngram_hashes
 from antembed.training.bag import BagSettings, fit_bag, word_hashes
 from common import publish
 
-VALUES = 2.0 ** np.arange(-5, 0.1, 0.5)  # of the opponent's weights when packed, times the largest
+VALUES = 2.0 ** np.arange(-8, 0.1, 0.5)  # of the opponent's weights when packed, times the largest
 
 
 def features(documents: Documents, orders: int, bits: int) -> sparse.csr_matrix:
