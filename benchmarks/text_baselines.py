@@ -2,9 +2,9 @@
 
     python benchmarks/text_baselines.py TRAIN.csv TEST.csv --model bag --trials 8 --seeds 3 --record results/text.jsonl
 
-For each method, trials are drawn from its space (seeded, one training each, seed 0) and judged on validation. For each limit of
-parameters the best trial that fits is trained again with further seeds, and those records, test accuracy included, are what the
-tables are made of. Trials are recorded as such. Rows that are in the record already are not run again.
+For each method, trials are drawn from its space (seeded, one training each, seed 0). For each limit of parameters the trial that
+fits and is best on validation is trained again with further seeds; the table has the test accuracy of those alone
+(reporting/text.py). What is in the record already is not run again.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from antembed.files import read_json_lines
 from antembed.pipelines.classify import read, train
 from antembed.pipelines.text import TextSettings
 from antembed.reporting import append_record
+from antembed.reporting.text import LIMITS, best_of
 
-LIMITS = {"40x": 40, "100x": 100}  # times fewer parameters than the full table
 Space = dict[str, Any]
 
 
@@ -93,49 +93,31 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     base = {"data": asked.train, "test": asked.test, "model": asked.model, "epochs": asked.epochs, "threads": asked.threads}
     documents = read(TextSettings(**base))
-    V = len(documents[0].vocabulary)
     done = {key_of(row): row for row in (read_json_lines(asked.record) if Path(asked.record).exists() else [])}
 
-    def run(embedding: str, trial: dict[str, Any], seed: int, role: str) -> dict[str, Any]:
-        settings = base | {"embedding": embedding, "seed": seed} | trial
-        row = {
-            "trial": trial,
-            "role": role,
-            "model": asked.model,
-            "embedding": embedding,
-            "seed": seed,
-            "epochs_at_most": asked.epochs,
-        }
+    def run(embedding: str, trial: dict[str, Any], seed: int) -> dict[str, Any]:
+        row = {"trial": trial, "model": asked.model, "embedding": embedding, "seed": seed, "epochs_at_most": asked.epochs}
         if (key := key_of(row)) in done:
             return done[key]
+        settings = TextSettings(**base | {"embedding": embedding, "seed": seed} | trial)
         with tempfile.TemporaryDirectory() as folder:
-            result = train(TextSettings(**settings), Path(folder) / "run", learned=documents[0], test=documents[1])
-        if role == "trial":  # chosen without a look at the test
-            del result["test"], result["smaller_files"]
-        row = result | row | {"command": shlex.join(["python", *sys.argv])}
+            result = train(settings, Path(folder) / "run", learned=documents[0], test=documents[1])
+        done[key] = row = result | row | {"command": shlex.join(["python", *sys.argv])}
         append_record(asked.record, row)
-        done[key] = row
         accuracy = result["validation"]["accuracy"]
-        print(f"{asked.model} {embedding} {role} seed {seed}: {accuracy:.4f} @ {result['parameters']:,} {trial}", flush=True)
+        print(f"{asked.model} {embedding} seed {seed}: {accuracy:.4f} @ {result['parameters']:,} {trial}", flush=True)
         return row
 
     for embedding in asked.methods.split(","):
-        trials = [(trial, run(embedding, trial, 0, "trial")) for trial in drawn(asked.model, embedding, asked.trials)]
-        for name, times in LIMITS.items():
-            limit = 256 * V / times if embedding != "full" else np.inf
-            fitting = [pair for pair in trials if pair[1]["parameters"] <= limit]
-            if not fitting:
-                print(f"{asked.model} {embedding}: no trial has at most {limit:,.0f} parameters", flush=True)
-                continue
-            best, _ = max(fitting, key=lambda pair: pair[1]["validation"]["accuracy"])
-            for seed in range(asked.seeds):
-                run(embedding, best, seed, name)
-            if embedding == "full":
-                break
+        trials = [run(embedding, trial, 0) for trial in drawn(asked.model, embedding, asked.trials)]
+        for times in LIMITS:
+            best = best_of(trials, times)
+            for seed in range(1, asked.seeds if best else 0):
+                run(embedding, best["trial"], seed)
 
 
 def key_of(row: dict[str, Any]) -> str:
-    told = [row[name] for name in ("model", "embedding", "seed", "role", "trial", "epochs_at_most")]
+    told = [row[name] for name in ("model", "embedding", "seed", "trial", "epochs_at_most")]
     return json.dumps(told, sort_keys=True)
 
 

@@ -88,6 +88,8 @@ def test_bad_input(lazy):
         ant.AnchorEmbeddingBag(V, d, mode="max")
 
 
-def test_times_is_one_product_a_bag():
-    bag, ids, W = ant.AnchorEmbeddingBag(V, d, num_anchors=K), torch.randint(0, V, (7, 4)), torch.randn(d, 2)
-    torch.testing.assert_close(bag.times(ids, W), bag(ids) @ W)
+def test_a_bag_has_no_smaller_coordinates():
+    bag, ids = ant.AnchorEmbeddingBag(V, d, num_anchors=K), torch.randint(0, V, (7, 4))
+    vectors, anchors = bag.coordinates(ids)
+    assert anchors is None
+    torch.testing.assert_close(vectors, bag(ids))

@@ -80,22 +80,12 @@ class AnchoredTable(Embedding):
 
     def vectors(self, ids: Tensor) -> Tensor:
         """ids (*batch) → T[ids]·A: (*batch, d)."""
-        return self._rows_times(ids, self.anchors)
-
-    def times(self, ids: Tensor, W: Tensor) -> Tensor:
-        """ids (*batch), W (d, m) → T[ids]·A·W: (*batch, m). A·W is as small as A, and comes first where that is cheaper."""
-        n, (K, d), m = ids.numel(), self.anchors.shape, W.shape[1]
-        if n * K * m + K * d * m <= n * K * d + n * d * m:
-            return self._rows_times(ids, self.anchors @ W)
-        return self.vectors(ids) @ W
-
-    def _rows_times(self, ids: Tensor, right: Tensor) -> Tensor:
         groups = self.rows.groups(ids)
         if groups is None:
-            return self.rows(ids) @ right
+            return self.rows(ids) @ self.anchors
         # Words and users repeat: multiply each distinct row once.
-        vectors = self.rows(torch.from_numpy(groups.unique)) @ right
-        return expand(vectors, groups).view(*ids.shape, right.shape[1])
+        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
+        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         return (self.rows(ids), self.anchors) if self.num_anchors < self.embedding_dim else (self.vectors(ids), None)

@@ -71,9 +71,8 @@ class AnchorEmbeddingBag(AnchoredTable):
         )
         return mixed @ self.anchors
 
-    def times(self, ids: Tensor, W: Tensor) -> Tensor:
-        """One product a bag: the anchors are applied to few vectors already."""
-        return self(ids) @ W
+    def coordinates(self, ids: Tensor) -> tuple[Tensor, None]:
+        return self(ids), None  # the anchors are applied to few vectors already
 
     def _from_rows(self, ids: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
         """The same from rows that are read through the optimiser's lazy state: (B, K)."""

@@ -44,10 +44,6 @@ class Embedding(nn.Module, ABC):
         """Where objects share rows, the row of T of each object, (V,): E = (T·A)[places]. None: a row an object, in order."""
         return None
 
-    def times(self, ids: Tensor, W: Tensor) -> Tensor:
-        """ids (*batch), W (d, m) → the vectors times W: (*batch, m), in whichever order of multiplication is cheaper."""
-        return self(ids) @ W
-
     def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """ids (n,) → X (n, k) and A (k, d) with vectors X·A, where k < d: who multiplies the vectors by more takes A into that
         first. (vectors, None) where there is nothing smaller."""

@@ -76,21 +76,11 @@ class MixtureEmbedding(Embedding):
         return tuple(A.shape[0] for A in self.anchors)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self._mix(ids, list(self.anchors))
-
-    def times(self, ids: Tensor, W: Tensor) -> Tensor:
-        """ids (*batch), W (d, m) → (*batch, m): a mixture is linear in its anchors, so that A_m·W may take their place."""
-        n, K, (d, m) = ids.numel(), sum(self.num_anchors), W.shape
-        if n * K * m + K * d * m <= n * K * d + n * d * m:
-            return self._mix(ids, [A @ W for A in self.anchors])
-        return self(ids) @ W
-
-    def _mix(self, ids: Tensor, anchors: Sequence[Tensor]) -> Tensor:
         rows = [table(ids) for table in self.tables]
         if self.kind == "linear":
-            return torch.stack([t @ A for t, A in zip(rows, anchors, strict=True)]).sum(0)
+            return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
         total: Tensor | None = None
-        for t, A in zip(rows, anchors, strict=True):
+        for t, A in zip(rows, self.anchors, strict=True):
             weights, share = sparse_softmax_weights(t)
             part = weights @ A + share * A.sum(0)
             total = part if total is None else total + part
