@@ -38,7 +38,7 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 	$(BIN)/antembed run recipes/amazon.toml --record results/bench.jsonl
 
 readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
-	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md docs/growth.md results
+	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md docs/growth.md docs/text.md results
 	$(BIN)/python -m antembed.reporting.front results/front.jsonl docs/front.svg
 	$(BIN)/python -m antembed.reporting.online results/online.jsonl docs/online.svg
 

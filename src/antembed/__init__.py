@@ -22,6 +22,7 @@ _HOMES = {
     "VocabularyDropout": "embedding",
     "param_groups": "embedding",
     "Recommender": "pipelines.recommender",
+    "TextClassifier": "pipelines.classifier",
     "FreeEntries": "optim",
     "GroupL2": "optim",
     "L1": "optim",
@@ -35,6 +36,7 @@ _HOMES = {
     "Table": "serving",
     "TableError": "serving",
     "export": "serving",
+    "open_bag": "serving",
     "open_table": "serving",
 }
 __all__ = [*_HOMES, "__version__"]
@@ -68,8 +70,9 @@ if TYPE_CHECKING:
         SubgradientL1,
         clip_grad_norm_,
     )
+    from antembed.pipelines.classifier import TextClassifier  # noqa: F401
     from antembed.pipelines.recommender import Recommender  # noqa: F401
-    from antembed.serving import Table, TableError, export, open_table  # noqa: F401
+    from antembed.serving import Table, TableError, export, open_bag, open_table  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:
