@@ -2,8 +2,8 @@
 
     python benchmarks/text_baselines.py TRAIN.csv TEST.csv --model bag --trials 8 --seeds 3 --record results/text.jsonl
 
-For each method, trials are drawn from its space (seeded, one training each, seed 0). For each limit of parameters the trial that
-fits and is best on validation is trained again with further seeds; the table has the test accuracy of those alone
+For each method, trials are drawn from its space (seeded, one training each, seed 0). For each limit of parameters the trial
+that fits and is best on validation is trained again with further seeds; the table has the test accuracy of those alone
 (reporting/text.py). What is in the record already is not run again.
 """
 

@@ -28,7 +28,7 @@ NAMES = {
 
 
 def best_of(trials: Records, times: int) -> dict[str, Any] | None:
-    """The trial that is best on validation of those with so many times fewer parameters than the full table, which fits itself."""
+    """The trial that is best on validation, of those with so many times fewer parameters than the full table (or full)."""
     fitting = [row for row in trials if row["embedding"] == "full" or row["parameters"] * times <= DIMENSIONS * row["words"]]
     return max(fitting, key=lambda row: row["validation"]["accuracy"], default=None)
 
