@@ -42,7 +42,7 @@ def one_of(*values: Any) -> Any:
 # How a model learns, whatever the table; ranges set by hand before any trial, after a few runs of full and anchored tables.
 COMMON: dict[str, Space] = {
     "bag": {"lr": log(4e-3, 3e-2), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": one_of(0.0, 0.2)},
-    "cnn": {"lr": log(1e-3, 4e-3), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": 0.5},
+    "cnn": {"lr": log(2e-3, 6e-3), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": 0.5},
 }
 ROWS: Space = {"anchors": whole(60, 1200), "l1": 0.0}
 KEPT: Space = {"keep": one_of(60_000, 120_000, 300_000)}
