@@ -32,6 +32,8 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --record results/bench.jsonl
 	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
+	$(BIN)/python benchmarks/tokenise.py --record results/bench.jsonl
+	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
 
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, a quarter of an hour
 	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl
@@ -41,6 +43,9 @@ readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
 	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md docs/growth.md docs/text.md results
 	$(BIN)/python -m antembed.reporting.front results/front.jsonl docs/front.svg
 	$(BIN)/python -m antembed.reporting.online results/online.jsonl docs/online.svg
+	$(BIN)/python -m antembed.reporting.text results/bag.jsonl docs/text-front.svg
+	$(BIN)/antembed select results/anchors-paper.jsonl --lambda1 0.01 --lambda2 1e-4 --plot docs/objective.svg
+	$(BIN)/antembed select results/anchors-fine.jsonl --lambda1 1e-3 --lambda2 1e-6 --plot docs/objective-fine.svg
 
 format: .venv/ready  ## put the source in its usual form
 	$(BIN)/ruff check --fix

@@ -3,11 +3,12 @@
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from antembed.reporting import comparisons, growth
+from antembed.reporting import comparisons, growth, text
 from antembed.reporting.markdown import Records, markdown, options, setting
 from antembed.reporting.online import online
 from antembed.reporting.records import read_records
@@ -117,6 +118,11 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
     "planted": ("growth.jsonl", growth.planted),
+    "text-step": ("text-step.jsonl", text.step),
+    "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
+    "text-bag": ("text.jsonl", partial(text.text, model="bag")),
+    "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
+    "text-front": ("bag.jsonl", text.front),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }

@@ -1,9 +1,13 @@
 """Tables on labelled text: every embedding at two sizes, and what knowledge of the words brings."""
 
+import sys
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from antembed.reporting.front import save
 from antembed.reporting.markdown import Records, markdown
+from antembed.reporting.records import read_records
 
 LIMITS = (40, 100)  # times fewer parameters than the full table
 DIMENSIONS = 256
@@ -73,3 +77,99 @@ def text(records: Records, model: str) -> str:
         rows += [row for _, row in sorted(found, key=lambda pair: -pair[0])]
     headings = ["fewer", "table", "anchors", "test accuracy, %", "parameters", "times fewer", "int8, packed", "trials, seeds"]
     return markdown(headings, rows)
+
+
+def knowledge(records: Records) -> str:
+    """By what was known of the words: test accuracy over seeds, at equal parameters."""
+    kinds: dict[str, Records] = {}
+    for row in records:
+        command = row["command"]
+        told = [name for name in ("negative", "orthogonal") if f"--{name}" in command]
+        relations = command.partition("--relations ")[2].split(" ")[0].replace(",", " and ") or "none"
+        kinds.setdefault(" + ".join([relations, *told]), []).append(row)
+    rows = [
+        [
+            kind,
+            f"{mean(run['free_entries'] for run in runs):,.0f}",
+            f"{100 * mean(run['validation']['accuracy'] for run in runs):.2f}",
+            accuracy(runs),
+            f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
+            str(len(runs)),
+        ]
+        for kind, runs in kinds.items()
+    ]
+    return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "seeds"], rows)
+
+
+def step(records: Records) -> str:
+    """The newest benchmark of a step: milliseconds, and how many times longer the peers take."""
+    record = records[-1]
+    rows = [
+        [
+            name,
+            f"{milliseconds:,.0f} ms",
+            *(f"{record['ratios'][name][peer]:.3g} ×" if name in record["ratios"] else "–" for peer in PEERS),
+        ]
+        for name, milliseconds in record["milliseconds"].items()
+    ]
+    return markdown([f"a step ({record['setting']})", "takes", *(f"{peer} ÷ this" for peer in PEERS)], rows)
+
+
+PEERS = ("plain", "plain, dense Adam")
+# fastText on the same files, as the issue that asked for this gives it (two threads, 8 epochs, d=10): bytes, per cent.
+FASTTEXT = {
+    "fastText, quantised": [(33e3, 88.4), (110e3, 88.5), (370e3, 89.7), (1.67e6, 90.2)],
+    "fastText, words": [(4.0e6, 89.9)],
+}
+
+
+def front_points(records: Records) -> dict[str, list[tuple[float, float]]]:
+    """By classifier: (bytes of the file, test accuracy in per cent), means over seeds, smallest first."""
+    found: dict[str, dict[Any, list[tuple[float, float]]]] = {}
+    for row in records:
+        if row["part"] != "test":
+            continue
+        if row["model"] == "bag":
+            found.setdefault("antembed, tiny", {}).setdefault(row["asked"], []).append((row["bytes"], 100 * row["accuracy"]))
+            continue
+        words = {1: "words", 2: "words and pairs"}[row["orders"]]
+        key = (row["orders"], row["bits"], row["C"])
+        if row["bits"] == 24:
+            found.setdefault(f"ℓ1 regression, {words}", {})[key] = [(row["bytes"], 100 * row["accuracy"])]
+        packed = found.setdefault(f"ℓ1 regression, {words}, hashed and packed as ours", {})
+        packed[key] = [(row["bytes_packed"], 100 * row["accuracy_packed"])]
+    return {
+        name: sorted((mean(size for size, _ in runs), mean(right for _, right in runs)) for runs in kinds.values())
+        for name, kinds in found.items()
+    } | FASTTEXT
+
+
+def front(records: Records) -> str:
+    rows = [
+        [name, f"{size / 1000:,.1f} kB", f"{right:.2f}"]
+        for name, points in front_points(records).items()
+        for size, right in points
+    ]
+    return markdown(["classifier", "file", "test accuracy, %"], rows)
+
+
+def draw(records: Records, out: Path) -> None:
+    """The same as a picture."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for name, points in front_points(records).items():
+        ours = name.startswith("antembed")
+        axes.plot(*zip(*points, strict=True), marker="o", label=name, linewidth=2.5 if ours else 1, alpha=1 if ours else 0.7)
+    axes.set_xscale("log")
+    axes.set_xlabel("bytes of the file, all that is needed to predict")
+    axes.set_ylabel("test accuracy, %")
+    axes.set_ylim(bottom=86)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    save(figure, out)
+
+
+if __name__ == "__main__":
+    draw(read_records(sys.argv[1]), Path(sys.argv[2]))
