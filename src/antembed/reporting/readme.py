@@ -118,6 +118,8 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
     "planted": ("growth.jsonl", growth.planted),
+    "objective-paper": ("anchors-paper.jsonl", partial(growth.objective, lambda1=0.01, lambda2=1e-4)),
+    "objective-fine": ("anchors-fine.jsonl", partial(growth.objective, lambda1=1e-3, lambda2=1e-6)),
     "text-step": ("text-step.jsonl", text.step),
     "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
     "text-bag": ("text.jsonl", partial(text.text, model="bag")),
