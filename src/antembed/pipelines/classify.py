@@ -37,7 +37,8 @@ EVALUATION_BATCH = 512
 HELD_BACK = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
 PAIRS = 256  # unrelated ones a step
 SELECTION_EPOCHS = 3  # of the bag that says which words are anchors (group-lasso, vvd)
-FORMS = (("fp16", "auto"), ("int8", "auto"), ("int8", "packed"))
+FORMS = (("int8", "auto"), ("fp16", "auto"), ("int8", "packed"))
+LARGE = 4_000_000  # numbers in a table from which int8 alone is tried out
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,8 @@ def measure(job: TextJob, folder: RunFolder) -> dict[str, Any]:
 
 def smaller_files(job: TextJob) -> dict[str, dict[str, float]]:
     """What coarser numbers and tighter packing make of the table: bytes on disk, and the accuracy of what is read back."""
-    found = {}
-    for values, encoding in FORMS:
+    found, numbers = {}, job.model.embedding.factors()[0].numel()
+    for values, encoding in FORMS if numbers < LARGE else FORMS[:1]:
         with TemporaryDirectory() as name:
             table = export(job.model.embedding, Path(name) / "words.ant", values=values, encoding=encoding)
         judged = job.judge_file("test", table)

@@ -69,13 +69,13 @@ def text(records: Records, model: str) -> str:
                         accuracy(runs),
                         f"{size / 1000:,.1f}K",
                         f"{DIMENSIONS * best['words'] / size:.0f} ×",
-                        f"{mean(run['smaller_files']['int8 packed']['bytes'] for run in runs) / 1000:,.0f} kB",
+                        f"{mean(run['smaller_files']['int8']['bytes'] for run in runs) / 1000:,.0f} kB",
                         f"{len(trials)}, {len(runs)}",
                     ],
                 )
             )
         rows += [row for _, row in sorted(found, key=lambda pair: -pair[0])]
-    headings = ["fewer", "table", "anchors", "test accuracy, %", "parameters", "times fewer", "int8, packed", "trials, seeds"]
+    headings = ["fewer", "table", "anchors", "test accuracy, %", "parameters", "times fewer", "int8 file", "trials, seeds"]
     return markdown(headings, rows)
 
 
