@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from scipy import sparse
-from torch import Tensor, nn
+from torch import Tensor
 
 from antembed.anchors import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.data import Examples
@@ -24,6 +24,7 @@ from antembed.embedding import Embedding, FullEmbedding, param_groups
 from antembed.files import write_atomically
 from antembed.optim import OPTIMISERS, FreeEntries
 from antembed.pipelines import tiny
+from antembed.pipelines.job import count_parameters
 from antembed.pipelines.knowledge import Knowledge, gather
 from antembed.pipelines.steps import learn, schedules
 from antembed.pipelines.text import TextSettings, build_model
@@ -91,36 +92,24 @@ class TextJob:
         V, relations = self.model.embedding.num_embeddings, self.known.relations
         return UnrelatedPairs(sparse.csr_array((V, V)) if relations is None else relations, seed=self.settings.seed)
 
-    def judge(self, part: str, model: nn.Module | None = None) -> dict[str, float] | None:
+    def judge(self, part: str) -> dict[str, float] | None:
         """Loss and accuracy on one part of the data; None if there is no such part."""
-        examples, judged = self.parts[part], (model or self.model).eval()
+        examples, model = self.parts[part], self.model.eval()
         if not len(examples):
             return None
         with torch.no_grad():
             batches = examples.batches(EVALUATION_BATCH)
-            return evaluate((judged(*self.batch(places, part)), labels.long()) for places, labels in batches)
+            return evaluate((model(*self.batch(places, part)), labels.long()) for places, labels in batches)
 
     def judge_file(self, part: str, table: Table) -> dict[str, float] | None:
         """The same with the vectors of a file, whose numbers may be coarser."""
-        plain = FullEmbedding(table.objects, table.dimensions)
-        plain.rows.weight.data = torch.from_numpy(table[np.arange(table.objects)])
-        model = build_model(
-            replace(
-                self.settings,
-                embedding="full",
-                choice="none",
-                relations=(),
-                budget="",
-                negative=0.0,
-                anchors=self.settings.first,
-            ),
-            table.objects,
-            len(self.documents[part].classes),
-        )
-        rest = {name: weight for name, weight in self.model.state_dict().items() if not name.startswith("embedding.")}
-        model.load_state_dict(rest, strict=False)
-        model.embedding = plain
-        return self.judge(part, model.to(self.settings.device))
+        kept, coarse = self.model.embedding, FullEmbedding(table.objects, table.dimensions, device=self.settings.device)
+        coarse.rows.weight.data.copy_(torch.from_numpy(table[np.arange(table.objects)]))
+        self.model.embedding = coarse
+        try:
+            return self.judge(part)
+        finally:
+            self.model.embedding = kept
 
     def validate(self) -> dict[str, float]:
         judged = self.judge("validation")
@@ -129,18 +118,15 @@ class TextJob:
 
     def size(self, unit: str) -> float:
         """What a budget counts: parameters of the table, or bytes of its file."""
+        table = self.model.embedding
         if unit == "parameters":
-            return self.model.embedding.usage().parameters
-        T, A, places = (None if part is None else part.detach().cpu().numpy() for part in parts_of(self.model.embedding))
+            return count_parameters(*table.factors())
+        T, A, places = (None if part is None else part.detach().cpu().numpy() for part in (*table.factors(), table.places()))
         assert T is not None
         return len(serialise(T, A, places=places, values=self.settings.values))
 
     def budget(self) -> Budget:
         return parse_budget(self.settings.budget, full_bytes(self.settings, self.model.embedding.num_embeddings))
-
-
-def parts_of(table: Embedding) -> tuple[Tensor | None, ...]:
-    return (*table.factors(), table.places())
 
 
 def full_bytes(settings: TextSettings, words: int) -> int:
