@@ -9,7 +9,7 @@ import torch
 from antembed.anchors import CHOICES, start
 from antembed.data.documents import LENGTH
 from antembed.data.vocabulary import PADDING, Vocabulary
-from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, sparse_codes
+from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, MixtureEmbedding, sparse_codes
 from antembed.growth.policy import POLICIES
 from antembed.optim import OPTIMISERS
 from antembed.pipelines.knowledge import Knowledge, features_wanted
@@ -20,6 +20,8 @@ from antembed.training.budget import parse_budget
 
 TRAINED = ("group-lasso", "vvd")  # choices of anchors that a model says, which is trained once for that
 START = 0.1  # root mean square of the vectors' numbers at the start, whatever the embedding
+LONG = 10.0  # length of the anchors then: a step of T moves a vector by as much, and T starts at some hundredths
+SMALL = 0.1  # weights of words that are no anchors, beside 1 of those that are
 SOME = 4096  # words to measure it by
 # Which settings would say something that a tiny classifier does not do.
 TINY = {
@@ -183,6 +185,7 @@ def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> 
                 anchors=known.anchors,
                 features=known.features,
                 related=known.free,
+                small=SMALL,
                 padding=PADDING,
                 seed=settings.seed,
             )
@@ -190,10 +193,15 @@ def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> 
             table.anchors.copy_(A)
         else:
             table.anchors.normal_(std=table.embedding_dim**-0.5)  # of both signs: parallel anchors stay so
+    softmax = isinstance(table, MixtureEmbedding) and table.kind == "softmax"  # whose shares add up to 1 whatever T is
+    free = [pair for pair in table.pairs if pair[0].weight.requires_grad and not softmax]
+    for rows, anchors in free:
+        longer = LONG / float(anchors.norm(dim=1).mean())
+        anchors.mul_(longer)
+        rows.weight.div_(longer)
     vectors = table(torch.arange(1, min(table.num_embeddings, SOME)))
     scale = START / max(float(vectors.square().mean().sqrt()), 1e-12)
     for rows, anchors in table.pairs:
-        rows.weight.mul_(scale**0.5)
-        anchors.mul_(scale**0.5)
+        (rows.weight if free else anchors).mul_(scale)
     if not table.pairs:
         table.tables[0].weight.mul_(scale)
