@@ -17,6 +17,7 @@ from antembed.pipelines.classifier import TextClassifier
 from antembed.pipelines.explain_words import explain_words
 from antembed.pipelines.text import TextSettings
 from antembed.training import RunFolder
+from antembed.training.budget import BudgetError
 
 QUICK = {"dimensions": 16, "epochs": 3, "batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
 
@@ -87,6 +88,12 @@ def test_budgets_are_met(budget, unit, amount, learned, tmp_path):
     settings = TextSettings(data="", model="bag", budget=budget, l1=1e-4, anchors=4, **QUICK | {"epochs": 6})
     result = classify.train(settings, tmp_path / "r", learned=learned)
     assert 0.6 * amount < result[unit] <= 1.02 * amount
+
+
+def test_a_budget_that_leaves_no_weights_is_an_error(learned, tmp_path):
+    settings = TextSettings(data="", model="bag", budget="10", l1=1e-4, anchors=4, **QUICK)  # an anchor alone has 16 numbers
+    with pytest.raises(BudgetError, match=r"leaves no weight|every weight was lost|cannot be met"):
+        classify.train(settings, tmp_path / "r", learned=learned)
 
 
 def test_the_number_of_anchors_is_found(learned, tmp_path):

@@ -123,7 +123,7 @@ class TextJob:
             return count_parameters(*table.factors())
         T, A, places = (None if part is None else part.detach().cpu().numpy() for part in (*table.factors(), table.places()))
         assert T is not None
-        return len(serialise(T, A, places=places, values=self.settings.values))
+        return len(serialise(T, A, places=places, values=self.settings.values, encoding=self.settings.encoding))
 
     def budget(self) -> Budget:
         return parse_budget(self.settings.budget, full_bytes(self.settings, self.model.embedding.num_embeddings))
@@ -199,7 +199,7 @@ def train(
     begin(job, folder, resume)
     learn(job, optimiser, folder, best_by="error", patience=settings.patience, resume=resume, tell=tell)
     save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
-    export(job.model.embedding, folder.path / "words.ant", values=settings.values)
+    export(job.model.embedding, folder.path / "words.ant", values=settings.values, encoding=settings.encoding)
     result = measure(job, folder)
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
     return result

@@ -48,9 +48,16 @@ class Meeting:
         low, high = 0, sum(int(weight.count_nonzero()) for weight in kept)
         if cut(0) > self.budget.amount:
             raise BudgetError(f"a budget of {self.budget} cannot be met: {self.size():,.0f} are left of empty tables")
+        if high == 0:
+            raise BudgetError(
+                f"on the way to a budget of {self.budget} every weight was lost: empty tables have {self.size():,.0f}, and "
+                "a few weights more than that; allow more, or take fewer anchors or dimensions"
+            )
         if cut(high) <= self.budget.amount:
             return
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if cut(middle) <= self.budget.amount else (low, middle)
+        if low == 0:
+            raise BudgetError(f"a budget of {self.budget} leaves no weight at all: one alone makes {cut(1):,.0f}; allow more")
         cut(low)

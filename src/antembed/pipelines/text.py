@@ -144,6 +144,11 @@ class TextSettings:
         return self.first_anchors if isinstance(self.anchors, str) else self.anchors
 
     @property
+    def encoding(self) -> str:
+        """Of the file: packed where bytes count, since most words have no weights, and a byte for each is too much."""
+        return "packed" if self.budget and parse_budget(self.budget, 1.0).unit == "bytes" else "auto"
+
+    @property
     def wants_features(self) -> bool:
         return features_wanted(self.choice, self.embedding)
 
