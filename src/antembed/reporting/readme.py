@@ -124,6 +124,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
     "text-bag": ("text.jsonl", partial(text.text, model="bag")),
     "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
+    "text-paper": ("text-paper.jsonl", text.knowledge),
     "text-front": ("bag.jsonl", text.front),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),

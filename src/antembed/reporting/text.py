@@ -79,14 +79,23 @@ def text(records: Records, model: str) -> str:
     return markdown(headings, rows)
 
 
+KNOWN = {
+    "none": "no relations",
+    "wordnet": "WordNet",
+    "cooccurrence": "co-occurrence",
+    "both": "both",
+    "negative": "both, unrelated pairs apart",
+    "orthogonal": "both, orthogonal anchors",
+    "paper": "both; the network",
+}
+
+
 def knowledge(records: Records) -> str:
-    """By what was known of the words: test accuracy over seeds, at equal parameters."""
+    """By recipe, which is by what was known of the words: test accuracy over seeds."""
     kinds: dict[str, Records] = {}
     for row in records:
-        command = row["command"]
-        told = [name for name in ("negative", "orthogonal") if f"--{name}" in command]
-        relations = command.partition("--relations ")[2].split(" ")[0].replace(",", " and ") or "none"
-        kinds.setdefault(" + ".join([relations, *told]), []).append(row)
+        recipe = row["command"].partition("recipes/text/")[2].partition(".toml")[0]
+        kinds.setdefault(KNOWN[recipe], []).append(row)
     rows = [
         [
             kind,
@@ -94,11 +103,12 @@ def knowledge(records: Records) -> str:
             f"{100 * mean(run['validation']['accuracy'] for run in runs):.2f}",
             accuracy(runs),
             f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
+            f"{mean(DIMENSIONS * run['words'] / run['parameters'] for run in runs):.0f} ×",
             str(len(runs)),
         ]
         for kind, runs in kinds.items()
     ]
-    return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "seeds"], rows)
+    return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "fewer", "seeds"], rows)
 
 
 def step(records: Records) -> str:
