@@ -1,0 +1,65 @@
+"""Tables on labelled text: who is chosen by what, and the picture."""
+
+from antembed.reporting.growth import objective
+from antembed.reporting.text import best_of, draw, front, front_points, knowledge, step, text
+
+
+def run(embedding, seed, validation, test, parameters, trial=0, words=1000):
+    return {
+        "model": "bag", "embedding": embedding, "seed": seed, "trial": {"l1": trial}, "words": words, "anchors": 3,
+        "parameters": parameters, "validation": {"accuracy": validation}, "test": {"accuracy": test},
+        "smaller_files": {"int8": {"bytes": 4000}}, "free_entries": 7,
+    }  # fmt: skip
+
+
+def test_trials_are_chosen_by_validation_among_those_that_fit():
+    trials = [run("anchor", 0, 0.8, 0.9, 6000, 1), run("anchor", 0, 0.9, 0.5, 9000, 2), run("anchor", 0, 0.7, 0.9, 2000, 3)]
+    assert best_of(trials, 40)["trial"] == {"l1": 1}  # 256·1000 / 40 = 6400: the better one is too large, and its test unseen
+    assert best_of(trials, 100)["trial"] == {"l1": 3}
+    assert best_of(trials, 1000) is None
+    assert best_of([run("full", 0, 0.8, 0.9, 256_000)], 100) is not None
+
+
+def test_the_table_has_means_over_the_seeds_of_the_chosen_trial():
+    records = [run("anchor", 0, 0.8, 0.90, 6000, 1), run("anchor", 1, 0.8, 0.92, 5000, 1), run("anchor", 0, 0.7, 0.99, 50, 2)]
+    rows = text(records, "bag").splitlines()
+    assert rows[2] == "| ≥ 40 × | anchored (ANT) | 3 | 91.00 ± 1.00 | 5.5K | 47 × | 4 kB | 2, 2 |"
+    assert "99.00" in rows[3]
+
+
+def test_knowledge_goes_by_recipe():
+    records = [
+        run("anchor", s, 0.8, 0.9, 6000) | {"command": f"antembed run recipes/text/both.toml --seed {s}"} for s in (0, 1)
+    ]
+    assert knowledge(records).splitlines()[-1] == "| both | 7 | 80.00 | 90.00 ± 0.00 | 6.0K | 43 × | 2 |"
+
+
+def test_steps_are_set_beside_their_peers():
+    record = {
+        "setting": "V=9", "milliseconds": {"plain": 30.0, "plain, dense Adam": 60.0, "full": 10.0},
+        "ratios": {"full": {"plain": 3.0, "plain, dense Adam": 6.0}},
+    }  # fmt: skip
+    assert step([record]).splitlines()[-1] == "| full | 10 ms | 3 × | 6 × |"
+
+
+def test_the_front_has_points_by_bytes(tmp_path):
+    ours = [{"part": "test", "model": "bag", "asked": "1KB", "bytes": 990 + n, "accuracy": 0.8 + n / 100} for n in (0, 2)]
+    lasso = {"part": "test", "model": "lasso", "orders": 1, "bits": 24, "C": 1, "bytes": 9000, "accuracy": 0.7}
+    records = [*ours, lasso | {"bytes_packed": 500, "accuracy_packed": 0.6}, {"part": "validation"}]
+    points = front_points(records)
+    assert points["antembed, tiny"] == [(991, 81.0)]
+    assert points["ℓ1 regression, words"] == [(9000, 70.0)]
+    assert "| antembed, tiny | 1.0 kB | 81.00 |" in front(records)
+    draw(records, tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").stat().st_size > 1000
+
+
+def test_eq_5_by_the_anchors_asked_for():
+    record = {"validation": {"mse": 0.8}, "nnz": {"users": 10, "items": 20}, "anchors": {"users": 1, "items": 2}, "seconds": 5}
+    records = [
+        record | {"settings": {"anchors": [3, 3]}},
+        record | {"settings": {"anchors": "auto"}, "validation": {"mse": 0.6}},
+    ]
+    rows = objective(records, lambda1=0.01, lambda2=0.001).splitlines()
+    assert rows[2] == "| nbANT | 0.3570 | 0.6000 | 30 | 1/2 | 5.0 s | 1 |"
+    assert rows[3].startswith("| 3/3 | 0.4570 |")
