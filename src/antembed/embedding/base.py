@@ -102,7 +102,8 @@ class Embedding(nn.Module, ABC):
         return pruned
 
     def keep(self, n: int) -> int:
-        """Set all but the n weights to zero that have the largest part of a vector; → how many that were not zero."""
+        """Set all but the n weights to zero that have the largest part of a vector; → how many that were not zero. Methods that
+        drop whole rows, or go by noise, do that."""
         return keep_largest([self], n)
 
     def lengths(self) -> list[tuple[RowTable, Tensor]]:
@@ -134,12 +135,16 @@ def _by_weight(prox: Prox | None) -> bool:
     return isinstance(prox, NonNegativeL1 | L1 | SubgradientL1) and prox.priced
 
 
+def check_kept(n: int) -> None:
+    if n < 0:
+        raise ValueError(f"the number of weights to keep must be ≥ 0, got {n}")
+
+
 @torch.no_grad()
 def keep_largest(layers: Iterable[Embedding], n: int) -> int:
     """Over all tables of all these layers, set all but the n largest contributions (|t_k|·‖a_k‖, or |e_k| in a table without
     anchors) to zero; → how many that were not zero."""
-    if n < 0:
-        raise ValueError(f"the number of weights to keep must be ≥ 0, got {n}")
+    check_kept(n)
     tables = [pair for layer in layers for pair in layer.lengths()]
     parts = torch.cat([(table.current.abs() * norms).reshape(-1).float() for table, norms in tables])
     before = sum(int(table.weight.count_nonzero()) for table, _ in tables)

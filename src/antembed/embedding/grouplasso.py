@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from antembed.embedding.base import check_kept
 from antembed.embedding.full import PlainTable
 from antembed.embedding.selection import largest, without_zero_rows
 from antembed.optim.prox import GroupL2
@@ -48,7 +49,8 @@ class GroupLassoEmbedding(PlainTable):
 
     def keep(self, n: int) -> int:
         """As many whole rows as have n weights."""
-        return self.keep_rows(n // self.embedding_dim)
+        check_kept(n)
+        return self.keep_rows(n // self.embedding_dim) * self.embedding_dim
 
     def factors(self) -> tuple[Tensor, None]:
         return without_zero_rows(self.rows.current)[0], None

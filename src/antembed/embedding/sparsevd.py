@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from antembed.embedding.base import check_kept
 from antembed.embedding.table import RowTable
 from antembed.embedding.variational import START, VariationalTable, divergence_of, log_alpha_of, with_noise
 
@@ -48,11 +49,12 @@ class SparseVariationalEmbedding(VariationalTable):
     @torch.no_grad()
     def keep(self, n: int) -> int:
         """Of the weights that are left, drop all but the n with the least noise; → how many."""
+        check_kept(n)
         left = self.left() != 0
         noise = log_alpha_of(self.rows.current, self.speed * self.tables[1].current)
         scores = torch.where(left, -noise, -torch.inf).reshape(-1)
         kept = torch.zeros_like(scores, dtype=torch.bool)
-        kept[scores.topk(min(max(n, 0), len(scores))).indices] = True
+        kept[scores.topk(min(n, len(scores))).indices] = True
         dropped = left & ~kept.view_as(left)
         self.rows.weight[dropped] = 0
         return int(dropped.sum())

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from antembed.embedding.base import check_kept
 from antembed.embedding.selection import largest
 from antembed.embedding.table import RowTable
 from antembed.embedding.variational import BOUND, START, VariationalTable, divergence_of
@@ -44,4 +45,5 @@ class VocabularyDropout(VariationalTable):
 
     def keep(self, n: int) -> int:
         """As many whole words as have n weights."""
-        return self.keep_rows(n // self.embedding_dim)
+        check_kept(n)
+        return self.keep_rows(n // self.embedding_dim) * self.embedding_dim
