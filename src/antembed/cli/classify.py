@@ -47,7 +47,8 @@ def train_classify(
     vectors: Annotated[str, typer.Option(help="Pretrained vectors: GloVe or word2vec text, .npy or .safetensors.")] = "",
     negative: Annotated[float, typer.Option(help="Weight of Σ|t_u|·|t_v| over sampled unrelated words.")] = 0.0,
     orthogonal: Annotated[float, typer.Option(help="Weight of Σ|cos(a_i, a_j)|.")] = 0.0,
-    lambda1: Annotated[float, typer.Option(help="auto: the price of an anchor (λ1).")] = 1e-3,
+    lambda1: Annotated[float, typer.Option(help="auto: the price of an anchor (λ1); give it --epochs 60 or more.")] = 1e-3,
+    lambda2: Annotated[float, typer.Option(help="auto: of a non-zero (λ2 of eq. 5), to compare by.")] = 1e-6,
     growth: Annotated[str, typer.Option(help="auto: plateau (try, keep or go back) or trend (the paper's).")] = "plateau",
     first_anchors: Annotated[int, typer.Option(help="auto: how many to begin with.")] = 10,
     anchor_step: Annotated[int, typer.Option(help="auto, trend: how many at a time.")] = 1,
@@ -119,12 +120,19 @@ def train_classify(
     for documents in (learned, tested):
         if documents is not None and documents.complaint:
             show.err.print(documents.complaint, highlight=False)
+    first = learned.classes[learned.labels[0]] if learned.labels[0] >= 0 else None
+    if first is not None and (learned.labels == learned.labels[0]).sum() == 1 < len(learned.classes) < len(learned) / 10:
+        show.err.print(f"only the first row has the class {first!r}: if it is a header, say so with --text NAME --label NAME")
     if overwrite and not resume:
         RunFolder(folder).remove()
     if model == "tiny":
         with show.status("fitting") as status:
             told = status.update if status is not None else None
-            result = tiny.train(settings, folder, learned=learned, test=tested, tell=told)
+            try:
+                result = tiny.train(settings, folder, learned=learned, test=tested, tell=told)
+            except KeyboardInterrupt:
+                show.err.print("stopped; a tiny classifier is fitted in one go: start it again")
+                raise typer.Exit(1) from None
         finish(result, record, as_json, f"{folder}/{tiny.FILE} is all that is needed to predict: {result['bytes']:,} bytes")
         return
     examples = round(len(learned) * (0.9 if test else 0.8))
@@ -162,7 +170,7 @@ def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or of TextClassifier.save.")],
     file: Annotated[str, typer.Argument(help="Text: CSV, TSV, JSON lines or Parquet; - for lines of standard input.")],
     text: Annotated[str | None, typer.Option(help="Columns of text, by name or place (from 1), as A,B.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the class, if it has one.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the class; found if it has the run's classes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which class each text is of: a line each, the class and its probability.
@@ -171,7 +179,8 @@ def predict(
     """
     import json
 
-    from antembed.pipelines.classify import open_predictor, settings_of
+    from antembed.cli import show
+    from antembed.pipelines.classify import documents_to_predict, open_predictor, settings_of
     from antembed.training import RunFolder
 
     settings, _ = settings_of(RunFolder(run))
@@ -179,7 +188,10 @@ def predict(
     if file == "-":
         found = known.of_texts(line.rstrip("\n") for line in sys.stdin)
     else:
-        found = known.of_file(file, text=parts(text) or settings.text, label=label or settings.label)
+        documents, complaint = documents_to_predict(known, file, parts(text) or None, label, settings)
+        if complaint:
+            show.err.print(complaint, highlight=False)
+        found = known.probabilities(documents)
     for piece in found:
         for row in piece:
             best = int(row.argmax())

@@ -7,6 +7,7 @@ with usual names, and text alone (.txt: a document a line).
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ TEXTS = ("text", "title", "description", "content", "review", "review_title", "r
          "summary", "subject", "message", "tweet", "comment")  # fmt: skip
 SUFFIXES = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 PIECE = 1 << 15  # documents at a time
+SOME = 1000  # lines whose objects say which names there are
 
 
 def labelled_text(
@@ -29,8 +31,8 @@ def labelled_text(
 ) -> Iterator[pl.DataFrame]:
     """The file's documents, piece by piece: a column `text` (several joined by a space), and `label` if the file has any.
 
-    `text`, `label`: columns by name, or by number from 1. An empty line of a table is no document; one of text alone is one
-    without words.
+    `text`, `label`: columns by name, or by number from 1; label "": there is none. An empty line of a table is no document;
+    one of text alone is one without words.
     """
     if not path.is_file():
         raise DataError(f"{path} is no file; give labelled text (.csv, .tsv, .jsonl, .parquet, also .gz and .zst)")
@@ -73,7 +75,7 @@ def _opened(path: Path, text: Any, label: Any) -> Iterator[Opened]:
 @contextmanager
 def _json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
     try:
-        names = list(json.loads(first))
+        names = _keys(plain, first)
         yield pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)), names, True
     except (pl.exceptions.PolarsError, ValueError) as error:
         if isinstance(error, DataError):
@@ -83,6 +85,18 @@ def _json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
                 if line.strip() and not isinstance(wrong := _parsed(line), dict):
                     raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; mend it, an object a line") from None
         raise DataError(f"{path} could not be read as JSON lines: {error}") from error
+
+
+def _keys(plain: Path, first: str) -> list[str]:
+    """Names of the first lines' objects, since one alone may lack some."""
+    if not isinstance(json.loads(first), dict):
+        raise ValueError("the first line is no object")
+    names: dict[str, None] = {}
+    with open(plain, "rb") as file:
+        for line in islice(file, SOME):
+            if isinstance(found := _parsed(line), dict):
+                names |= dict.fromkeys(found)
+    return list(names)
 
 
 def _parsed(line: bytes) -> Any:
@@ -159,14 +173,15 @@ def choose(
     """The label's column, or None, and those of the text."""
     texts = [] if text is None else [text] if isinstance(text, str | int) else list(text)
     found = [_column(path, present, name, "text") for name in texts]
-    place = None if label is None else _column(path, present, label, "label")
+    place = None if not label else _column(path, present, label, "label")
     if place is not None and place in found:
         raise DataError(f"{path}: {place!r} is chosen as text and as label; choose two columns")
+    guess = place is None and label != ""
     if header:
-        if place is None:
+        if guess:
             place = next((name for name in present if name.lower() in LABELS and name not in found), None)
         found = found or [name for name in present if name.lower() in TEXTS and name != place]
-    elif place is None and len(present) > 1 and present[0] not in found:
+    elif guess and len(present) > 1 and present[0] not in found:
         place = present[0]
     rest = [name for name in present if name != place]
     if not found and (not header or len(rest) == 1):

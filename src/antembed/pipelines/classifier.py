@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,9 @@ from antembed.pipelines.classify import open_predictor, settings_of, train
 from antembed.pipelines.text import TextSettings
 from antembed.training import RunFolder
 
+# Labels are text inside, and come back as what they were.
+KINDS = {int: "int", np.int64: "int", np.int32: "int", bool: "bool", np.bool_: "bool", float: "float", np.float64: "float"}
+BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}
 KIND = "classifier.json"  # what kind of labels it was fitted with
 KEPT = (
     KIND,
@@ -63,11 +66,12 @@ class TextClassifier:
         learned = documents_of(
             texts, labels, min_count=settings.min_count, max_vocab=settings.max_vocab or None, length=settings.length
         )
-        whole = all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels)
+        kinds = {KINDS.get(type(label), "str") for label in labels if label is not None}
+        kind = kinds.pop() if len(kinds) == 1 else "str"
         with TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             self.result_ = (tiny.train if settings.model == "tiny" else train)(settings, run, learned=learned)
-            write_atomically(run / KIND, json.dumps({"labels": "int" if whole else "str"}).encode())
+            write_atomically(run / KIND, json.dumps({"labels": kind}).encode())
             self._take(run)
         return self
 
@@ -77,7 +81,7 @@ class TextClassifier:
         # Labels come back as what they were, 3 and not "3", or every comparison with them would fail without a word.
         kind = json.loads((run / KIND).read_text())["labels"] if (run / KIND).is_file() else "str"
         self.names_ = self.model_.classes
-        self.classes_ = np.array([int(name) for name in self.names_] if kind == "int" else self.names_)
+        self.classes_ = np.array([BACK[kind](name) for name in self.names_])
         self._files = {name: (run / name).read_bytes() for name in KEPT if (run / name).is_file()}
 
     def _must_be_fitted(self) -> None:
@@ -114,6 +118,8 @@ class TextClassifier:
             if not overwrite:
                 raise ValueError(f"{place.path} exists; choose another folder, or say overwrite=True")
             place.remove()
+            if place.path.exists():
+                raise ValueError(f"{place.path} is no run, and is not overwritten; choose another folder")
         with TemporaryDirectory(dir=_parent(place.path)) as scratch:
             for name, contents in self._files.items():
                 (Path(scratch) / "run" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,8 @@ from antembed.training.schedule import ramp
 
 EVALUATION_BATCH = 512
 HELD_BACK = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
-PAIRS = 256  # unrelated ones a step
+PAIRS = 256  # unrelated ones a step,
+MANY = 64  # drawn among a batch's words if it has so many
 SELECTION_EPOCHS = 3  # of the bag that says which words are anchors (group-lasso, vvd)
 FORMS = (("int8", "auto"), ("fp16", "auto"), ("int8", "packed"))
 LARGE = 4_000_000  # numbers in a table from which int8 alone is tried out
@@ -81,7 +82,8 @@ class TextJob:
             loss = loss + warm(step) / n * kl
         for T, A in table.pairs:
             if settings.negative:
-                u, v = self.unrelated(PAIRS, step, words)
+                few = len(torch.unique(words)) < MANY  # the last batch may be short
+                u, v = (ids.to(words.device) for ids in self.unrelated(PAIRS, step, None if few else words.cpu()))
                 loss = loss + settings.negative / PAIRS * negative_pairs(T(u), T(v))
             if settings.orthogonal:
                 loss = loss + settings.orthogonal * orthogonality(A, cosine=True)
@@ -123,7 +125,7 @@ class TextJob:
             return count_parameters(*table.factors())
         T, A, places = (None if part is None else part.detach().cpu().numpy() for part in (*table.factors(), table.places()))
         assert T is not None
-        return len(serialise(T, A, places=places, values=self.settings.values, encoding=self.settings.encoding))
+        return len(serialise(T, A, places=places, values=self.settings.stored, encoding=self.settings.encoding))
 
     def budget(self) -> Budget:
         return parse_budget(self.settings.budget, full_bytes(self.settings, self.model.embedding.num_embeddings))
@@ -156,7 +158,9 @@ def prepare(settings: TextSettings, learned: Documents, test: Documents | None =
     order = labelled[permutation(len(labelled), settings.seed)]
     n = len(order) // HELD_BACK
     if n < 1 or len(order) < 3 * n:
-        raise DataError(f"{len(order)} documents are too few; {HELD_BACK} are enough")
+        raise DataError(f"{len(order)} documents with a class are too few, {HELD_BACK} are enough; is --label right?")
+    if test is not None and not (test.labels >= 0).any():
+        raise DataError(f"{settings.test}: of {len(test)} documents 0 are of a class that is trained; is --label right?")
     rows = {"validation": order[:n], "test": order[n : 2 * n], "train": order[2 * n :]}
     documents = dict.fromkeys(rows, learned)
     if test is not None:
@@ -178,7 +182,7 @@ def selection(settings: TextSettings, learned: Documents, test: Documents | None
     with TemporaryDirectory() as folder:
         train(quick, Path(folder) / "run", learned=learned, test=test)
         model, _, _ = reopen_model(Path(folder) / "run")
-    return model.embedding.to_dense().norm(dim=1).detach().numpy()
+    return model.embedding.to_dense().norm(dim=1).detach().cpu().numpy()
 
 
 def train(
@@ -199,7 +203,7 @@ def train(
     begin(job, folder, resume)
     learn(job, optimiser, folder, best_by="error", patience=settings.patience, resume=resume, tell=tell)
     save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
-    export(job.model.embedding, folder.path / "words.ant", values=settings.values, encoding=settings.encoding)
+    export(job.model.embedding, folder.path / "words.ant", values=settings.stored, encoding=settings.encoding)
     result = measure(job, folder)
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
     return result
@@ -246,7 +250,7 @@ def measure(job: TextJob, folder: RunFolder) -> dict[str, Any]:
         "anchors": usage.anchors_in_use,
         "metric": "accuracy",
         "validation": job.judge("validation"),
-        "test": job.judge("test") if settings.values == "fp32" else job.judge_file("test", file),
+        "test": job.judge("test") if settings.stored == "fp32" else job.judge_file("test", file),
         "words": len(job.documents["train"].vocabulary),
         "parameters": usage.parameters,
         "other_parameters": model.rest(),
@@ -336,8 +340,8 @@ class NetPredictor:
         self.told: dict[str, Any] = {"vocabulary": self.vocabulary, "classes": self.classes, "length": settings.length}
         self.device = settings.device
 
-    def of_file(self, path: str, **columns: Any) -> Iterator[np.ndarray]:
-        return self.probabilities(read_documents(path, **columns, **self.told))
+    def read(self, path: str, **columns: Any) -> Documents:
+        return read_documents(path, **columns, **self.told)
 
     def of_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
         return self.probabilities(documents_of(texts, **self.told))
@@ -355,3 +359,19 @@ def open_predictor(run: str | Path) -> NetPredictor | tiny.TinyPredictor:
     """The classifier of a run, whatever its model."""
     settings, _ = settings_of(RunFolder(run))
     return tiny.TinyPredictor(run, settings) if settings.model == "tiny" else NetPredictor(run, settings)
+
+
+def documents_to_predict(
+    known: NetPredictor | tiny.TinyPredictor, path: str, text: tuple[str, ...] | None, label: str | None, like: TextSettings
+) -> tuple[Documents, str]:
+    """A file's documents, and what there is to say of it. If no column has the run's classes, there is no label."""
+    if label is not None:
+        return (documents := known.read(path, text=text or like.text, label=label)), documents.complaint
+    try:
+        documents = known.read(path, text=text or like.text, label=like.label)
+        if (documents.labels >= 0).any():
+            return documents, documents.complaint
+    except DataError:
+        if like.label is None:
+            raise
+    return known.read(path, text=text or like.text, label=""), "no column has the classes of the run: there are no labels"

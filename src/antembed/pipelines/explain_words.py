@@ -18,7 +18,9 @@ def explain_words(run: str | Path, top: int = 5) -> dict[str, Any]:
     """→ anchors (their word, if they have one, and the words with the largest part of them), the largest (word, anchor) pairs,
     and words whose row is all zero."""
     folder = RunFolder(run)
-    _, remembered = settings_of(folder)
+    settings, remembered = settings_of(folder)
+    if settings.model == "tiny":
+        raise ValueError(f"{folder.path} is a tiny classifier: it knows hashes, no words, and has no anchors to name")
     folder.must_be_finished()
     vocabulary = Vocabulary.read(folder.path / "vocabulary.parquet")
     parts = contributions(open_table(folder.path / "words.ant"))

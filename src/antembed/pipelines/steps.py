@@ -84,7 +84,7 @@ def grower_for(work: Work, optimiser: ProximalOptimizer, folder: RunFolder) -> G
         Plateau(tables=len(work.tables)) if plateau else Trend(settings.anchor_step),
         folder.snapshot,
         lambda1=settings.lambda1,
-        lambda2=settings.l1,
+        lambda2=getattr(settings, "lambda2", settings.l1),
         epochs=settings.epochs,
         warm=round(settings.l1_ramp * anneal),
         anneal=anneal,
@@ -128,7 +128,7 @@ def learn(
         steer=None if meeting is None else meeting.steer,
         trim=partial(drop_small, work) if meeting is None else meeting.trim,
         best_by="loss" if grower else best_by,  # models of different K are compared by eq. 5
-        patience=patience,
+        patience=0 if grower else patience,  # a trial of more anchors is worse for a while
     )
     fit(work.model, optimiser, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
@@ -136,4 +136,6 @@ def learn(
     if not polish:  # or it was done before
         drop_small(work)
     if meeting is not None:
+        if work.size(meeting.budget.unit) > meeting.budget.amount:  # polished numbers may be harder to pack
+            meeting.trim()
         meeting.budget.check(work.size(meeting.budget.unit))

@@ -1,7 +1,7 @@
 """What a run on labelled text is told, and the model it starts from."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -23,16 +23,10 @@ START = 0.1  # root mean square of the vectors' numbers at the start, whatever t
 LONG = 10.0  # length of the anchors then: a step of T moves a vector by as much, and T starts at some hundredths
 SMALL = 0.1  # weights of words that are no anchors, beside 1 of those that are
 SOME = 4096  # words to measure it by
-# Which settings would say something that a tiny classifier does not do.
-TINY = {
-    "embedding": "anchor",
-    "choice": "none",
-    "relations": (),
-    "budget": "",
-    "vectors": "",
-    "negative": 0.0,
-    "orthogonal": 0.0,
-}
+# What a tiny classifier is told by; the other settings are of the models cnn and bag, and these two of it alone.
+OF_TINY = ("data", "test", "text", "label", "length", "model", "size", "ngrams", "seed", "threads")
+ONLY_TINY = ("size", "ngrams")
+ANCHORED = ("anchor", "low-rank", "low-rank-nonnegative", "mixture", "softmax-mixture", "slimming-transform", "sparse-code")
 COUNTED = ("frequency", "tf-idf", "hashed", "mixed")  # these treat words otherwise that are frequent (or whatever the score)
 
 
@@ -59,7 +53,8 @@ class TextSettings:
     negative: float = 0.0  # weight of Σ|t_u|·|t_v| over unrelated pairs,
     orthogonal: float = 0.0  # and of Σ|cos(a_i, a_j)|
     growth: str = "plateau"
-    lambda1: float = 1e-3
+    lambda1: float = 1e-3  # auto: the prices of an anchor,
+    lambda2: float = 1e-6  # and of a non-zero, by which numbers of anchors are compared
     first_anchors: int = 10
     anchor_step: int = 1
     dimensions: int = 256
@@ -86,29 +81,28 @@ class TextSettings:
     values: str = "auto"  # of the file: fp32, with a budget of bytes int8
 
     def __post_init__(self) -> None:
-        if self.values == "auto":
-            counted = self.budget and parse_budget(self.budget, 1.0).unit == "bytes"
-            object.__setattr__(self, "values", "int8" if counted else "fp32")
+        for name in ("text", "relations"):
+            if isinstance(getattr(self, name), str):  # in Python one easily writes "wordnet" for ("wordnet",)
+                object.__setattr__(self, name, tuple(part.strip() for part in getattr(self, name).split(",") if part.strip()))
         known: dict[str, Collection[str]] = {
             "model": [*MODELS, "tiny"],
             "embedding": EMBEDDINGS,
             "optimiser": OPTIMISERS,
             "schedule": SCHEDULES,
-            "values": VALUES,
+            "values": ["auto", *VALUES],
             "growth": POLICIES,
             "choice": ["none", *(name for name in CHOICES if name != "survivors"), *TRAINED],
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} {getattr(self, name)!r} is none of: {', '.join(choices)}")
-        least = dict.fromkeys(
-            ("dimensions", "batch_size", "epochs", "length", "threads", "min_count", "first_anchors", "ngrams"), 1
-        )
+        ones = ("dimensions", "batch_size", "epochs", "length", "threads", "min_count", "ngrams")
+        least = dict.fromkeys((*ones, "first_anchors", "anchor_step", "halve_every"), 1)
         least |= dict.fromkeys(("l1", "l2", "lr", "prune", "keep", "seed", "patience", "negative", "orthogonal"), 0)
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
                 raise ValueError(f"{name} must be ≥ {bound}, got {getattr(self, name)}")
-        for name in ("dropout", "word_dropout", "polish"):
+        for name in ("dropout", "word_dropout", "polish", "l1_ramp"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if not self.eps > 0:
@@ -117,12 +111,26 @@ class TextSettings:
             raise ValueError(f"anchors are a number, or auto, not {self.anchors!r}")
         if not isinstance(self.anchors, str) and self.anchors < 1:
             raise ValueError(f"anchors must be ≥ 1, got {self.anchors}; start with 10")
+        changed = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
         if self.model == "tiny":
             if parse_budget(self.size, 0).unit != "bytes":
                 raise ValueError(f"size is that of a file: 50KB or 1MB, not {self.size!r}")
-            for name, usual in TINY.items():
-                if getattr(self, name) != usual:
-                    raise ValueError(f"{name} is for the models cnn and bag; tiny takes size, ngrams, length and seed")
+            if wrong := [name for name in changed if name not in OF_TINY]:
+                raise ValueError(f"{wrong[0]} is for the models cnn and bag; tiny takes size, ngrams, length and seed")
+        elif wrong := [name for name in changed if name in ONLY_TINY]:
+            raise ValueError(f"{wrong[0]} is for --model tiny; {self.model} takes a budget")
+        if self.vectors and self.choice == "none" and self.embedding != "sparse-code":
+            raise ValueError("vectors are for anchors that are words (--choice frequency, kmeans, …) and for sparse-code")
+        if self.wordnet and "wordnet" not in self.relations:
+            raise ValueError("a folder of WordNet goes with --relations wordnet")
+        if self.orthogonal and self.embedding not in ANCHORED:
+            raise ValueError(f"orthogonal is for tables with anchors, not {self.embedding}")
+        if self.keep and self.budget:
+            raise ValueError(f"a budget and keep={self.keep} both say how many weights are left; give one of them")
+        try:
+            torch.zeros(1, device=self.device).item()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device {self.device!r} cannot be used here; leave it at cpu") from error
         if self.embedding != "anchor":
             for name in ("choice", "relations", "budget", "negative"):
                 if getattr(self, name) not in ("none", (), "", 0.0):
@@ -133,8 +141,10 @@ class TextSettings:
             raise ValueError("relations are between words, so anchors must be words: choose them with --choice frequency")
         if self.anchors == "auto" and (self.budget or self.choice != "none"):
             raise ValueError("anchors auto goes with --choice none and no budget; say how many anchors")
-        if self.anchors == "auto" and self.lambda1 < self.l1:
-            raise ValueError(f"an anchor costs λ1 − λ2 ≥ 0, but λ1 is {self.lambda1} and λ2 {self.l1}; raise --lambda1")
+        if self.anchors == "auto" and self.lambda1 < self.lambda2:
+            raise ValueError(f"an anchor costs λ1 − λ2 ≥ 0, but λ1 is {self.lambda1} and λ2 {self.lambda2}; raise --lambda1")
+        if self.budget:
+            parse_budget(self.budget, 1.0)
         if self.budget and not self.l1 > 0:
             raise ValueError(f"a budget is sought from l1 on, which must be > 0, got {self.l1}")
 
@@ -142,6 +152,11 @@ class TextSettings:
     def first(self) -> int:
         """How many anchors the model is built with."""
         return self.first_anchors if isinstance(self.anchors, str) else self.anchors
+
+    @property
+    def stored(self) -> str:
+        """Numbers in the file."""
+        return {"packed": "int8", "auto": "fp32"}[self.encoding] if self.values == "auto" else self.values
 
     @property
     def encoding(self) -> str:

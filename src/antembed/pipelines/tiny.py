@@ -11,14 +11,17 @@ import numpy as np
 
 from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.splits import shares
+from antembed.data.text import DataError
 from antembed.files import write_atomically
 from antembed.pipelines.text import TextSettings
 from antembed.serving import Bag, open_bag
 from antembed.training import RunFolder
 from antembed.training.bag import BagSettings, fit_bag, softmax, word_hashes
+from antembed.training.run import RunError
 
 FILE = "classifier.bag"
 PIECE = 4096  # documents at a time
+HELD_BACK = 10  # one in so many for the test
 
 
 def read(settings: TextSettings) -> tuple[Documents, Documents | None]:
@@ -42,10 +45,12 @@ def train(
     folder = RunFolder(out)
     learned, test = parts(settings, learned, test)
     about = {"task": "classify", "classes": learned.classes, "documents": {"train": len(learned), "test": len(test)}}
-    folder.create(json.loads(json.dumps(asdict(settings) | about)), resume=False)
+    if folder.config_file.exists():
+        raise RunError(f"{folder.path} exists; add --overwrite to replace it, or choose another --out")
     begun = time.perf_counter()
     bag = fit_bag(learned, BagSettings(size=settings.size, orders=settings.ngrams, seed=settings.seed), tell)
     seconds = time.perf_counter() - begun
+    folder.create(json.loads(json.dumps(asdict(settings) | about)), resume=False)
     bag.save(folder.path / FILE)
     result = measure(settings, folder, test) | {"seconds": round(seconds, 3)}
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
@@ -53,9 +58,14 @@ def train(
 
 
 def parts(settings: TextSettings, learned: Documents, test: Documents | None) -> tuple[Documents, Documents]:
-    """What is learned, and what is not: a tenth, if there is no file for that."""
+    """What is learned, and what is not: a tenth, if there is no file for that. Documents without a class are left out."""
+    learned = learned.take(np.flatnonzero(learned.labels >= 0))
     if test is not None:
+        if not (test.labels >= 0).any():
+            raise DataError(f"{settings.test}: of {len(test)} documents 0 are of a class that is trained; say --label")
         return learned, test
+    if len(learned) < HELD_BACK:
+        raise DataError(f"{len(learned)} documents with a class are too few, {HELD_BACK} are enough; is --label right?")
     rows, held_back = shares(len(learned), (0.9, 0.1), settings.seed, learned.labels)
     return learned.take(rows), learned.take(held_back)
 
@@ -82,6 +92,10 @@ def measure(settings: TextSettings, folder: RunFolder, test: Documents) -> dict[
 def reopen(settings: TextSettings, folder: RunFolder) -> dict[str, Any]:
     """Judge a run again."""
     learned, test = read(settings)
+    if learned.classes != (wanted := open_bag(folder.path / FILE).classes):
+        raise ValueError(
+            f"{settings.data} has the classes {learned.classes}, the run {wanted}; give the right file with --data"
+        )
     seconds = json.loads(folder.result_file.read_text())["seconds"]
     return measure(settings, folder, parts(settings, learned, test)[1]) | {"seconds": seconds}
 
@@ -101,8 +115,11 @@ class TinyPredictor:
         self.bag, self.settings = open_bag(Path(run) / FILE), settings
         self.classes = self.bag.classes
 
-    def of_file(self, path: str, **columns: Any) -> Iterator[np.ndarray]:
-        return probabilities(self.bag, read_documents(path, **columns, classes=self.classes, length=self.settings.length))
+    def read(self, path: str, **columns: Any) -> Documents:
+        return read_documents(path, **columns, classes=self.classes, length=self.settings.length)
+
+    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
+        return probabilities(self.bag, documents)
 
     def of_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
         return probabilities(self.bag, documents_of(texts, classes=self.classes, length=self.settings.length))
