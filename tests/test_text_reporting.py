@@ -1,7 +1,7 @@
 """Tables on labelled text: who is chosen by what, and the picture."""
 
 from antembed.reporting.growth import objective
-from antembed.reporting.text import best_of, draw, front, front_points, knowledge, step, text
+from antembed.reporting.text import best_of, budgets, draw, front, front_points, knowledge, step, text
 
 
 def run(embedding, seed, validation, test, parameters, trial=0, words=1000):
@@ -63,3 +63,19 @@ def test_eq_5_by_the_anchors_asked_for():
     rows = objective(records, lambda1=0.01, lambda2=0.001).splitlines()
     assert rows[2] == "| nbANT | 0.3570 | 0.6000 | 30 | 1/2 | 5.0 s | 1 |"
     assert rows[3].startswith("| 3/3 | 0.4570 |")
+
+
+def test_budgets_are_set_beside_prices_by_size():
+    rows = [(900, "--l1 1e-4 --polish 0.2"), (500, "--budget 1KB --l1 9")]
+    records = [
+        run("anchor", 0, 0.8, 0.9, 60)
+        | {
+            "command": f"antembed train classify {told}",
+            "smaller_files": {"int8 packed": {"bytes": size, "test_accuracy": 0.7}},
+        }
+        for size, told in rows
+    ]
+    assert budgets(records).splitlines()[2:] == [
+        "| `--budget 1KB` | 0.5 kB | 60 | 80.00 | 70.00 |",
+        "| `--l1 1e-4 --polish 0.2` | 0.9 kB | 60 | 80.00 | 70.00 |",
+    ]

@@ -125,6 +125,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "text-bag": ("text.jsonl", partial(text.text, model="bag")),
     "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
     "text-paper": ("text-paper.jsonl", text.knowledge),
+    "text-budgets": ("budgets.jsonl", text.budgets),
     "text-front": ("bag.jsonl", text.front),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),

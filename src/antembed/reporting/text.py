@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from antembed.reporting.front import save
-from antembed.reporting.markdown import Records, markdown
+from antembed.reporting.markdown import Records, markdown, options
 from antembed.reporting.records import read_records
 
 LIMITS = (40, 100)  # times fewer parameters than the full table
@@ -109,6 +109,19 @@ def knowledge(records: Records) -> str:
         for kind, runs in kinds.items()
     ]
     return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "fewer", "seeds"], rows)
+
+
+def budgets(records: Records) -> str:
+    """Runs that were given a budget beside those of which λ2 was set by hand, by the bytes of the packed int8 file."""
+    rows = []
+    for row in sorted(records, key=lambda row: row["smaller_files"]["int8 packed"]["bytes"]):
+        packed = row["smaller_files"]["int8 packed"]
+        asked = options(row["command"], ("--budget",)) or options(row["command"], ("--l1", "--polish"))
+        right, size = 100 * packed["test_accuracy"], f"{packed['bytes'] / 1000:.1f} kB"
+        rows.append(
+            [f"`{asked}`", size, f"{row['parameters']:,}", f"{100 * row['validation']['accuracy']:.2f}", f"{right:.2f}"]
+        )
+    return markdown(["asked for", "int8, packed", "parameters", "validation, %", "test accuracy, %"], rows)
 
 
 def step(records: Records) -> str:
