@@ -148,7 +148,7 @@ def test_the_command_line_from_a_file_to_predictions(file, tmp_path):
     result = json.loads(told.stdout)
     assert result["task"] == "classify"
     assert result["test"]["accuracy"] > 0.8
-    assert json.loads((tmp_path / "r.jsonl").read_text())["command"].startswith("antembed ")
+    assert json.loads((tmp_path / "r.jsonl").read_text())["command"].startswith("antembed")
     again = json.loads(call("evaluate", out, "--json").stdout)
     assert again["test"] == result["test"]
     lines = call("predict", out, file).stdout.splitlines()
