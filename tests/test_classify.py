@@ -285,3 +285,24 @@ def test_short_batches_have_unrelated_pairs_too(tmp_path):
     learned = documents_of([f"w{n} w{n + 1}" for n in range(90)], ["x", "y"] * 45)
     settings = TextSettings(data="", model="bag", choice="frequency", negative=1.0, **QUICK | {"epochs": 1})
     assert classify.train(settings, tmp_path / "r", learned=learned)["epochs"] == 1
+
+
+def test_a_run_with_knowledge_is_judged_again(file, tmp_path):
+    words = read_documents(file).vocabulary.words
+    (tmp_path / "v.txt").write_text("".join(f"{word} {n % 7} {n % 5} 1\n" for n, word in enumerate(words[2:])))
+    more = ["--choice", "kmeans", "--vectors", tmp_path / "v.txt", "--anchors", 4, "--negative", 0.1]
+    quick = ["--model", "bag", "--dimensions", 8, "--epochs", 1, "--threads", 1]
+    told = call("train", "classify", file, "--out", tmp_path / "r", *quick, *more, "--json")
+    assert json.loads(call("evaluate", tmp_path / "r", "--json").stdout)["test"] == json.loads(told.stdout)["test"]
+
+
+def test_anchors_are_selected_whatever_else_is_known(learned, tmp_path):
+    settings = TextSettings(data="", model="bag", choice="group-lasso", anchors=4, orthogonal=0.1, **QUICK | {"epochs": 1})
+    assert classify.train(settings, tmp_path / "r", learned=learned)["anchors"] > 0
+
+
+def test_a_tiny_classifier_has_no_table(file, tmp_path):
+    out = tmp_path / "tiny"
+    call("train", "classify", file, "--model", "tiny", "--size", "2KB", "--out", out)
+    for command in (["export", out, tmp_path / "x.ant"], ["explain", out]):
+        assert "tiny classifier" in str(call(*command, code=1).exception)

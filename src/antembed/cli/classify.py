@@ -180,7 +180,8 @@ def predict(
     import json
 
     from antembed.cli import show
-    from antembed.pipelines.classify import documents_to_predict, open_predictor, settings_of
+    from antembed.pipelines.classify import settings_of
+    from antembed.pipelines.predict import documents_to_predict, open_predictor
     from antembed.training import RunFolder
 
     settings, _ = settings_of(RunFolder(run))

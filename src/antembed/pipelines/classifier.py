@@ -13,7 +13,8 @@ import numpy as np
 from antembed.data.documents import documents_of
 from antembed.files import write_atomically
 from antembed.pipelines import tiny
-from antembed.pipelines.classify import open_predictor, settings_of, train
+from antembed.pipelines.classify import settings_of, train
+from antembed.pipelines.predict import open_predictor
 from antembed.pipelines.text import TextSettings
 from antembed.training import RunFolder
 

@@ -1,7 +1,7 @@
 """Labelled text → a classifier with a small table of words: the whole way, top to bottom."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 from antembed.anchors import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.data import Examples
 from antembed.data.batches import permutation
-from antembed.data.documents import Documents, documents_of, read_documents
+from antembed.data.documents import Documents, read_documents
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 from antembed.embedding import Embedding, FullEmbedding, param_groups
@@ -177,8 +177,8 @@ def prepare(settings: TextSettings, learned: Documents, test: Documents | None =
 
 def selection(settings: TextSettings, learned: Documents, test: Documents | None, choice: str) -> np.ndarray:
     """How much each word counts to a bag of words that is trained once, with words that drop out: lengths of its vectors."""
-    quick = replace(settings, model="bag", embedding=choice, choice="none", relations=(), budget="", negative=0.0,
-                    vectors="", epochs=SELECTION_EPOCHS, anchors=settings.first)  # fmt: skip
+    others = {"model": "bag", "embedding": choice, "budget": "", "orthogonal": 0.0, "epochs": SELECTION_EPOCHS}
+    quick = settings.without_knowledge(**others)
     with TemporaryDirectory() as folder:
         train(quick, Path(folder) / "run", learned=learned, test=test)
         model, _, _ = reopen_model(Path(folder) / "run")
@@ -296,6 +296,8 @@ def reopen_model(run: str | Path) -> tuple[TextModel, Vocabulary, dict[str, Any]
     """A run's model, its words, and what it remembers of its data, which are not needed."""
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)
+    if settings.model == "tiny":
+        raise ValueError(f"{folder.path} is a tiny classifier: {tiny.FILE} is all of it, and there is no table of words")
     folder.must_be_finished()
     vocabulary = Vocabulary.read(folder.path / "vocabulary.parquet")
     model = build_model(settings, len(vocabulary), len(remembered["classes"]), vocabulary)
@@ -317,7 +319,7 @@ def reopen(run: str | Path, data: str | None = None) -> tuple[TextJob, RunFolder
             f"{wanted} is not what the run was trained on: {len(learned.vocabulary)} words and {len(learned.classes)} classes "
             f"here, {remembered['words']} and {len(remembered['classes'])} there; give the right file with --data"
         )
-    job = prepare(replace(settings, choice="none", relations=(), negative=0.0), learned, test)
+    job = prepare(settings.without_knowledge(), learned, test)
     load_checkpoint(folder.final, job.model)
     return job, folder
 
@@ -329,49 +331,3 @@ def again(run: str | Path, data: str | None = None) -> dict[str, Any]:
     if settings.model == "tiny":
         return tiny.reopen(replace(settings, data=data or settings.data), folder)
     return measure(*reopen(run, data))
-
-
-class NetPredictor:
-    """A run's network: texts → probabilities of its classes."""
-
-    def __init__(self, run: str | Path, settings: TextSettings):
-        self.model, self.vocabulary, remembered = reopen_model(run)
-        self.classes: list[str] = remembered["classes"]
-        self.told: dict[str, Any] = {"vocabulary": self.vocabulary, "classes": self.classes, "length": settings.length}
-        self.device = settings.device
-
-    def read(self, path: str, **columns: Any) -> Documents:
-        return read_documents(path, **columns, **self.told)
-
-    def of_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
-        return self.probabilities(documents_of(texts, **self.told))
-
-    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
-        """Of each class for each document, some documents at a time: (n, classes)."""
-        for first in range(0, len(documents), EVALUATION_BATCH):
-            taken = documents.take(np.arange(first, min(first + EVALUATION_BATCH, len(documents))))
-            with torch.no_grad():
-                words, starts = (torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts))
-                yield torch.softmax(self.model(words, starts), 1).cpu().numpy()
-
-
-def open_predictor(run: str | Path) -> NetPredictor | tiny.TinyPredictor:
-    """The classifier of a run, whatever its model."""
-    settings, _ = settings_of(RunFolder(run))
-    return tiny.TinyPredictor(run, settings) if settings.model == "tiny" else NetPredictor(run, settings)
-
-
-def documents_to_predict(
-    known: NetPredictor | tiny.TinyPredictor, path: str, text: tuple[str, ...] | None, label: str | None, like: TextSettings
-) -> tuple[Documents, str]:
-    """A file's documents, and what there is to say of it. If no column has the run's classes, there is no label."""
-    if label is not None:
-        return (documents := known.read(path, text=text or like.text, label=label)), documents.complaint
-    try:
-        documents = known.read(path, text=text or like.text, label=like.label)
-        if (documents.labels >= 0).any():
-            return documents, documents.complaint
-    except DataError:
-        if like.label is None:
-            raise
-    return known.read(path, text=text or like.text, label=""), "no column has the classes of the run: there are no labels"

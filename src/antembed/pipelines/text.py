@@ -1,12 +1,12 @@
 """What a run on labelled text is told, and the model it starts from."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
-from antembed.anchors import CHOICES, start
+from antembed.anchors import CHOICES, scores, start
 from antembed.data.documents import LENGTH
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, MixtureEmbedding, sparse_codes
@@ -148,6 +148,11 @@ class TextSettings:
         if self.budget and not self.l1 > 0:
             raise ValueError(f"a budget is sought from l1 on, which must be > 0, got {self.l1}")
 
+    def without_knowledge(self, **others: Any) -> "TextSettings":
+        """The same without what is known of the words, which is for the start and the training alone."""
+        known: dict[str, Any] = {"choice": "none", "relations": (), "wordnet": "", "vectors": "", "negative": 0.0}
+        return replace(self, **known | others)
+
     @property
     def first(self) -> int:
         """How many anchors the model is built with."""
@@ -187,8 +192,6 @@ def build_model(
 
 def scores_of(vocabulary: Vocabulary, embedding: str) -> torch.Tensor:
     """By which words have rows of their own: the most frequent, or those of the highest tf-idf."""
-    from antembed.anchors import scores
-
     return torch.from_numpy(scores(vocabulary, "tf-idf" if embedding == "tf-idf" else "frequency"))
 
 
