@@ -1,25 +1,15 @@
 """Vocabulary selection, by scores and by group lasso: who keeps a row, what it costs, and that seldom and lazy is exact."""
 
-import math
-
 import pytest
 import torch
 
 import antembed as ant
-from antembed.embedding import EMBEDDINGS, tf_idf
+from antembed.embedding import EMBEDDINGS
 from antembed.embedding.selection import largest, without_zero_rows
 from antembed.optim import GroupL2
 from antembed.optim.prox import group_soft_threshold
 
 V, d = 60, 8
-
-
-def test_tf_idf_by_hand():
-    counts, document_counts = torch.tensor([0, 30, 12, 5]), torch.tensor([0, 10, 4, 5])
-    expected = [0.0, 0.0, 12 * math.log(10 / 4), 5 * math.log(2)]  # a word of every document tells nothing
-    torch.testing.assert_close(tf_idf(counts, document_counts, 10), torch.tensor(expected, dtype=torch.float64))
-    with pytest.raises(ValueError, match="4 counts and 3 document counts; give one of each for every word"):
-        tf_idf(counts, document_counts[:3], 10)
 
 
 @pytest.mark.parametrize("name", ["frequency", "tf-idf"])

@@ -13,7 +13,6 @@ from antembed.embedding.lowrank import LowRankEmbedding
 from antembed.embedding.mixed import MixedDimensionEmbedding
 from antembed.embedding.mixture import MixtureEmbedding
 from antembed.embedding.quantised import QuantisedEmbedding, quantise
-from antembed.embedding.selection import tf_idf
 from antembed.embedding.slimming import SlimmingTransform
 from antembed.embedding.sparse import SparseEmbedding
 from antembed.embedding.sparsecode import SparseCodeEmbedding, sparse_codes
@@ -97,5 +96,4 @@ __all__ = [
     "param_groups",
     "quantise",
     "sparse_codes",
-    "tf_idf",
 ]

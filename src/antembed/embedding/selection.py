@@ -8,16 +8,6 @@ import torch
 from torch import Tensor
 
 
-def tf_idf(counts: Tensor, document_counts: Tensor, documents: int) -> Tensor:
-    """counts (V,) of occurrences, document_counts (V,) of the documents with the word → Σ over documents of tf·idf: (V,), where
-    idf = ln(documents/document_count), and 0 for a word in no document."""
-    if counts.shape != document_counts.shape:
-        raise ValueError(
-            f"there are {len(counts)} counts and {len(document_counts)} document counts; give one of each for every word"
-        )
-    return counts * torch.log(documents / document_counts.clamp(min=1).double())
-
-
 def largest(scores: Tensor, n: int) -> Tensor:
     """True at the n largest scores (V,), of equal ones the first."""
     if n < 0:
