@@ -15,7 +15,7 @@ from antembed.embedding import EMBEDDINGS
 from antembed.pipelines import classify, tiny
 from antembed.pipelines.classifier import TextClassifier
 from antembed.pipelines.explain_words import explain_words
-from antembed.pipelines.text import TextSettings
+from antembed.pipelines.text import START, TextSettings, build_model
 from antembed.training import RunFolder
 from antembed.training.budget import BudgetError
 
@@ -50,6 +50,14 @@ def test_planted_topics_are_learned(model, learned, tmp_path):
     assert result["bytes"] == (tmp_path / "r" / "words.ant").stat().st_size
     assert set(result["smaller_files"]) == {"fp16", "int8", "int8 packed"}
     assert abs(result["smaller_files"]["fp16"]["test_accuracy"] - result["test"]["accuracy"]) < 0.05
+
+
+@pytest.mark.parametrize("embedding", sorted(set(EMBEDDINGS) - {"frequency", "tf-idf"}))  # most words of these share a row
+def test_vectors_start_at_one_size_and_words_apart_from_each_other(embedding):
+    table = build_model(TextSettings(data="", embedding=embedding), 2000, 4).embedding
+    E = table(torch.arange(2, 2000)).detach()
+    assert 0.5 * START < float(E.square().mean().sqrt()) < 2 * START
+    assert float((E - E.mean(0)).square().mean().sqrt()) > 0.5 * START
 
 
 @pytest.mark.parametrize("embedding", sorted(EMBEDDINGS))

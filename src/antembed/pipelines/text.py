@@ -216,10 +216,13 @@ def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> 
             table.anchors.copy_(A)
         else:
             table.anchors.normal_(std=table.embedding_dim**-0.5)  # of both signs: parallel anchors stay so
-    softmax = isinstance(table, MixtureEmbedding) and table.kind == "softmax"  # whose shares add up to 1 whatever T is
-    free = [pair for pair in table.pairs if pair[0].weight.requires_grad and not softmax]
-    for rows, anchors in free:
-        longer = LONG / float(anchors.norm(dim=1).mean())
+    mixture = isinstance(table, MixtureEmbedding)
+    softmax = isinstance(table, MixtureEmbedding) and table.kind == "softmax"
+    for rows, anchors in (free := [pair for pair in table.pairs if pair[0].weight.requires_grad]):
+        if mixture and len(anchors) > 1:  # what anchors have in common is in every vector, whatever T is
+            anchors.sub_(anchors.mean(0))
+        # A share of K moves by a K-th of its weight.
+        longer = LONG * (len(anchors) ** 0.5 if softmax else 1.0) / float(anchors.norm(dim=1).mean())
         anchors.mul_(longer)
         rows.weight.div_(longer)
     vectors = table(torch.arange(1, min(table.num_embeddings, SOME)))
