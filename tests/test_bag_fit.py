@@ -1,6 +1,7 @@
 """Fitting a bag classifier: kernels beside plain twins, the size asked for, planted objects found."""
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,17 @@ from antembed.data.documents import documents_of
 from antembed.kernels.bag import TINY, descend_codes, descend_dense
 from antembed.serving.bag import open_bag
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
-from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, logistic, softmax, word_hashes
+from antembed.training.bag import (
+    BagSettings,
+    curvatures,
+    directions,
+    fit_bag,
+    incidence,
+    likely_objects,
+    logistic,
+    softmax,
+    word_hashes,
+)
 from antembed.training.budget import BudgetError
 
 
@@ -56,10 +67,10 @@ def test_dense_steps_are_newtons():
     P = softmax(S)
     plain = R.copy()
     for _ in range(2):
-        descend_dense(starts, documents, scales, Y, ridge, order, 0.8, R, S, P)
+        descend_dense(starts, documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
         for j in order:
             g, H = plain_system(has, scales, Y, plain, j)
-            change = np.linalg.solve(H + ridge[j] * np.eye(3), g) - plain[j]
+            change = np.linalg.solve(1.7 * H + ridge[j] * np.eye(3), g) - plain[j]
             plain[j] += change * min(1, 0.8 / np.abs(change).max())
     assert np.abs(R - plain).max() < 1e-9
     assert np.abs(P - softmax((has * scales[:, None]) @ plain)).max() < 1e-9
@@ -74,12 +85,12 @@ def test_codes_are_the_best_there_are(frozen):
     plain, order = R.copy(), random.permutation(30)
     S = (has * scales[:, None]) @ R
     descend_codes(
-        starts, documents, scales, Y, ridge, order, B, values, price, frozen, anchors, levels, gains, R, S, softmax(S)
+        starts, documents, scales, Y, ridge, 0.7, order, B, values, price, frozen, anchors, levels, gains, R, S, softmax(S)
     )
     for j in order:
         g, H = plain_system(has, scales, Y, plain, j)
         gain = {
-            (k, q): g @ r - 0.5 * r @ (H + ridge[j] * np.eye(3)) @ r
+            (k, q): g @ r - 0.5 * r @ (1.7 * H + ridge[j] * np.eye(3)) @ r
             for k in range(4)
             for q in range(3)
             for r in [B[k] * values[q]]
@@ -100,11 +111,30 @@ def test_codes_are_the_best_there_are(frozen):
 
 def test_anchors_are_fitted_to_the_minimum():
     random = np.random.default_rng(0)
-    Z, Y, ridge = random.random((200, 4)), np.eye(3)[random.integers(0, 3, 200)], random.random(4) + 0.1
-    B, bias = logistic(Z, Y, ridge, np.zeros((4, 3)), np.zeros(3), steps=500)
+    Z, Y, roots = random.random((200, 4)), np.eye(3)[random.integers(0, 3, 200)], random.random((4, 3, 3))
+    penalty = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(3)
+    B, bias = logistic(Z, Y, penalty, np.zeros((4, 3)), np.zeros(3), steps=500)
     G = softmax(Z @ B + bias) - Y
-    assert np.abs(Z.T @ G + ridge[:, None] * B).max() < 0.01
+    assert np.abs(Z.T @ G + np.stack([penalty[k] @ B[k] for k in range(4)])).max() < 0.01
     assert np.abs(G.sum(0)).max() < 0.01
+
+
+def test_noise_is_what_leaving_objects_out_costs_on_average():
+    random, has, _, _, scales, Y, _ = problem(2, V=6, n=20)
+    R, kept = 0.05 * random.normal(size=(6, 3)), 0.4
+
+    def loss(weights):
+        return -(Y * np.log(softmax((has * scales[:, None] * weights) @ R))).sum()
+
+    masks = np.array(list(product((0, 1), repeat=6)))
+    chances = kept ** masks.sum(1) * (1 - kept) ** (6 - masks.sum(1))
+    # Every document has the same mask here: their losses add up, so the average is the same as with masks of their own.
+    cost = sum(chance * loss(mask / kept) for mask, chance in zip(masks, chances, strict=True)) - loss(np.ones(6))
+    P, squares = softmax((has * scales[:, None]) @ R), has * scales[:, None] ** 2
+    H = curvatures(squares, P)
+    assert np.abs(H[3] + TINY * np.eye(3) - plain_system(has, scales, Y, R, 3)[1]).max() < 1e-12
+    noise = (1 - kept) / kept
+    assert cost == pytest.approx(0.5 * noise * sum(R[j] @ H[j] @ R[j] for j in range(6)), rel=0.05)
 
 
 def test_directions_are_found():

@@ -1,10 +1,14 @@
 """Coordinate descent for a bag classifier: an object's row is a small Newton problem over the documents that have it.
 
-    min over rows r_j :   Σ_i  −Y_i·log softmax(s_i)  +  ½·Σ_j ridge_j·‖r_j‖²          s_i = scale_i · Σ_{j in i} r_j + b
+    min over rows r_j :  Σ_i −Y_i·log softmax(s_i) + ½·Σ_j r_jᵀ·(ridge_j + noise·H_j)·r_j      s_i = scale_i·Σ_{j in i} r_j + b
 
 Object j is in documents[starts[j]:starts[j + 1]]. With all others held, the loss in r_j is, to second order about where it is,
 −g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. Each change is carried on to the scores S and
 probabilities P of these documents at once, so the next object sees it.
+
+noise·H is what leaving objects out at random does on average, to second order: if each is kept in a document with chance q and
+counts 1/q times then, the scores are right on average, and an object's share of their variance is (1 − q)/q·scale²·r·rᵀ; half
+of that times the curvature of the loss is what it costs, so noise = (1 − q)/q.
 """
 
 from typing import Any
@@ -17,8 +21,8 @@ TINY = 1e-6  # softmax does not see what all classes have in common: H alone is 
 
 
 @compiled
-def add_up(documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, g: Any, H: Any) -> None:
-    """g and H of an object whose row is r: without ridge, and g as seen from r = 0."""
+def add_up(documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, noise: float, g: Any, H: Any) -> None:
+    """g and (1 + noise)·H of an object whose row is r: without ridge, and g as seen from r = 0."""
     C = len(r)
     g[:] = 0
     H[:] = 0
@@ -39,6 +43,7 @@ def add_up(documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r
     for a in range(C):
         for c in range(C):
             g[a] += H[a, c] * r[c]
+    H *= 1.0 + noise
 
 
 @compiled
@@ -60,13 +65,14 @@ def carry(documents: Any, first: int, stop: int, scales: Any, change: Any, S: An
 
 @compiled
 def descend_dense(
-    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, order: Any, longest: float, R: Any, S: Any, P: Any
-) -> None:
+    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, longest: float,
+    R: Any, S: Any, P: Any,
+) -> None:  # fmt: skip
     """One Newton step for each row of R (V, C), in this order; none moves by more than `longest`, for far off H is no guide."""
     C = R.shape[1]
     g, H = np.empty(C), np.empty((C, C))
     for j in order:
-        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], g, H)
+        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         for a in range(C):
             H[a, a] += ridge[j]
         change = np.linalg.solve(H, g) - R[j]
@@ -79,8 +85,8 @@ def descend_dense(
 
 @compiled
 def descend_codes(
-    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, order: Any, B: Any, values: Any, price: float, frozen: bool,
-    anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
+    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, B: Any, values: Any,
+    price: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
 ) -> None:  # fmt: skip
     """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the price.
 
@@ -90,7 +96,7 @@ def descend_codes(
     K, C = B.shape
     g, H, change = np.empty(C), np.empty((C, C)), np.empty(C)
     for j in order:
-        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], g, H)
+        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         best, anchor, level = 0.0, -1, -1
         for k in range(K):
             slope, curvature = 0.0, 0.0

@@ -1,6 +1,6 @@
 """A bag classifier of the size asked for: dense rows, then anchors, then fewer and fewer objects, then a polish.
 
-    dense     a row of class scores for each object, logistic loss and ridge, by coordinate descent
+    dense     a row of class scores for each object, logistic loss, ridge and noise, by coordinate descent
     anchors   the directions in which the rows lie (k-means), as few class-score prototypes B
     ramp      each object takes the best of `values` on the best anchor, or nothing if that is not worth the price; the price
               rises until as many objects are left as fit into the file; B and the bias are refitted after each sweep
@@ -38,6 +38,7 @@ class BagSettings:
     bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
     ridge: float = 20.0
     rarity: float = 2.5  # an object's ridge is divided by its idf to this power
+    noise: float = 1.0  # objects are left out at random as often as not, on average (kernels/bag.py)
     dense_sweeps: int = 4
     ramp: int = 6
     polish: int = 3
@@ -172,7 +173,10 @@ class _Fit:
         longest = LONGEST_STEP / data.scales.mean()
         for _ in range(self.settings.dense_sweeps):
             order = self.random.permutation(len(data.buckets))
-            descend_dense(data.starts, data.documents, data.scales, self.Y, self.ridge, order, longest, self.R, self.S, self.P)
+            descend_dense(
+                data.starts, data.documents, data.scales, self.Y, self.ridge, self.settings.noise, order, longest,
+                self.R, self.S, self.P,
+            )  # fmt: skip
 
     def choose_anchors(self) -> None:
         worth = np.diff(self.data.starts) * (self.R**2).sum(1)
@@ -183,8 +187,8 @@ class _Fit:
         data, frozen = self.data, wanted is None
         order = np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets))
         descend_codes(
-            data.starts, data.documents, data.scales, self.Y, self.ridge, self.random.permutation(order), self.B, self.values,
-            self.price, frozen, self.anchors, self.levels, self.gains, self.R, self.S, self.P,
+            data.starts, data.documents, data.scales, self.Y, self.ridge, self.settings.noise, self.random.permutation(order),
+            self.B, self.values, self.price, frozen, self.anchors, self.levels, self.gains, self.R, self.S, self.P,
         )  # fmt: skip
         if wanted is not None:
             self.price = self.drop_to(wanted)
@@ -204,10 +208,12 @@ class _Fit:
         t = np.where(used, self.values[self.levels], 0.0)
         pairs = np.repeat(used, np.diff(data.starts))
         objects, documents = data.objects[pairs], data.documents[pairs].astype(np.int64)
-        Z = np.bincount(documents * K + self.anchors[objects], weights=t[objects], minlength=n * K)
-        Z = Z.reshape(n, K) * data.scales[:, None]
+        places = documents * K + self.anchors[objects]
+        Z, squares = (np.bincount(places, weights=t[objects] ** power, minlength=n * K).reshape(n, K) for power in (1, 2))
+        Z, squares = Z * data.scales[:, None], squares * data.scales[:, None] ** 2
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
-        self.B, self.bias = logistic(Z, self.Y, ridge, self.B, self.bias)
+        penalty = ridge[:, None, None] * np.eye(self.P.shape[1]) + self.settings.noise * curvatures(squares, self.P)
+        self.B, self.bias = logistic(Z, self.Y, penalty, self.B, self.bias)
         self.R = np.where(used[:, None], self.B[self.anchors] * t[:, None], 0.0)
         self.S = Z @ self.B + self.bias
         self.P = softmax(self.S)
@@ -244,18 +250,24 @@ def softmax(S: np.ndarray) -> np.ndarray:
     return powers / powers.sum(1, keepdims=True)
 
 
+def curvatures(weights: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Σ_i weights[i, k]·(diag(P_i) − P_i·P_iᵀ) for each k: (K, C, C)."""
+    rows = [weights.T @ (P[:, a : a + 1] * (np.eye(P.shape[1])[a] - P)) for a in range(P.shape[1])]
+    return np.stack(rows, axis=1)
+
+
 def logistic(
-    Z: np.ndarray, Y: np.ndarray, ridge: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
+    Z: np.ndarray, Y: np.ndarray, penalty: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
 ) -> tuple[np.ndarray, np.ndarray]:
-    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k ridge_k·‖B_k‖², from those given."""
+    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k, from those given."""
     shape, size = B.shape, B.size
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         B, bias = x[:size].reshape(shape), x[size:]
-        S = Z @ B + bias
-        P = softmax(S)
-        loss = -(Y * np.log(np.maximum(P, 1e-300))).sum() + 0.5 * (ridge @ B**2).sum()
-        return loss / len(Z), np.concatenate([(Z.T @ (P - Y) + ridge[:, None] * B).ravel(), (P - Y).sum(0)]) / len(Z)
+        P = softmax(Z @ B + bias)
+        pull = (penalty @ B[..., None])[..., 0]
+        loss = -(Y * np.log(np.maximum(P, 1e-300))).sum() + 0.5 * (pull * B).sum()
+        return loss / len(Z), np.concatenate([(Z.T @ (P - Y) + pull).ravel(), (P - Y).sum(0)]) / len(Z)
 
     found = minimize(loss, np.concatenate([B.ravel(), bias]), jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
     return found[:size].reshape(shape), found[size:]
