@@ -1,6 +1,6 @@
 """A full table made small after its training, as people do it, beside an anchored one, by the bytes of the file.
 
-    python benchmarks/text_quantised.py TRAIN.csv TEST.csv --model bag --trials results/text.jsonl --record results/text-quantised.jsonl
+    python benchmarks/text_quantised.py TRAIN.csv TEST.csv --model bag --trials results/text.jsonl --record FILE.jsonl
 
 Both tables are trained with the settings that `text_baselines.py` found best on validation for them (--trials). The full one is
 then written as fp16, as int8, in 4 bits, and by product quantisation with 32 to 2 codes a vector; every file is read back and

@@ -111,6 +111,34 @@ def knowledge(records: Records) -> str:
     return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "fewer", "seeds"], rows)
 
 
+def quantised(records: Records) -> str:
+    """Full tables made small after training, and anchored ones: bytes and accuracy of each form, smallest first."""
+    kinds: dict[tuple[str, str, str], Records] = {}
+    for row in records:
+        kinds.setdefault((row["model"], row["embedding"], row["form"]), []).append(row)
+    found = sorted((model, mean(row["bytes"] for row in rows), table, form) for (model, table, form), rows in kinds.items())
+    rows = [
+        [model, NAMES[table], form, f"{size / 1000:,.0f} kB", accuracy([{"test": row} for row in kinds[model, table, form]])]
+        for model, size, table, form in found
+    ]
+    return markdown(["model", "table", "file", "bytes of the table", "test accuracy, %"], rows)
+
+
+def large(records: Records) -> str:
+    """A file of DBPedia's size, the newest run of each kind: memory and time."""
+    newest = {row["model"]: row for row in records}
+    rows = [
+        [
+            name if "reading" in name else f"`train classify --model {name}`",
+            f"{row['peak_gigabytes']:.2f} GB",
+            f"{row['seconds']:.0f} s",
+            f"{row['megabytes_a_second']:.1f} MB/s" if "megabytes_a_second" in row else "–",
+        ]
+        for name, row in newest.items()
+    ]
+    return markdown(["", "peak memory", "takes", "speed"], rows)
+
+
 def budgets(records: Records) -> str:
     """Runs that were given a budget beside those of which λ2 was set by hand, by the bytes of the packed int8 file."""
     rows = []

@@ -1,0 +1,88 @@
+"""`antembed train classify` on a file of DBPedia's size: peak memory, time, and the speed of reading.
+
+    python benchmarks/large_text.py [--models cnn,bag,tiny] [--record results/large-text.jsonl]
+
+560 000 synthetic documents of 14 classes and 563 000 words (data/topics.py), one epoch; each model in a process of its own.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from antembed.data.documents import read_documents
+from antembed.data.topics import write_topics
+from common import publish
+
+DOCUMENTS, WORDS, CLASSES, LENGTH = 560_000, 563_000, 14, 50
+OPTIONS = {
+    "cnn": ["--anchors", "10", "--epochs", "1"],
+    "bag": ["--anchors", "10", "--epochs", "1"],
+    "tiny": ["--size", "500KB"],
+}
+# Run the command line, and say at its end how much memory it took at most (KiB on Linux).
+MEASURED = """
+import atexit, resource, sys
+atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr))
+from antembed.cli.app import app
+app()
+"""
+
+
+def trained(model: str, file: Path, folder: Path, threads: int) -> dict[str, object]:
+    words = [
+        "train",
+        "classify",
+        str(file),
+        "--model",
+        model,
+        "--out",
+        str(folder / model),
+        "--threads",
+        str(threads),
+        "--json",
+    ]
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *words, *OPTIONS[model]], capture_output=True, text=True, check=True, cwd=folder
+    )
+    seconds = time.perf_counter() - start
+    result = json.loads(done.stdout)
+    return {
+        "model": model,
+        "peak_gigabytes": int(done.stderr.split()[-1]) * 1024 / 1e9,
+        "seconds": seconds,
+        "accuracy": result["test"]["accuracy"],
+        "bytes": result["bytes"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(OPTIONS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--record")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "large.csv"
+        write_topics(file, DOCUMENTS, WORDS, classes=CLASSES, length=LENGTH, seed=1)
+        megabytes = file.stat().st_size / 1e6
+        about = {"bench": "large text", "documents": DOCUMENTS, "file_megabytes": megabytes, "threads": given.threads}
+        for times in ("first", "second"):  # the first compiles, or waits for what was compiled before
+            start = time.perf_counter()
+            words = len(read_documents(file, threads=given.threads).vocabulary)
+            seconds = time.perf_counter() - start
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+            read = {"peak_gigabytes": memory, "seconds": seconds, "megabytes_a_second": megabytes / seconds, "words": words}
+            publish(given.record, about | {"model": f"reading, {times} time"} | read)
+        for model in given.models.split(","):
+            publish(given.record, about | trained(model, file, folder, given.threads))
+
+
+if __name__ == "__main__":
+    main()
