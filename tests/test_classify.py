@@ -1,4 +1,4 @@
-"""Labelled text → classifier: the whole way, its command line, and TextClassifier."""
+"""Labelled text → classifier: the whole way, and its command line."""
 
 import json
 from dataclasses import replace
@@ -10,10 +10,9 @@ from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.data.documents import documents_of, read_documents
-from antembed.data.topics import topics, write_topics
+from antembed.data.topics import write_topics
 from antembed.embedding import EMBEDDINGS
-from antembed.pipelines import classify, tiny
-from antembed.pipelines.classifier import TextClassifier
+from antembed.pipelines import classify
 from antembed.pipelines.explain_words import explain_words
 from antembed.pipelines.text import START, TextSettings, build_model
 from antembed.training import RunFolder
@@ -167,6 +166,8 @@ def test_the_command_line_from_a_file_to_predictions(file, tmp_path):
     assert len(rows) == 2
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
     assert "anchor 0 (" in call("explain", out).stdout
+    call("export", out, tmp_path / "same.ant")
+    assert (tmp_path / "same.ant").read_bytes() == (out / "words.ant").read_bytes()
     call("export", out, tmp_path / "small.ant", "--values", "int8")
     assert json.loads(call("inspect", tmp_path / "small.ant", "--json").stdout)["values"] == "int8"
 
@@ -208,32 +209,6 @@ def test_explain_names_anchors_words_and_rows_of_zeros(learned, tmp_path):
     assert told["largest"][0][2] >= told["largest"][-1][2]
 
 
-def test_the_classifier_has_scikit_learns_manners(tmp_path):
-    frame = next(topics(500, 200, classes=2, length=20, purity=0.7))
-    texts, labels = frame["text"].to_list(), [int(label) for label in frame["class"]]
-    model = TextClassifier(model="bag", **QUICK | {"epochs": 5})
-    with pytest.raises(ValueError, match="has not been fitted"):
-        model.predict(texts)
-    assert model.fit(texts, labels) is model
-    assert model.score(texts, labels) > 0.9
-    assert model.predict(texts).dtype.kind == "i"  # labels come back as they were
-    assert np.allclose(model.predict_proba(texts[:5]).sum(1), 1)
-    assert model.predict_proba([]).shape == (0, 2)
-    assert model.predict(["", None]).shape == (2,)
-    model.save(tmp_path / "m")
-    again = TextClassifier.load(tmp_path / "m")
-    assert np.array_equal(again.predict_proba(texts), model.predict_proba(texts))
-    assert again.predict(texts).dtype.kind == "i"
-    with pytest.raises(ValueError, match="overwrite=True"):
-        model.save(tmp_path / "m")
-    model.save(tmp_path / "m", overwrite=True)
-    assert model.set_params(l1=1e-3).get_params()["l1"] == 1e-3
-    with pytest.raises(ValueError, match="500 texts but 2 labels"):
-        model.fit(texts, [1, 2])
-    with pytest.raises(TypeError, match="a list of texts"):
-        model.predict("one text")
-
-
 def test_a_tiny_classifier_is_a_file_of_the_size_asked_for(file, tmp_path):
     out = tmp_path / "tiny"
     told = call("train", "classify", file, "--model", "tiny", "--size", "2KB", "--out", out, "--json")
@@ -247,14 +222,6 @@ def test_a_tiny_classifier_is_a_file_of_the_size_asked_for(file, tmp_path):
         call("train", "classify", file, "--model", "tiny", *wrong, code=2)
 
 
-def test_a_tiny_classifier_in_python(tmp_path):
-    frame = next(topics(400, 200, classes=2, length=20, purity=0.7))
-    model = TextClassifier(model="tiny", size="2KB").fit(frame["text"], frame["class"].to_list())
-    assert model.score(frame["text"], frame["class"].to_list()) > 0.9
-    model.save(tmp_path / "m")
-    assert np.array_equal(TextClassifier.load(tmp_path / "m").predict(frame["text"]), model.predict(frame["text"]))
-
-
 def test_files_without_labels_are_predicted_too(file, tmp_path):
     out = tmp_path / "tiny"
     call("train", "classify", file, "--model", "tiny", "--size", "2KB", "--out", out, "--label", "1")
@@ -263,30 +230,6 @@ def test_files_without_labels_are_predicted_too(file, tmp_path):
     found = call("predict", out, tmp_path / "texts.csv")
     assert "there are no labels" in found.stderr
     assert found.stdout == call("predict", out, file).stdout  # both columns were read
-
-
-def test_documents_without_a_class_are_no_errors_of_a_tiny_classifier(tmp_path):
-    frame = next(topics(400, 100, classes=2, length=20, purity=0.8))
-    labels = [label if n % 2 else None for n, label in enumerate(frame["class"].to_list())]
-    model = TextClassifier(model="tiny", size="2KB").fit(frame["text"], labels)
-    assert model.result_["test"]["accuracy"] > 0.8
-    assert model.result_["test"]["examples"] == 20
-    with pytest.raises(ValueError, match="0 are of a class that is trained"):
-        tiny.train(TextSettings(data="", model="tiny"), tmp_path / "r", learned=documents_of(["a"] * 20, ["x", "y"] * 10),
-                   test=documents_of(["a"], classes=["x", "y"]))  # fmt: skip
-
-
-def test_labels_come_back_as_they_were():
-    frame = next(topics(200, 60, classes=2, length=20, purity=0.9))
-    for kind in (bool, float, str, int):
-        labels = [kind(label - 1) for label in frame["class"].to_list()]
-        found = TextClassifier(model="tiny", size="1KB").fit(frame["text"], labels).predict(frame["text"])
-        assert np.mean(found == np.array(labels)) > 0.9, kind
-
-
-def test_budgets_set_later_are_budgets():
-    assert TextClassifier().set_params(budget="20KB").settings.stored == TextClassifier(budget="20KB").settings.stored == "int8"
-    assert TextClassifier(choice="frequency", relations="wordnet").settings.relations == ("wordnet",)
 
 
 def test_short_batches_have_unrelated_pairs_too(tmp_path):

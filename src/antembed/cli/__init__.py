@@ -9,6 +9,6 @@ def main() -> None:
     """Entry point. A bad file, setting or run is one clear line and exit code 1; a wrong call is 2."""
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

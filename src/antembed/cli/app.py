@@ -66,10 +66,11 @@ def export(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant with --table.")],
     table: Annotated[str | None, typer.Option(help="Which table: users or items.")] = None,
-    values: Annotated[str, typer.Option(help="fp32, fp16 or int8.")] = "fp32",
+    values: Annotated[str | None, typer.Option(help="fp32, fp16 or int8; default: as the run's own files.")] = None,
     encoding: Annotated[
-        str, typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed.")
-    ] = "auto",
+        str | None,
+        typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
+    ] = None,
 ) -> None:
     """Write a run's tables as small files.
 
@@ -79,16 +80,19 @@ def export(
     from antembed.cli import show
     from antembed.pipelines import classify
     from antembed.pipelines.job import write_tables
-    from antembed.pipelines.recommend import reopen_model
+    from antembed.pipelines.recommend import reopen_model, settings_of
     from antembed.training import RunFolder
 
     if RunFolder(run).config().get("task") == "classify":
+        told, _ = classify.settings_of(RunFolder(run))
+        values, encoding = values or told.stored, encoding or told.encoding
         path = out if out.suffix == ".ant" else out / "words.ant"
         file = serving.export(classify.reopen_model(run)[0].embedding, path, values=values, encoding=encoding)
         show.err.print(f"{path}: {file}", highlight=False)
         return
     model = reopen_model(run)
     tables = model.tables
+    values, encoding = values or settings_of(RunFolder(run))[0].values, encoding or "auto"
     if table is not None and table not in tables:
         raise typer.BadParameter(f"{table!r} is none of: {', '.join(tables)}", param_hint="--table")
     if table is None and out.suffix == ".ant":

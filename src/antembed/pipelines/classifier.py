@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,14 +49,27 @@ class TextClassifier:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All settings."""
-        told = asdict(self.settings)
-        del told["data"], told["test"]
-        return told
+        names = {field.name for field in fields(TextSettings)} - {"data", "test"}
+        return {name: getattr(self.settings, name) for name in sorted(names)}
 
     def set_params(self, **settings: Any) -> "TextClassifier":
         """Change some of them."""
         self.settings = TextSettings(data="", **self.get_params() | settings)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it clones, cross-validates or searches; it is there when it asks."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(one_d_array=True, two_d_array=False, string=True),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def fit(self, texts: Iterable[str | None], labels: Iterable[object]) -> "TextClassifier":
         """Learn; a tenth of the texts chooses the best epoch, and another tenth says in `result_` how good it is."""
@@ -86,7 +99,7 @@ class TextClassifier:
         self._files = {name: (run / name).read_bytes() for name in KEPT if (run / name).is_file()}
 
     def _must_be_fitted(self) -> None:
-        if not hasattr(self, "model_"):
+        if not self.__sklearn_is_fitted__():
             raise ValueError("this classifier has not been fitted; call fit(texts, labels), or load one")
 
     def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PIECE = 1 << 18  # rows
+CUDA = "random cuda/"  # and the number of a GPU: its random state
 KINDS = {
     torch.float16: "F16",
     torch.bfloat16: "BF16",
@@ -45,6 +46,8 @@ def save_checkpoint(
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"extra/{name}": tensor for name, tensor in (extra or {}).items()}
     tensors["random"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors |= {f"{CUDA}{device}": state for device, state in enumerate(torch.cuda.get_rng_state_all())}
     packed: dict[str, Any] = {"progress": progress}
     if optimiser is not None:
         saved = optimiser.state_dict()
@@ -113,4 +116,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = 
                 state[int(index)][key] = tensor
         optimiser.load_state_dict({"state": state, "param_groups": packed["groups"]})
         torch.set_rng_state(tensors["random"])
+        if torch.cuda.is_available():
+            devices = min(torch.cuda.device_count(), sum(name.startswith(CUDA) for name in tensors))
+            torch.cuda.set_rng_state_all([tensors[f"{CUDA}{device}"] for device in range(devices)])
     return packed["progress"]

@@ -1,0 +1,84 @@
+"""TextClassifier: scikit-learn's manners, labels as they were, files."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from antembed.data.documents import documents_of
+from antembed.data.topics import topics
+from antembed.pipelines import tiny
+from antembed.pipelines.classifier import TextClassifier
+from antembed.pipelines.text import TextSettings
+
+QUICK = {"dimensions": 16, "epochs": 5, "batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
+
+
+def test_the_classifier_has_scikit_learns_manners(tmp_path):
+    frame = next(topics(500, 200, classes=2, length=20, purity=0.7))
+    texts, labels = frame["text"].to_list(), [int(label) for label in frame["class"]]
+    model = TextClassifier(model="bag", **QUICK)
+    with pytest.raises(ValueError, match="has not been fitted"):
+        model.predict(texts)
+    assert model.fit(texts, labels) is model
+    assert model.score(texts, labels) > 0.9
+    assert model.predict(texts).dtype.kind == "i"  # labels come back as they were
+    assert np.allclose(model.predict_proba(texts[:5]).sum(1), 1)
+    assert model.predict_proba([]).shape == (0, 2)
+    assert model.predict(["", None]).shape == (2,)
+    model.save(tmp_path / "m")
+    again = TextClassifier.load(tmp_path / "m")
+    assert np.array_equal(again.predict_proba(texts), model.predict_proba(texts))
+    assert again.predict(texts).dtype.kind == "i"
+    with pytest.raises(ValueError, match="overwrite=True"):
+        model.save(tmp_path / "m")
+    model.save(tmp_path / "m", overwrite=True)
+    assert model.set_params(l1=1e-3).get_params()["l1"] == 1e-3
+    with pytest.raises(ValueError, match="500 texts but 2 labels"):
+        model.fit(texts, [1, 2])
+    with pytest.raises(TypeError, match="a list of texts"):
+        model.predict("one text")
+
+
+def test_a_tiny_classifier_in_python(tmp_path):
+    frame = next(topics(400, 200, classes=2, length=20, purity=0.7))
+    model = TextClassifier(model="tiny", size="2KB").fit(frame["text"], frame["class"].to_list())
+    assert model.score(frame["text"], frame["class"].to_list()) > 0.9
+    model.save(tmp_path / "m")
+    assert np.array_equal(TextClassifier.load(tmp_path / "m").predict(frame["text"]), model.predict(frame["text"]))
+
+
+def test_documents_without_a_class_are_no_errors_of_a_tiny_classifier(tmp_path):
+    frame = next(topics(400, 100, classes=2, length=20, purity=0.8))
+    labels = [label if n % 2 else None for n, label in enumerate(frame["class"].to_list())]
+    model = TextClassifier(model="tiny", size="2KB").fit(frame["text"], labels)
+    assert model.result_["test"]["accuracy"] > 0.8
+    assert model.result_["test"]["examples"] == 20
+    with pytest.raises(ValueError, match="0 are of a class that is trained"):
+        tiny.train(TextSettings(data="", model="tiny"), tmp_path / "r", learned=documents_of(["a"] * 20, ["x", "y"] * 10),
+                   test=documents_of(["a"], classes=["x", "y"]))  # fmt: skip
+
+
+def test_labels_come_back_as_they_were():
+    frame = next(topics(200, 60, classes=2, length=20, purity=0.9))
+    for kind in (bool, float, str, int):
+        labels = [kind(label - 1) for label in frame["class"].to_list()]
+        found = TextClassifier(model="tiny", size="1KB").fit(frame["text"], labels).predict(frame["text"])
+        assert np.mean(found == np.array(labels)) > 0.9, kind
+
+
+def test_budgets_set_later_are_budgets():
+    assert TextClassifier().set_params(budget="20KB").settings.stored == TextClassifier(budget="20KB").settings.stored == "int8"
+    assert TextClassifier(choice="frequency", relations="wordnet").settings.relations == ("wordnet",)
+
+
+def test_scikit_learn_clones_validates_and_searches():
+    frame = next(topics(300, 100, classes=2, length=20, purity=0.8))
+    texts, labels = frame["text"].to_list(), frame["class"].to_list()
+    model = TextClassifier(model="tiny", size="1KB", text=("title", "text"))
+    assert is_classifier(model)
+    assert clone(model).get_params() == model.get_params()
+    assert cross_val_score(model, texts, labels, cv=2).min() > 0.8
+    found = GridSearchCV(model, {"size": ["0.6KB", "1KB"]}, cv=2).fit(texts, labels)
+    assert found.best_estimator_.settings.size == found.best_params_["size"]
+    assert found.score(texts, labels) > 0.8
