@@ -6,15 +6,27 @@ from typing import Annotated, Any
 
 import typer
 
-from antembed.cli.common import AsJson, Seed, command
+from antembed.cli.common import AsJson, Device, Overwrite, Record, Resume, Seed, Values, checked, finish, grouped, stoppable
 
 
+@grouped(
+    {
+        "Data": "test text label min_count max_vocab length",
+        "Model": "model embedding dimensions size ngrams",
+        "Anchors": "anchors choice relations wordnet vectors negative orthogonal",
+        "How many anchors (--anchors auto)": "lambda1 lambda2 growth first_anchors anchor_step",
+        "How small": "l1 l1_ramp prune keep budget polish values",
+        "Training": "optimiser lr eps schedule halve_every batch_size epochs patience dropout word_dropout l2",
+        "Machine": "seed device threads",
+        "Run": "out resume overwrite record as_json",
+    }
+)
 def train_classify(
     data: Annotated[Path, typer.Argument(help="Labelled text: CSV, TSV, JSON lines or Parquet (also .gz, .zst).")],
     test: Annotated[Path | None, typer.Option(help="Text to be tested by at the end; default: a tenth of DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/classify-EMBEDDING-SEED.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after a stop.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     text: Annotated[str | None, typer.Option(help="Columns of text, by name or place (from 1), as A,B.")] = None,
     label: Annotated[str | None, typer.Option(help="Column of the class, by name or place.")] = None,
     min_count: Annotated[int, typer.Option(help="Rarer words are unknown.")] = 1,
@@ -75,12 +87,10 @@ def train_classify(
     dropout: Annotated[float, typer.Option(help="Before the last layer.")] = 0.5,
     word_dropout: Annotated[float, typer.Option(help="Share of a document's words that are left out, anew each time.")] = 0.3,
     seed: Seed = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    values: Annotated[
-        str, typer.Option(help="Numbers in the file: fp32, fp16 or int8; auto: fp32, with a budget of bytes int8.")
-    ] = "auto",
+    device: Device = "cpu",
+    values: Values = "auto",
     threads: Annotated[int, typer.Option(min=1, help="Of PyTorch and of our kernels.")] = 2,
-    record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
+    record: Record = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn to tell classes of text apart, with a small table of words.
@@ -103,7 +113,7 @@ def train_classify(
     }
     if not (anchors == "auto" or anchors.isdecimal()):
         raise typer.BadParameter(f"{anchors!r} is not a number of anchors; say 10, or auto")
-    try:
+    with checked():
         settings = TextSettings(
             data=str(data),
             test=str(test) if test else "",
@@ -112,8 +122,6 @@ def train_classify(
             anchors="auto" if anchors == "auto" else int(anchors),
             **chosen,
         )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
     folder = out or Path("runs") / f"classify-{embedding}-{seed}"
     with show.status(f"reading {data}"):
         learned, tested = (tiny.read if model == "tiny" else read)(settings)
@@ -136,29 +144,10 @@ def train_classify(
         finish(result, record, as_json, f"{folder}/{tiny.FILE} is all that is needed to predict: {result['bytes']:,} bytes")
         return
     examples = round(len(learned) * (0.9 if test else 0.8))
-    with show.progress_bar(f"{model} {embedding}", epochs, examples) as tell:
-        try:
-            result = train(settings, folder, resume=resume, learned=learned, test=tested, tell=tell)
-        except KeyboardInterrupt:
-            show.err.print(f"stopped; go on with the same command and --resume --out {folder}")
-            raise typer.Exit(1) from None
+    with stoppable(folder), show.progress_bar(f"{model} {embedding}", epochs, examples) as tell:
+        result = train(settings, folder, resume=resume, learned=learned, test=tested, tell=tell)
     times = full_bytes(settings, len(learned.vocabulary)) / result["bytes"]
     finish(result, record, as_json, f"{folder}/words.ant: {times:.3g} times smaller than a full table in fp32")
-
-
-def finish(result: dict[str, Any], record: Path | None, as_json: bool, line: str) -> None:
-    """Record and print what a run has come to."""
-    from antembed.cli import show
-    from antembed.reporting import append_record
-
-    result["command"] = command()
-    if record is not None:
-        append_record(record, result)
-    if as_json:
-        show.print_json(result)
-    else:
-        show.out.print(show.result_table({result["embedding"]: result}))
-        show.err.print(line)
 
 
 def parts(text: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from antembed.cli.common import AsJson, Seed, command
+from antembed.cli.common import AsJson, Device, Overwrite, Record, Resume, Seed, Values, checked, finish, grouped, stoppable
 
 train_app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
 
@@ -22,6 +22,18 @@ def numbers(text: str) -> tuple[int, int] | str:
 
 
 @train_app.command("recommend")
+@grouped(
+    {
+        "Data": "columns on_error protocol online test",
+        "Tables": "embedding dimensions biases alpha init",
+        "How many anchors": "anchors lambda1 growth first_anchors anchor_step",
+        "How small": "l1 l1_ramp prune keep budget polish dry_run values",
+        "Coordinate descent (--solver cd)": "solver price price_biases ridge ridge_each bias_ridge unseen",
+        "Training": "optimiser lr schedule halve_every batch_size epochs l2",
+        "Machine": "seed device engine threads",
+        "Run": "out resume overwrite record as_json",
+    }
+)
 def train_recommend(
     data: Annotated[
         Path,
@@ -33,8 +45,8 @@ def train_recommend(
     ] = False,
     test: Annotated[Path | None, typer.Option(help="--online: ratings to be judged by at the end.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/recommend-EMBEDDING-SEED.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out after a stop.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     columns: Annotated[str | None, typer.Option(help="USER,ITEM,RATING[,WEIGHT] columns, by name or place (from 1).")] = None,
     on_error: Annotated[str, typer.Option(help="At a row that is no rating: stop, or skip it and say how many.")] = "stop",
     protocol: Annotated[
@@ -106,18 +118,16 @@ def train_recommend(
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 25,
     seed: Seed = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Device = "cpu",
     engine: Annotated[
         str, typer.Option(help="auto: fused (compiled, CPU) where it can, else torch; both give the same.")
     ] = "auto",
-    values: Annotated[
-        str, typer.Option(help="Numbers in the files: fp32, fp16 or int8; auto: fp32, with a budget of bytes int8.")
-    ] = "auto",
+    values: Values = "auto",
     threads: Annotated[
         int | None,
         typer.Option(min=1, help="Default: two (in the fused engine the same bytes as with one), or one with --engine torch."),
     ] = None,
-    record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
+    record: Record = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn users' and items' tables from ratings, and write them as small files.
@@ -131,7 +141,6 @@ def train_recommend(
     from antembed.pipelines.job import full_bytes, what_it_means
     from antembed.pipelines.recommend import train
     from antembed.pipelines.settings import Settings, paper_settings
-    from antembed.reporting import append_record
     from antembed.training import RunFolder
 
     threads = threads or (1 if engine == "torch" else min(2, os.cpu_count() or 1))
@@ -190,10 +199,8 @@ def train_recommend(
         "anchor_step": anchor_step,
     }
     given = {name: value for name, value in open_.items() if value is not None}
-    try:
+    with checked():
         settings = Settings(**chosen | paper_settings(len(ratings)) | given)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
     if dry_run:
         show.print_json(what_it_means(settings, ratings.objects)) if as_json else show.facts(
             what_it_means(settings, ratings.objects)
@@ -203,21 +210,10 @@ def train_recommend(
     if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
         RunFolder(folder).remove()
     examples = round(len(ratings) * PROTOCOLS[settings.protocol][0])
-    with show.progress_bar(embedding, epochs, examples) as tell:
-        try:
-            result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
-        except KeyboardInterrupt:
-            show.err.print(f"stopped; go on with the same command and --resume --out {folder}")
-            raise typer.Exit(1) from None
-    result["command"] = command()
-    if record is not None:
-        append_record(record, result)
-    if as_json:
-        show.print_json(result)
-    else:
-        show.out.print(show.result_table({embedding: result}))
-        times = full_bytes(settings, ratings.objects) / result["bytes"]
-        show.err.print(f"{folder}/users.ant and items.ant: {times:.3g} times smaller than full tables in fp32")
+    with stoppable(folder), show.progress_bar(embedding, epochs, examples) as tell:
+        result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
+    times = full_bytes(settings, ratings.objects) / result["bytes"]
+    finish(result, record, as_json, f"{folder}/users.ant and items.ant: {times:.3g} times smaller than full tables in fp32")
 
 
 def stream(
@@ -234,13 +230,10 @@ def stream(
     from antembed.cli import show
     from antembed.pipelines import online
     from antembed.pipelines.settings import Settings
-    from antembed.reporting import append_record
     from antembed.training import RunFolder
 
-    try:
+    with checked():
         settings = Settings(**chosen | {"solver": "cd"})
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
     folder = out or Path("runs") / f"recommend-online-{settings.seed}"
     if overwrite and not resume:
         RunFolder(folder).remove()
@@ -250,15 +243,6 @@ def stream(
         numbers = f"{before}anchors {show.pairs(row['anchors'])}, {row['seconds']:.1f} s"
         show.err.print(f"batch {row['batch']}: {show.size(row['ratings'])} ratings, {numbers}", highlight=False)
 
-    try:
+    with stoppable(folder):
         result = online.learn(settings, folder, batch_size=batch_size or online.BATCH, test=test, resume=resume, tell=tell)
-    except KeyboardInterrupt:
-        show.err.print(f"stopped; go on with the same command and --resume --out {folder}")
-        raise typer.Exit(1) from None
-    result["command"] = command()
-    if record is not None:
-        append_record(record, result)
-    if as_json:
-        show.print_json(result)
-    else:
-        show.out.print(show.result_table({"online": result}))
+    finish(result, record, as_json, name="online")
