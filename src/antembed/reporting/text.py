@@ -87,6 +87,8 @@ KNOWN = {
     "negative": "both, unrelated pairs apart",
     "orthogonal": "both, orthogonal anchors",
     "paper": "both; the network",
+    "small": "none, anchors from pretrained vectors; the network",
+    "full": "full table; the network",
 }
 
 
