@@ -38,6 +38,7 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, a quarter of an hour
 	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl
 	$(BIN)/antembed run recipes/amazon.toml --record results/bench.jsonl
+	$(BIN)/python benchmarks/large_text.py --record results/large-text.jsonl
 
 readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
 	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md docs/growth.md docs/text.md results

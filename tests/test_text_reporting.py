@@ -1,7 +1,7 @@
 """Tables on labelled text: who is chosen by what, and the picture."""
 
 from antembed.reporting.growth import objective
-from antembed.reporting.text import best_of, budgets, draw, front, front_points, knowledge, step, text
+from antembed.reporting.text import best_of, budgets, draw, front, front_points, knowledge, large, quantised, step, text
 
 
 def run(embedding, seed, validation, test, parameters, trial=0, words=1000):
@@ -32,6 +32,24 @@ def test_knowledge_goes_by_recipe():
         run("anchor", s, 0.8, 0.9, 6000) | {"command": f"antembed run recipes/text/both.toml --seed {s}"} for s in (0, 1)
     ]
     assert knowledge(records).splitlines()[-1] == "| both | 7 | 80.00 | 90.00 ± 0.00 | 6.0K | 43 × | 2 |"
+
+
+def test_quantised_tables_are_in_the_order_of_their_bytes():
+    rows = [("full", "int8", 9000, 0.9), ("anchor", "int8", 2000, 0.8), ("full", "int8", 9000, 0.7)]
+    records = [{"model": "bag", "embedding": e, "form": f, "bytes": b, "accuracy": a} for e, f, b, a in rows]
+    assert quantised(records).splitlines()[2:] == [
+        "| bag | anchored (ANT) | int8 | 2 kB | 80.00 |",
+        "| bag | full table | int8 | 9 kB | 80.00 ± 10.00 |",
+    ]
+
+
+def test_of_large_files_the_newest_measurement_counts():
+    reading = {"model": "reading, first time", "peak_gigabytes": 1.0, "seconds": 4.2, "megabytes_a_second": 20.0}
+    records = [reading | {"seconds": 9}, {"model": "bag", "peak_gigabytes": 2.0, "seconds": 30.0}, reading]
+    assert large(records).splitlines()[2:] == [
+        "| reading, first time | 1.00 GB | 4 s | 20.0 MB/s |",
+        "| `train classify --model bag` | 2.00 GB | 30 s | – |",
+    ]
 
 
 def test_steps_are_set_beside_their_peers():
