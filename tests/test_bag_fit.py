@@ -10,18 +10,9 @@ from antembed.data.documents import documents_of
 from antembed.kernels.bag import TINY, descend_codes, descend_dense
 from antembed.serving.bag import open_bag
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
-from antembed.training.bag import (
-    BagSettings,
-    curvatures,
-    directions,
-    fit_bag,
-    incidence,
-    likely_objects,
-    logistic,
-    softmax,
-    word_hashes,
-)
+from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, word_hashes
 from antembed.training.budget import BudgetError
+from antembed.training.logistic import curvatures, logistic, softmax
 
 
 @pytest.fixture(scope="module")

@@ -216,13 +216,12 @@ def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> 
             table.anchors.copy_(A)
         else:
             table.anchors.normal_(std=table.embedding_dim**-0.5)  # of both signs: parallel anchors stay so
-    mixture = isinstance(table, MixtureEmbedding)
-    softmax = isinstance(table, MixtureEmbedding) and table.kind == "softmax"
+    mixture = table.kind if isinstance(table, MixtureEmbedding) else ""
     for rows, anchors in (free := [pair for pair in table.pairs if pair[0].weight.requires_grad]):
         if mixture and len(anchors) > 1:  # what anchors have in common is in every vector, whatever T is
             anchors.sub_(anchors.mean(0))
         # A share of K moves by a K-th of its weight.
-        longer = LONG * (len(anchors) ** 0.5 if softmax else 1.0) / float(anchors.norm(dim=1).mean())
+        longer = LONG * (len(anchors) ** 0.5 if mixture == "softmax" else 1.0) / float(anchors.norm(dim=1).mean())
         anchors.mul_(longer)
         rows.weight.div_(longer)
     vectors = table(torch.arange(1, min(table.num_embeddings, SOME)))

@@ -16,7 +16,8 @@ from antembed.files import write_atomically
 from antembed.pipelines.text import TextSettings
 from antembed.serving import Bag, open_bag
 from antembed.training import RunFolder
-from antembed.training.bag import BagSettings, fit_bag, softmax, word_hashes
+from antembed.training.bag import BagSettings, fit_bag, word_hashes
+from antembed.training.logistic import softmax
 from antembed.training.run import RunError
 
 FILE = "classifier.bag"
