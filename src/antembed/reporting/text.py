@@ -88,6 +88,7 @@ KNOWN = {
     "orthogonal": "both, orthogonal anchors",
     "paper": "both; the network",
     "small": "none, anchors from pretrained vectors; the network",
+    "small-own": "none, anchors from co-occurrence; the network",
     "full": "full table; the network",
 }
 
