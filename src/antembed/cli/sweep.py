@@ -38,7 +38,8 @@ def sweep(
 ) -> None:
     """Try many settings on the same data; → those that no other beats in both error and size.
 
-    The error is that on validation data: the MSE of ratings, the error rate (1 − accuracy) of text.
+    The error is the MSE of ratings or the error rate (1 − accuracy) of text, on validation data; on test data where there are
+    no others, as for --set model=tiny.
 
     Example:  antembed sweep ratings.dat --vary l1=1e-5,3e-5,1e-4 --vary anchors=5,10,15 --out sweep.jsonl
 
@@ -165,7 +166,9 @@ def select(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rank finished runs by eq. 5 of the paper: ½·MSE + λ2·nnz(T) + (λ1 − λ2)·anchors, lowest first.
+    """Rank finished runs by eq. 5 of the paper: loss + λ2·nnz(T) + (λ1 − λ2)·anchors, lowest first.
+
+    The loss is ½·MSE for ratings, cross-entropy for text.
 
     Example:  antembed select sweep.jsonl --lambda1 0.01 --lambda2 1e-6 --plot objective.svg
     """
@@ -174,7 +177,8 @@ def select(
     from antembed.cli import show
     from antembed.pipelines.select import gather, rank
     from antembed.pipelines.sweep import label
-    from antembed.reporting.objective import draw_objective
+    from antembed.pipelines.task import TASKS
+    from antembed.reporting.objective import TABLES, draw_objective
 
     must_have("matplotlib", "plot", plot is not None)
     rows = gather(runs)
@@ -188,15 +192,16 @@ def select(
         return
     left_out = f"; {len(rows) - len(ranked)} full tables left out" if len(rows) > len(ranked) else ""
     table = Table(box=None, header_style="bold", caption=f"{len(ranked)} runs, judged on {part} data{left_out}")
-    for heading in ("objective", f"{part} MSE", "nnz", "anchors", "parameters", "run"):
+    task = next(task for task in TASKS.values() if task.error in ranked[0])
+    for heading in ("objective", f"{part} {task.heading}", "nnz", "anchors", "parameters", "run"):
         table.add_column(heading, justify="left" if heading == "run" else "right", overflow="fold")
     for row in ranked[:top]:
         run = row["source"] + (f" {label(row['settings'])} seed={row['seed']}" if row["settings"] else "")
         table.add_row(
             f"{row['objective']:.4f}",
-            f"{row['mse']:.4f}",
+            f"{row[task.error]:.4f}",
             f"{row['nnz']:,}",
-            f"{row['users']}/{row['items']}" + (" nbANT" if row["auto"] else ""),
+            "/".join(str(row[table]) for table in TABLES if table in row) + (" nbANT" if row["auto"] else ""),
             f"{row['parameters']:,}",
             run,
         )

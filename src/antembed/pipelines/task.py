@@ -40,6 +40,8 @@ class Task:
     examples: str  # what the data consist of
     error: str  # its name in what is measured
     heading: str  # and for people
+    metric: str  # the name its records give the whole
+    loss: Callable[[Mapping[str, float]], float]  # what is measured → the mean loss of eq. 5
     size: str  # what the number of parameters counts
     read: Callable[[Any], Any]  # settings → Data
     train: Callable[[Any, Path, bool, Any], Row]  # settings, folder, resume, Data → what was measured
@@ -108,6 +110,14 @@ def train_text(settings: TextSettings, folder: Path, resume: bool, texts: Texts)
     return classify.train(settings, folder, resume=resume, learned=learned, test=test)
 
 
+def half_mse(measured: Mapping[str, float]) -> float:
+    return measured["mse"] / 2
+
+
+def cross_entropy(measured: Mapping[str, float]) -> float:
+    return measured["loss"]
+
+
 def nothing_else(examples: int) -> Point:
     return {}
 
@@ -120,6 +130,8 @@ RECOMMEND = Task(
     examples="ratings",
     error="mse",
     heading="MSE",
+    metric="mse",
+    loss=half_mse,
     size="parameters, biases counted",
     read=recommend.read,
     train=train_ratings,
@@ -134,6 +146,8 @@ CLASSIFY = Task(
     examples="documents",
     error="error",
     heading="error rate",
+    metric="accuracy",
+    loss=cross_entropy,
     size="parameters of the words",
     read=Texts,
     train=train_text,
