@@ -231,6 +231,8 @@ def test_tiny_classifiers_of_several_sizes_beside_a_bag(train_file, test_file, t
     assert small["bytes"] <= 400 < large["bytes"] <= 2000
     alone = json.loads(call(*shlex.split(small["command"])[1:], "--out", tmp_path / "alone", "--json"))
     assert alone["test"] == small["test"]
+    with pytest.raises(ValueError, match="alone is a tiny classifier, of which eq"):
+        call("select", tmp_path / "alone", "--lambda1", 1)
     with mock.patch.object(task.tiny, "read", side_effect=task.tiny.read) as read:
         sweep(train_file, "--vary", "model=bag,tiny", *out)
     assert read.call_count == 1  # it has no vocabulary, so it does not take what the bag has read
