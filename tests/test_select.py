@@ -26,6 +26,23 @@ def record(mse, nnz, anchors, *, validation=None, embedding="anchor", **more):
     }
 
 
+def text_record(loss, error, nnz, anchors, **more):
+    judged = {"loss": loss, "accuracy": 1 - error, "error": error, "examples": 100}
+    return {
+        "task": "classify",
+        "model": "bag",
+        "metric": "accuracy",
+        "embedding": "anchor",
+        "validation": judged,
+        "test": judged,
+        "nnz": nnz,
+        "anchors": anchors,
+        "parameters": nnz + 16 * anchors,
+        "seed": 0,
+        **more,
+    }
+
+
 def write(path, *rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -106,6 +123,24 @@ def test_runs_and_records_of_runs_are_the_same(tmp_path):
         gather([out])
 
 
+def test_text_is_ranked_by_its_cross_entropy(tmp_path):
+    few = text_record(0.60, 0.1, 500, 2, config={"l1": 1e-5, "anchors": 3}, settings={"anchors": 3})
+    many = text_record(0.50, 0.2, 900, 9, command="antembed train classify t.csv --l1 1e-4 --anchors auto")
+    full = text_record(0.10, 0.0, 9000, 0, embedding="full")
+    file, picture = write(tmp_path / "s.jsonl", few, many, full), tmp_path / "o.svg"
+    told = json.loads(call("select", file, "--lambda1", 0.001, "--lambda2", 1e-5, "--json", "--plot", picture))
+    assert told["left_out"] == 1
+    assert [(row["words"], row["error"], row["asked"], row["auto"]) for row in told["ranking"]] == [
+        (9, 0.2, None, True),  # whose loss is lower, though it errs more often
+        (2, 0.1, [3], False),
+    ]
+    assert told["ranking"][0]["objective"] == pytest.approx(0.50 + 1e-5 * 900 + (0.001 - 1e-5) * 9)
+    assert "anchors in use, words" in picture.read_text()
+    dear = call("select", file, "--lambda1", 0.1)  # each with its own λ2
+    assert "validation error rate" in dear
+    assert dear.index("anchors=3") < dear.index("nbANT")
+
+
 def test_what_is_not_to_be_compared(tmp_path):
     two = write(tmp_path / "s.jsonl", record(0.5, 99, (2, 2), sha256="a"), record(0.5, 99, (2, 2), sha256="b"))
     with pytest.raises(ValueError, match=r"runs on 2 different sets of data, as .*s.jsonl:1 and .*s.jsonl:2"):
@@ -116,8 +151,12 @@ def test_what_is_not_to_be_compared(tmp_path):
         gather([tmp_path / "none"])
     with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
         gather([tmp_path])
-    with pytest.raises(ValueError, match="is judged by accuracy"):
-        rank([record(0.5, 99, (2, 2), source="x") | {"metric": "accuracy"}], 1, 1)
+    with pytest.raises(ValueError, match=r"x is judged by perplexity; eq. 5 is worked out for runs judged by mse or accuracy"):
+        rank([record(0.5, 99, (2, 2), source="x") | {"metric": "perplexity"}], 1, 1)
+    with pytest.raises(ValueError, match="runs of 2 tasks, judged otherwise: x by mse and y by accuracy; select among one"):
+        rank([record(0.5, 99, (2, 2), source="x"), text_record(0.5, 0.1, 99, 2, source="y")], 1, 1)
+    with pytest.raises(ValueError, match=r"t.jsonl:1 is a tiny classifier, of which eq. 5 knows nothing"):
+        gather([write(tmp_path / "t.jsonl", text_record(0.5, 0.1, 99, 2, model="tiny"))])
 
 
 def places(figure, kind):

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from antembed.cli.app import app
 from antembed.data import read_ratings
 from antembed.data.synthetic import planted, ratings
+from antembed.pipelines import recommend
 from antembed.pipelines import sweep as job
 from antembed.pipelines.recommend import train
 from antembed.pipelines.settings import Settings
@@ -54,7 +55,7 @@ def timeless(row):
 
 @pytest.fixture
 def count_runs():
-    with mock.patch.object(job, "train", side_effect=train) as counted:
+    with mock.patch.object(recommend, "train", side_effect=train) as counted:
         yield counted
 
 
@@ -144,7 +145,7 @@ def test_every_option_of_a_trial_can_be_typed():
         for command in typer.main.get_command(app).commands["train"].commands["recommend"].params
         for name in (*command.opts, *command.secondary_opts)
     }
-    given = {name: getattr(Settings("r.csv"), name) for name in job.DEFAULTS}
+    given = {name: getattr(Settings("r.csv"), name) for name in job.RECOMMEND.defaults}
     for biases in (True, False):
         words = job.command_of("r.csv", given | {"biases": biases}).split()
         assert {word for word in words if word.startswith("--")} <= options

@@ -8,14 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from antembed.cli.common import AsJson
+from antembed.cli.common import AsJson, checked
 
 
 def sweep(
-    data: Annotated[Path, typer.Argument(help="Ratings, as for antembed train recommend.")],
+    data: Annotated[Path, typer.Argument(help="As for antembed train recommend, or whatever the --task is.")],
     vary: Annotated[
         list[str], typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for users/items) or OPTION=LOW..HIGH[:log].")
     ],
+    task: Annotated[str, typer.Option(help="recommend (ratings) or classify (labelled text).")] = "recommend",
+    test: Annotated[Path | None, typer.Option(help="classify: text to be tested by; default: a tenth of DATA.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")] = None,
     out: Annotated[Path, typer.Option(help="Records, a row a trial; trials that are in it are not repeated.")] = Path(
         "sweep.jsonl"
@@ -34,49 +36,61 @@ def sweep(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try many settings on one set of ratings; → those that no other beats in both error and size.
+    """Try many settings on the same data; → those that no other beats in both error and size.
+
+    The error is the MSE of ratings or the error rate (1 − accuracy) of text, on validation data; on test data where there are
+    no others, as for --set model=tiny.
 
     Example:  antembed sweep ratings.dat --vary l1=1e-5,3e-5,1e-4 --vary anchors=5,10,15 --out sweep.jsonl
 
     Example:  antembed sweep ratings.dat --vary lr=0.003..0.03:log --vary l1=1e-6..1e-3:log --trials 16
+
+    Example:  antembed sweep train.csv --task classify --test test.csv --set model=bag --vary l1=1e-5..3e-4:log
+    --vary anchors=10,20,40 --trials 12 --plot front.svg
     """
     import torch
 
     from antembed.cli import show
-    from antembed.data import default_cache, read_ratings
     from antembed.pipelines import space
     from antembed.pipelines import sweep as job
     from antembed.pipelines.search import search
-    from antembed.reporting.front import MOVIELENS_1M, PAPER, draw_settings
+    from antembed.pipelines.task import TASKS
+    from antembed.reporting.front import MOVIELENS_1M, draw_settings
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
     threads = 1 if jobs > 1 else min(2, os.cpu_count() or 1)
-    try:
+    with checked():
+        if task not in TASKS:
+            raise ValueError(f"task {task!r} is none of: {', '.join(TASKS)}")
         if optuna and trials is None:
             raise ValueError("--optuna needs to know how many points to try; add --trials 16")
-        axes, fixed, chosen = space.parse_axes(vary), space.parse_fixed(set_ or []), space.parse_seeds(seeds)
+        swept = TASKS[task]
+        if paper and not swept.published:
+            raise ValueError(f"the paper's points are of ratings, not of {task}; leave out --paper")
+        tested = [] if test is None else [f"test={test}"]
+        axes, fixed = space.parse_axes(vary, swept), space.parse_fixed([*tested, *(set_ or [])], swept)
+        chosen = space.parse_seeds(seeds)
         points = space.grid(axes) if trials is None else space.draws(axes, trials, seed)
-        job.plan(str(data), points, fixed, chosen, ratings=0)  # wrong options are told before the data are read
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        # Wrong options are told before the data are read.
+        first, *_ = job.plan(str(data), points, fixed, chosen, examples=0, task=swept)
     torch.set_num_threads(fixed.get("threads", threads))
     with show.status(f"reading {data}"):
-        on_error = fixed.get("on_error", "stop")
-        ratings = read_ratings(data, fixed.get("columns"), on_error=on_error, cache=default_cache())
+        read = swept.read(first.settings)
+        examples = len(read)
 
     def plan(points: Sequence[dict[str, Any]]) -> list[job.Trial]:
-        return job.plan(str(data), points, fixed, chosen, len(ratings), threads)
+        return job.plan(str(data), points, fixed, chosen, examples, threads, swept)
 
     def run(trials: Sequence[job.Trial]) -> list[dict[str, Any]]:
-        return job.sweep(trials, out, ratings, jobs=jobs, keep=keep, tell=tell_trial)
+        return job.sweep(trials, out, read, jobs=jobs, keep=keep, tell=tell_trial)
 
     try:
         if optuna:
             assert trials is not None
-            rows = search(axes, trials, seed, job.finished(out, ratings).values(), plan, run, together=jobs)
+            rows = search(axes, trials, seed, job.finished(out, read, swept), plan, run, together=jobs)
         else:
-            planned, done = plan(points), job.finished(out, ratings)
+            planned, done = plan(points), job.finished(out, read, swept)
             there = sum(trial.key in done for trial in planned)
             show.err.print(f"{len(planned)} trials, {there} of them in {out} already", highlight=False)
             rows = run(planned)
@@ -85,15 +99,15 @@ def sweep(
         raise typer.Exit(1) from None
     told = job.front_of(rows)
     found = told.pop("all")
-    beside = ratings.digest == MOVIELENS_1M if paper is None else paper
+    beside = read.digest == MOVIELENS_1M if paper is None else paper
     if plot is not None:
-        draw_settings(found, told["error"], plot, paper=beside)
+        draw_settings(found, plot, error=f"{told['error']} {swept.heading}", size=swept.size, paper=beside)
     if beside:
-        told["paper"] = PAPER
+        told["paper"] = swept.published
     if as_json:
         show.print_json(told | {"records": str(out)})
     else:
-        show.out.print(front_table(told))
+        show.out.print(front_table(told, swept.heading))
 
 
 def must_have(package: str, extra: str, wanted: bool) -> None:
@@ -106,17 +120,20 @@ def tell_trial(row: dict[str, Any]) -> None:
     """A line on stderr for a trial that is done."""
     from antembed.cli import show
     from antembed.pipelines.sweep import label
+    from antembed.pipelines.task import TASKS
     from antembed.reporting.front import judged_on
 
+    task = TASKS[row["task"]]
     if "failed" in row:
         told = f"failed: {row['failed']}"
     else:
         part = judged_on([row])
-        told = f"{part} MSE {row[part]['mse']:.4f}, {show.size(row['parameters'])} parameters, {row['seconds']:.1f} s"
+        error = f"{part} {task.heading} {row[part][task.error]:.4f}"
+        told = f"{error}, {show.size(row['parameters'])} parameters, {row['seconds']:.1f} s"
     show.err.print(f"{label(row['settings'])} seed={row['seed']}: {told}", highlight=False, markup=False, soft_wrap=True)
 
 
-def front_table(told: dict[str, Any]) -> Any:
+def front_table(told: dict[str, Any], error: str) -> Any:
     """The front, smallest error first, and the paper's points, which are test errors."""
     from rich.table import Table
 
@@ -125,7 +142,7 @@ def front_table(told: dict[str, Any]) -> Any:
     table = Table(
         box=None, header_style="bold", caption=f"{len(told['front'])} of {told['settings']} settings are on the front"
     )
-    for heading in (f"{told['error']} MSE", "test MSE", "parameters", "bytes", "seeds", "settings"):
+    for heading in (f"{told['error']} {error}", f"test {error}", "parameters", "bytes", "seeds", "settings"):
         table.add_column(heading, justify="left" if heading == "settings" else "right", overflow="fold")
     for row in told["front"]:
         spread = f" ± {row['spread']:.4f}" if len(row["seeds"]) > 1 else ""
@@ -149,7 +166,9 @@ def select(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rank finished runs by eq. 5 of the paper: ½·MSE + λ2·nnz(T) + (λ1 − λ2)·anchors, lowest first.
+    """Rank finished runs by eq. 5 of the paper: loss + λ2·nnz(T) + (λ1 − λ2)·anchors, lowest first.
+
+    The loss is ½·MSE for ratings, cross-entropy for text.
 
     Example:  antembed select sweep.jsonl --lambda1 0.01 --lambda2 1e-6 --plot objective.svg
     """
@@ -158,7 +177,8 @@ def select(
     from antembed.cli import show
     from antembed.pipelines.select import gather, rank
     from antembed.pipelines.sweep import label
-    from antembed.reporting.objective import draw_objective
+    from antembed.pipelines.task import TASKS
+    from antembed.reporting.objective import TABLES, draw_objective
 
     must_have("matplotlib", "plot", plot is not None)
     rows = gather(runs)
@@ -172,15 +192,16 @@ def select(
         return
     left_out = f"; {len(rows) - len(ranked)} full tables left out" if len(rows) > len(ranked) else ""
     table = Table(box=None, header_style="bold", caption=f"{len(ranked)} runs, judged on {part} data{left_out}")
-    for heading in ("objective", f"{part} MSE", "nnz", "anchors", "parameters", "run"):
+    task = next(task for task in TASKS.values() if task.error in ranked[0])
+    for heading in ("objective", f"{part} {task.heading}", "nnz", "anchors", "parameters", "run"):
         table.add_column(heading, justify="left" if heading == "run" else "right", overflow="fold")
     for row in ranked[:top]:
         run = row["source"] + (f" {label(row['settings'])} seed={row['seed']}" if row["settings"] else "")
         table.add_row(
             f"{row['objective']:.4f}",
-            f"{row['mse']:.4f}",
+            f"{row[task.error]:.4f}",
             f"{row['nnz']:,}",
-            f"{row['users']}/{row['items']}" + (" nbANT" if row["auto"] else ""),
+            "/".join(str(row[table]) for table in TABLES if table in row) + (" nbANT" if row["auto"] else ""),
             f"{row['parameters']:,}",
             run,
         )

@@ -1,11 +1,12 @@
 """Optuna chooses the trials of a sweep: two objectives, error and parameters; what the records have is what it has seen."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from antembed.pipelines.space import Axis, Choices, Point
-from antembed.pipelines.sweep import Row, Trial, key_of
+from antembed.pipelines.space import Axis, Choices
+from antembed.pipelines.sweep import Trial
+from antembed.pipelines.task import TASKS, Point, Row
 from antembed.reporting.front import judged_on
 
 
@@ -13,53 +14,53 @@ def search(
     axes: Sequence[Axis],
     n: int,
     seed: int,
-    finished: Iterable[Row],
+    finished: Mapping[str, Row],
     plan: Callable[[Sequence[Point]], list[Trial]],
     run: Callable[[Sequence[Trial]], list[Row]],
     *,
     together: int = 1,
 ) -> list[Row]:
-    """n points in all, those in `finished` counted, `together` at a time; → the rows of their trials."""
+    """n points in all, those in `finished` (by trial.key) counted, `together` at a time; → the rows of their trials."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = {axis.option: distribution(axis) for axis in axes}
-    rows: list[Row] = []
+    rows: dict[str, Row] = {}
     seen = {}
-    there = {key_of(row["config"]): row for row in finished}
-    for row in there.values():
+    for row in finished.values():
         if row["settings"].keys() == distributions.keys() and all(places(axis, row["settings"]) for axis in axes):
             point = {axis.option: as_typed(row["settings"][axis.option]) for axis in axes}
             trials = plan([point])
-            if all(trial.key in there for trial in trials):
+            if all(trial.key in finished for trial in trials):
                 seen[trials[0].key] = (point, trials)
     # Another seed than last time, or a sampler that begins at random would begin with the same points again.
     sampler = optuna.samplers.TPESampler(seed=seed + len(seen), constant_liar=True)
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
     for point, trials in list(seen.values())[:n]:
-        found = [there[trial.key] for trial in trials]
-        rows += found
-        if (values := objectives(found)) is not None:
+        found = {trial.key: finished[trial.key] for trial in trials}
+        rows |= found
+        if (values := objectives([*found.values()])) is not None:
             params = {axis.option: places(axis, point)[0] for axis in axes}
             study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, values=values))
     for start in range(min(len(seen), n), n, together):
         asked = [study.ask(distributions) for _ in range(min(together, n - start))]
         points = [{axis.option: value_at(axis, trial.params[axis.option]) for axis in axes} for trial in asked]
         run([trial for point in points for trial in plan([point])])  # side by side; a point asked for twice is done once
-        for trial, point in zip(asked, points, strict=True):
-            found = run(plan([point]))
-            values = objectives(found)
-            study.tell(trial, values) if values is not None else study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            rows += found
-    return list({key_of(row["config"]): row for row in rows}.values())
+        for asked_for, point in zip(asked, points, strict=True):
+            trials = plan([point])
+            measured = run(trials)
+            values = objectives(measured)
+            study.tell(asked_for, values) if values is not None else study.tell(asked_for, state=optuna.trial.TrialState.FAIL)
+            rows |= {trial.key: row for trial, row in zip(trials, measured, strict=True)}
+    return [*rows.values()]
 
 
 def objectives(rows: Sequence[Row]) -> list[float] | None:
     """Error and parameters, means over the seeds; None if a run failed."""
     if any("failed" in row for row in rows):
         return None
-    part = judged_on(rows)
-    return [mean(row[part]["mse"] for row in rows), mean(row["parameters"] for row in rows)]
+    part, error = judged_on(rows), TASKS[rows[0]["task"]].error
+    return [mean(row[part][error] for row in rows), mean(row["parameters"] for row in rows)]
 
 
 def distribution(axis: Axis) -> Any:

@@ -8,13 +8,14 @@ from typing import Any
 
 from antembed.growth.objective import nbant_objective
 from antembed.pipelines.space import value_of
+from antembed.pipelines.task import TASKS, Row, Task
 from antembed.reporting import read_records
 from antembed.reporting.front import judged_on
 from antembed.reporting.markdown import setting
 from antembed.training import RunFolder
 
 NEEDED = {"anchors", "metric", "nnz", "validation", "test", "parameters"}
-Row = dict[str, Any]
+BY_METRIC = {task.metric: task for task in TASKS.values()}
 
 
 def gather(sources: Sequence[str | Path]) -> list[Row]:
@@ -33,6 +34,7 @@ def gather(sources: Sequence[str | Path]) -> list[Row]:
 def of_folder(folder: Path) -> list[Row]:
     run = RunFolder(folder)
     config = run.config()
+    refuse_tiny(config, folder)
     run.must_be_finished()
     if not run.result_file.is_file():
         raise ValueError(f"{folder} has no result.json; judge it by: antembed train … --resume --out {folder}")
@@ -49,32 +51,53 @@ def of_records(file: Path) -> list[Row]:
             continue
         if missing := NEEDED - row.keys():
             raise ValueError(f"{file}: line {number} is no record of a run: it has no {min(missing)}")
+        refuse_tiny(row, f"{file}:{number}")
         rows.append(row | {"source": f"{file}:{number}"})
     return rows
+
+
+def refuse_tiny(row: Row, source: str | Path) -> None:
+    if row.get("model") == "tiny":
+        raise ValueError(f"{source} is a tiny classifier, of which eq. 5 knows nothing: no T, no loss; give runs of cnn or bag")
+
+
+def task_of(rows: Sequence[Row]) -> Task:
+    """The one task of all these runs."""
+    found = {row["metric"]: row["source"] for row in rows}
+    for metric, source in found.items():
+        if metric not in BY_METRIC:
+            raise ValueError(f"{source} is judged by {metric}; eq. 5 is worked out for runs judged by {' or '.join(BY_METRIC)}")
+    if len(found) > 1:
+        told = " and ".join(f"{source} by {metric}" for metric, source in found.items())
+        raise ValueError(f"runs of {len(found)} tasks, judged otherwise: {told}; select among one")
+    return BY_METRIC[next(iter(found))]
+
+
+def by_table(count: Any) -> dict[str, int]:
+    """Ratings have two tables, text has one."""
+    return count if isinstance(count, dict) else {"words": count}
 
 
 def rank(rows: Sequence[Row], lambda1: float, lambda2: float | None = None) -> tuple[str, list[Row]]:
     """By eq. 5, best first; → what the error was measured on, and the ranking. No λ2: the price each run was trained with.
 
-    Full tables have no T and are left out. The mean loss is ½·MSE, on validation data if every run has them, else on test data.
+    Full tables have no T and are left out. The mean loss is ½·MSE or cross-entropy, on validation data if every run has them,
+    else on test data.
     """
-    rows = [row for row in rows if any(row["anchors"].values()) or not any(row["nnz"].values())]
+    rows = [row for row in rows if any(by_table(row["anchors"]).values()) or not any(by_table(row["nnz"]).values())]
     if not rows:
         raise ValueError("0 runs with anchors to select among; give run folders or files of records")
-    for row in rows:
-        if row["metric"] != "mse":
-            raise ValueError(f"{row['source']} is judged by {row['metric']}; eq. 5 is worked out for ratings, judged by mse")
-    part = judged_on(rows)
+    task, part = task_of(rows), judged_on(rows)
     ranked = []
     for row in rows:
         price = own_price(row) if lambda2 is None else lambda2
-        nnz, anchors, error = sum(row["nnz"].values()), sum(row["anchors"].values()), row[part]["mse"]
+        nnz, anchors = sum(by_table(row["nnz"]).values()), by_table(row["anchors"])
         ranked.append(
             {
-                "objective": nbant_objective(error / 2, nnz, anchors, lambda1, price),
-                "mse": error,
+                "objective": nbant_objective(task.loss(row[part]), nnz, sum(anchors.values()), lambda1, price),
+                task.error: row[part][task.error],
                 "nnz": nnz,
-                **row["anchors"],
+                **anchors,
                 "parameters": row["parameters"],
                 "lambda2": price,
                 "asked": asked(row),
@@ -96,13 +119,15 @@ def asked_for(row: Row, option: str) -> Any:
     if name not in words[:-1]:
         return None
     text = words[words.index(name) + 1]
-    return text if text == "auto" else value_of(option, text)
+    return text if text == "auto" else value_of(option, text, BY_METRIC[row["metric"]])
 
 
-def asked(row: Row) -> tuple[int, int] | None:
-    """The numbers of anchors of users and items that were asked for."""
+def asked(row: Row) -> tuple[int, ...] | None:
+    """The numbers of anchors that were asked for: of users and items, or of words."""
     anchors = asked_for(row, "anchors")
-    return None if anchors is None or isinstance(anchors, str) else tuple(anchors)
+    if anchors is None or isinstance(anchors, str):
+        return None
+    return (anchors,) if isinstance(anchors, int) else tuple(anchors)
 
 
 def own_price(row: Row) -> float:

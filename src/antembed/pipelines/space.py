@@ -3,26 +3,23 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
 
 from scipy.stats import qmc
 
-from antembed.pipelines.settings import Settings
+from antembed.pipelines.task import RECOMMEND, Point, Task
 
 DIGITS = 4  # of a drawn number, so that it can be typed again
 TURNS = 50  # draws for each point wanted, before a small space counts as used up
-ONCE = ("data", "columns", "on_error")  # the data are read once for all trials
-OPTIONS = tuple(field.name for field in fields(Settings) if field.name != "data")
-KINDS = get_type_hints(Settings)
-Point = dict[str, Any]
 
 
-def option_of(name: str) -> str:
+def option_of(name: str, task: Task) -> str:
     """`ridge-each` or `ridge_each` → ridge_each."""
     option = name.strip().removeprefix("--").replace("-", "_")
-    if option not in OPTIONS:
-        raise ValueError(f"{name!r} is no option of a run; there are: {', '.join(OPTIONS)}")
+    if option not in task.options:
+        raise ValueError(f"{name!r} is no option of a run; there are: {', '.join(task.options)}")
     return option
 
 
@@ -39,7 +36,9 @@ def pair(text: str) -> tuple[int, int] | str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+    """`title,text`, or in a list of several `title/text` → (title, text). A file is one name, whatever folder it is in."""
+    between = "," if "," in text or Path(text).is_file() else "/"
+    return tuple(part.strip() for part in text.split(between) if part.strip())
 
 
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
@@ -47,24 +46,24 @@ READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (int, "a whole number"),
     float: (float, "a number"),
     tuple[int, int]: (pair, "a number of anchors: 15, or 40/16 for users and items, or auto"),
-    tuple[str, ...]: (names, "names of columns"),
+    tuple[str, ...]: (names, "names"),
     str: (str, "a word"),
 }
 
 
-def kinds_of(option: str) -> list[Any]:
+def kinds_of(option: str, task: Task) -> list[Any]:
     """The types an option may have, those that take any word last."""
-    kind = KINDS[option]
+    kind = task.kinds[option]
     kinds = [kind] if kind in READERS else [k for k in get_args(kind) if k is not type(None)]
     if tuple[int, int] in kinds:  # its reader knows the one word there is
         kinds = [k for k in kinds if k is not str]
     return sorted(kinds, key=lambda k: k not in READERS or k is str)
 
 
-def value_of(option: str, text: str) -> Any:
+def value_of(option: str, text: str, task: Task = RECOMMEND) -> Any:
     """The text as a value of the option's type."""
     wanted = ""
-    for kind in kinds_of(option):
+    for kind in kinds_of(option, task):
         reader, wanted = READERS.get(kind, (str, "a word"))
         try:
             return reader(text.strip())
@@ -93,10 +92,11 @@ class Range:
     low: float
     high: float
     log: bool
+    task: Task = RECOMMEND
 
     @property
     def whole(self) -> bool:
-        return float not in kinds_of(self.option)
+        return float not in kinds_of(self.option, self.task)
 
     def at(self, share: float) -> Any:
         high = self.high + self.whole  # so that the last whole number is as likely as the others
@@ -106,15 +106,15 @@ class Range:
     def value(self, number: float) -> Any:
         """A number of the range, as the option has it."""
         if self.whole:
-            return value_of(self.option, str(min(int(number), int(self.high))))
+            return value_of(self.option, str(min(int(number), int(self.high))), self.task)
         return min(max(float(f"{number:.{DIGITS}g}"), self.low), self.high)
 
 
 Axis = Choices | Range
 
 
-def parse_axes(texts: Sequence[str]) -> list[Axis]:
-    axes = [parse_axis(text) for text in texts]
+def parse_axes(texts: Sequence[str], task: Task = RECOMMEND) -> list[Axis]:
+    axes = [parse_axis(text, task) for text in texts]
     varied = [axis.option for axis in axes]
     if twice := {option for option in varied if varied.count(option) > 1}:
         raise ValueError(f"{min(twice)} is varied {varied.count(min(twice))} times; give all its values in one --vary")
@@ -129,28 +129,29 @@ def parse_seeds(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def parse_axis(text: str) -> Axis:
+def parse_axis(text: str, task: Task = RECOMMEND) -> Axis:
     """`l1=1e-5,1e-4`, `anchors=5,10,40/16`, `lr=0.003..0.03:log`, `anchors=5..40`."""
     name, equals, body = text.partition("=")
-    option = option_of(name)
+    option = option_of(name, task)
     if not equals or not body.strip():
         raise ValueError(f"{text!r} lists no values; say --vary {name}=VALUE,VALUE,… or --vary {name}=LOW..HIGH[:log]")
-    if option in (*ONCE, "seed", "threads"):
+    if option in (*task.once, "seed", "threads"):
         remedy = {"seed": "repeat trials with --seeds 0,1,2", "threads": "it changes no result: give it with --set"}
         raise ValueError(f"{option} cannot be varied; {remedy.get(option, 'the data are read once: give it with --set')}")
     if ".." in body:
-        return parse_range(option, body)
-    values = tuple(value_of(option, word) for word in body.split(","))
+        return parse_range(option, body, task)
+    values = tuple(value_of(option, word, task) for word in body.split(","))
     if len(set(values)) < len(values):
         raise ValueError(f"{text!r} has {len(values)} values, {len(set(values))} of them different; name each once")
     return Choices(option, values)
 
 
-def parse_range(option: str, body: str) -> Range:
+def parse_range(option: str, body: str, task: Task) -> Range:
+    kinds = kinds_of(option, task)
     ends, _, scale = body.partition(":")
-    if not {int, float, tuple[int, int]} & set(kinds_of(option)):
+    if not {int, float, tuple[int, int]} & set(kinds):
         raise ValueError(f"{option} is no number, so {body} is no range of it; list its values, as in a,b")
-    read = float if float in kinds_of(option) else int
+    read = float if float in kinds else int
     try:
         low, high = (read(end) for end in ends.split(".."))
     except ValueError as error:
@@ -161,22 +162,22 @@ def parse_range(option: str, body: str) -> Range:
         raise ValueError(f"{option}={body}: {low} is not below {high}; the lower end comes first")
     if scale and low <= 0:
         raise ValueError(f"{option}={body}: a log scale starts above 0, not at {low}")
-    return Range(option, low, high, bool(scale))
+    return Range(option, low, high, bool(scale), task)
 
 
-def parse_fixed(texts: Sequence[str]) -> Point:
+def parse_fixed(texts: Sequence[str], task: Task = RECOMMEND) -> Point:
     """Options that are the same for all trials: `solver=cd`, `columns=user,item,stars`."""
     fixed: Point = {}
     for text in texts:
         name, equals, body = text.partition("=")
-        option = option_of(name)
+        option = option_of(name, task)
         if not equals:
             raise ValueError(f"{text!r} gives no value; say --set {name}=VALUE")
         if option == "seed":
             raise ValueError(f"seed is not set but listed; say --seeds {body}")
         if option in fixed:
             raise ValueError(f"{option} is set twice, to {fixed[option]} and {body}; set it once")
-        fixed[option] = value_of(option, body)
+        fixed[option] = value_of(option, body, task)
     return fixed
 
 

@@ -19,6 +19,7 @@ PAPER = {
 }
 MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
 COARSE = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
+COUNTED = "parameters, biases counted"
 NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
 
 
@@ -58,21 +59,21 @@ def judged_on(rows: Sequence[dict[str, Any]]) -> str:
     return "validation" if all(row["validation"] for row in rows) else "test"
 
 
-def settings_of(rows: Sequence[dict[str, Any]], part: str) -> list[dict[str, Any]]:
-    """One row a setting of a sweep: means over its seeds, and half of how far their errors lie apart."""
+def settings_of(rows: Sequence[dict[str, Any]], part: str, error: str) -> list[dict[str, Any]]:
+    """One row a setting of a sweep: means over its seeds, and half of how far their errors lie apart. `error`: its name."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(json.dumps(row["config"] | {"seed": 0}, sort_keys=True), []).append(row)
     found = []
     for runs in groups.values():
-        errors = [row[part]["mse"] for row in runs]
+        errors = [row[part][error] for row in runs]
         found.append(
             {
                 "settings": runs[0]["settings"],
                 "embedding": runs[0]["embedding"],
                 "error": mean(errors),
                 "spread": (max(errors) - min(errors)) / 2,
-                "test": mean(row["test"]["mse"] for row in runs),
+                "test": mean(row["test"][error] for row in runs),
                 **{name: mean(row[name] for row in runs) for name in ("parameters", "bytes", "seconds")},
                 "seeds": sorted(row["seed"] for row in runs),
             }
@@ -100,9 +101,14 @@ def draw(records: list[dict[str, Any]], out: Path) -> None:
     save(figure, out)
 
 
-def draw_settings(settings: list[dict[str, Any]], part: str, out: Path, *, paper: bool = False) -> None:
-    """A sweep: every setting (`settings_of`), and a line through those that no other beats in error and this size."""
-    figure, sides = two_sizes()
+def draw_settings(
+    settings: list[dict[str, Any]], out: Path, *, error: str = "MSE", size: str = COUNTED, paper: bool = False
+) -> None:
+    """A sweep: every setting (`settings_of`), and a line through those that no other beats in error and this size.
+
+    `error` and `size` say what is measured, and what the parameters are.
+    """
+    figure, sides = two_sizes(size)
     for size, axes in sides.items():
         found = [(setting[size], setting["error"]) for setting in settings]
         axes.scatter(*zip(*found, strict=True), s=14, alpha=0.5, label="settings tried")
@@ -110,21 +116,22 @@ def draw_settings(settings: list[dict[str, Any]], part: str, out: Path, *, paper
         axes.plot(*zip(*best, strict=True), marker="o", color="black", drawstyle="steps-post", label="not beaten in both")
     if paper:
         add_paper(sides["parameters"], " (test)")
-    sides["parameters"].set_ylabel(f"{part} MSE")
+    sides["parameters"].set_ylabel(error)
     sides["parameters"].legend()
     figure.suptitle("error against size, means over seeds")
     save(figure, out)
 
 
-def two_sizes() -> tuple[Any, dict[str, Any]]:
+def two_sizes(size: str = COUNTED) -> tuple[Any, dict[str, Any]]:
     """A figure, and its axes by size: parameters to the left, bytes on disk to the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     sides = dict(zip(("parameters", "bytes"), figure.subplots(1, 2, sharey=True), strict=True))
-    for size, axes in sides.items():
+    sides["parameters"].set_xlabel(size)
+    sides["bytes"].set_xlabel("bytes on disk, indices counted")
+    for axes in sides.values():
         axes.set_xscale("log")
-        axes.set_xlabel("parameters, biases counted" if size == "parameters" else "bytes on disk, indices counted")
         axes.grid(alpha=0.3, which="both")
     return figure, sides
 

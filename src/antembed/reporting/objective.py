@@ -5,16 +5,19 @@ from typing import Any
 
 from antembed.reporting.front import save
 
+TABLES = ("users", "items", "words")
+
 
 def draw_objective(ranked: list[dict[str, Any]], out: Path, title: str) -> None:
     """Over all anchors if users and items were given as many, else over both, in three dimensions.
 
-    Each of `ranked` has objective, users and items (anchors in use), asked (the pair asked for, None if unknown) and auto.
+    Each of `ranked` has objective, users and items or words (anchors in use), asked (the numbers asked for, None if unknown)
+    and auto.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), layout="constrained")
-    if any(row["asked"] is not None and row["asked"][0] != row["asked"][1] for row in ranked):
+    if any(row["asked"] is not None and len(set(row["asked"])) > 1 for row in ranked):
         draw_3d(figure, ranked)
     else:
         draw_2d(figure, ranked)
@@ -22,22 +25,26 @@ def draw_objective(ranked: list[dict[str, Any]], out: Path, title: str) -> None:
     save(figure, out)
 
 
+def in_use(row: dict[str, Any]) -> int:
+    return sum(row[table] for table in TABLES if table in row)
+
+
 def draw_2d(figure: Any, ranked: list[dict[str, Any]]) -> None:
     axes = figure.subplots()
     for auto, look in ((False, {"marker": "o"}), (True, {"marker": "*", "s": 150, "color": "red"})):
-        found = [(row["users"] + row["items"], row["objective"]) for row in ranked if row["auto"] == auto]
+        found = [(in_use(row), row["objective"]) for row in ranked if row["auto"] == auto]
         if found:
             axes.scatter(*zip(*found, strict=True), label="nbANT" if auto else "anchors given", **look)
     lowest: dict[int, float] = {}
     for row in ranked:
         if not row["auto"]:
-            K = row["users"] + row["items"]
+            K = in_use(row)
             lowest[K] = min(row["objective"], lowest.get(K, row["objective"]))
     axes.plot(sorted(lowest), [lowest[K] for K in sorted(lowest)], alpha=0.5)
     reached = [row["objective"] for row in ranked if row["auto"]]
     if reached:
         axes.axhline(min(reached), color="red", alpha=0.4, linestyle="--")
-    axes.set_xlabel("anchors in use, users and items")
+    axes.set_xlabel("anchors in use, " + " and ".join(table for table in TABLES if table in ranked[0]))
     axes.set_ylabel("objective (eq. 5)")
     axes.grid(alpha=0.3)
     axes.legend()
