@@ -87,7 +87,7 @@ def test_codes_are_the_best_there_are(frozen):
             for r in [B[k] * values[q]]
         }
         best = max(gain, key=gain.__getitem__)
-        assert gains[j] == pytest.approx(max(gain[best], 0), abs=1e-9)
+        assert gains[j] == pytest.approx(gain[best] if gain[best] > (0 if frozen else price) else 0, abs=1e-9)
         if frozen:
             best = best if gain[best] > 0 else None  # stays as it was
         elif gain[best] <= price:

@@ -64,6 +64,25 @@ def carry(documents: Any, first: int, stop: int, scales: Any, change: Any, S: An
 
 
 @compiled
+def solve(H: Any, g: Any) -> None:
+    """g becomes the solution of H·x = g, H its Cholesky factor: with a few classes a call of LAPACK takes longer than that."""
+    C = len(g)
+    for a in range(C):
+        for c in range(a + 1):
+            rest = H[a, c]
+            for b in range(c):
+                rest -= H[a, b] * H[c, b]
+            H[a, c] = np.sqrt(rest) if a == c else rest / H[c, c]
+        for b in range(a):
+            g[a] -= H[a, b] * g[b]
+        g[a] /= H[a, a]
+    for a in range(C - 1, -1, -1):
+        for b in range(a + 1, C):
+            g[a] -= H[b, a] * g[b]
+        g[a] /= H[a, a]
+
+
+@compiled
 def descend_dense(
     starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, longest: float,
     R: Any, S: Any, P: Any,
@@ -75,12 +94,16 @@ def descend_dense(
         add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         for a in range(C):
             H[a, a] += ridge[j]
-        change = np.linalg.solve(H, g) - R[j]
-        most = np.abs(change).max()
-        if most > longest:
-            change *= longest / most
-        R[j] += change
-        carry(documents, starts[j], starts[j + 1], scales, change, S, P)
+        solve(H, g)
+        most = 0.0
+        for a in range(C):
+            g[a] -= R[j, a]
+            most = max(most, abs(g[a]))
+        for a in range(C):
+            if most > longest:
+                g[a] *= longest / most
+            R[j, a] += g[a]
+        carry(documents, starts[j], starts[j + 1], scales, g, S, P)
 
 
 @compiled
@@ -91,29 +114,39 @@ def descend_codes(
     """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the price.
 
     anchors, levels: k and q, −1 for none. R is the row as it was (any row) and becomes the coded one. gains: by how much the
-    best code lowers the loss, against none. If `frozen`, objects only change their code.
+    best code lowers the loss, against none; 0 where that is not worth the price. If `frozen`, objects only change their code.
     """
     K, C = B.shape
     g, H, change = np.empty(C), np.empty((C, C)), np.empty(C)
+    squares, slopes = (B * B).sum(axis=1), np.empty(K)
+    needed = 0.0 if frozen else price
     for j in order:
         add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
-        best, anchor, level = 0.0, -1, -1
+        best, anchor, level = needed, -1, -1
+        likely = 0
         for k in range(K):
-            slope, curvature = 0.0, 0.0
+            slopes[k] = 0.0
             for a in range(C):
-                slope += B[k, a] * g[a]
-                curvature += ridge[j] * B[k, a] * B[k, a]
-                for c in range(C):
-                    curvature += B[k, a] * H[a, c] * B[k, c]
+                slopes[k] += B[k, a] * g[a]
+            if max(slopes[k], 0.0) ** 2 * squares[likely] > max(slopes[likely], 0.0) ** 2 * squares[k]:
+                likely = k
+        for place in range(-1, K):
+            k = likely if place < 0 else place
+            slope, curvature = slopes[k], ridge[j] * squares[k]
+            # No value gains more than slope²/(2·curvature), and H only adds to the curvature: most anchors are out at once.
+            if slope <= 0 or slope * slope <= 2 * best * curvature:
+                continue
+            for a in range(C):
+                for c in range(a):
+                    curvature += 2 * B[k, a] * H[a, c] * B[k, c]
+                curvature += B[k, a] * H[a, a] * B[k, a]
             for q in range(len(values)):
                 gain = values[q] * (slope - 0.5 * values[q] * curvature)
                 if gain > best:
                     best, anchor, level = gain, k, q
-        gains[j] = best
+        gains[j] = best if anchor >= 0 else 0.0
         if frozen and anchor < 0:
             continue
-        if best <= price and not frozen:
-            anchor = level = -1
         anchors[j], levels[j] = anchor, level
         for a in range(C):
             row = B[anchor, a] * values[level] if anchor >= 0 else 0.0

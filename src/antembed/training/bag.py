@@ -220,14 +220,15 @@ class _Fit:
 
     def shrink_to(self, size: float) -> Bag:
         """Drop the objects that matter least until the file fits."""
-        while len((bag := self.bag()).to_bytes()) > size:
-            over = len(bag.to_bytes()) - size
+        kept = self.kept
+        while (over := len(self.bag().to_bytes()) - size) > 0:
             if self.kept == 0:
-                raise BudgetError(f"a file without objects has {len(bag.to_bytes())} bytes, {size:.0f} are allowed; allow more")
-            each = max(len(bag.to_bytes()) - 200, 1) / self.kept
+                raise BudgetError(f"a file without objects has {over + size:.0f} bytes, {size:.0f} are allowed; allow more")
+            each = max(over + size - 200, 1) / self.kept
             self.drop_to(max(self.kept - int(over / each) - 1, 0))
+        if self.kept < kept:
             self.refit_anchors()
-        return bag
+        return self.bag()
 
     def bag(self) -> Bag:
         used = np.flatnonzero(self.anchors >= 0)
