@@ -105,7 +105,7 @@ def knowledge(records: Records) -> str:
             f"{mean(run['free_entries'] for run in runs):,.0f}",
             f"{100 * mean(run['validation']['accuracy'] for run in runs):.2f}",
             accuracy(runs),
-            f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
+            f"{mean(run['parameters'] for run in runs) / 1000:,.1f}K",
             f"{mean(DIMENSIONS * run['words'] / run['parameters'] for run in runs):.0f} ×",
             str(len(runs)),
         ]
