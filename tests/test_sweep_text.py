@@ -226,11 +226,13 @@ def test_seeds_are_averaged(train_file, tmp_path):
 def test_tiny_classifiers_of_several_sizes_beside_a_bag(train_file, test_file, tmp_path):
     out = ("--test", test_file, "--out", tmp_path / "s.jsonl")
     told = json.loads(sweep(train_file, "--vary", "size=0.4KB,2KB", *TINY, *out, "--json"))
-    assert told["error"] == "test"  # nothing is held back for validation
+    assert told["error"] == "validation"
     small, large = rows = read_records(tmp_path / "s.jsonl")
     assert small["bytes"] <= 400 < large["bytes"] <= 2000
+    assert small["validation"]["examples"] == 20  # of 200: by documents that were not learned
+    assert small["validation"]["accuracy"] < 1
     alone = json.loads(call(*shlex.split(small["command"])[1:], "--out", tmp_path / "alone", "--json"))
-    assert alone["test"] == small["test"]
+    assert (alone["test"], alone["validation"]) == (small["test"], None)  # whoever does not choose learns all
     with pytest.raises(ValueError, match="alone is a tiny classifier, of which eq"):
         call("select", tmp_path / "alone", "--lambda1", 1)
     with mock.patch.object(task.tiny, "read", side_effect=task.tiny.read) as read:

@@ -82,3 +82,11 @@ def test_scikit_learn_clones_validates_and_searches():
     found = GridSearchCV(model, {"size": ["0.6KB", "1KB"]}, cv=2).fit(texts, labels)
     assert found.best_estimator_.settings.size == found.best_params_["size"]
     assert found.score(texts, labels) > 0.8
+
+
+def test_many_classes_of_few_documents_are_judged_too():
+    texts = [f"word{n % 30} other{n}" for n in range(90)]
+    model = TextClassifier(model="tiny", size="3KB").fit(texts, [n % 30 for n in range(90)])
+    assert model.result_["test"]["examples"] == 9
+    assert model.result_["bytes"] <= 3000  # six anchors a class would take more than 10 000
+    assert model.score(texts, [n % 30 for n in range(90)]) > 0.5  # by chance .03

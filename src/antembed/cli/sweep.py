@@ -38,8 +38,7 @@ def sweep(
 ) -> None:
     """Try many settings on the same data; → those that no other beats in both error and size.
 
-    The error is the MSE of ratings or the error rate (1 − accuracy) of text, on validation data; on test data where there are
-    no others, as for --set model=tiny.
+    The error is the MSE of ratings or the error rate (1 − accuracy) of text, on validation data.
 
     Example:  antembed sweep ratings.dat --vary l1=1e-5,3e-5,1e-4 --vary anchors=5,10,15 --out sweep.jsonl
 

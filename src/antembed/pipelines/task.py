@@ -106,7 +106,7 @@ def train_text(settings: TextSettings, folder: Path, resume: bool, texts: Texts)
     learned, test = texts.documents(settings)
     if settings.model == "tiny":  # is fitted in one go, so there is nothing to go on with
         RunFolder(folder).remove()
-        return tiny.train(settings, folder, learned=learned, test=test)
+        return tiny.train(settings, folder, learned=learned, test=test, validate=True)
     return classify.train(settings, folder, resume=resume, learned=learned, test=test)
 
 

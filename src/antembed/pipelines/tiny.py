@@ -22,7 +22,7 @@ from antembed.training.run import RunError
 
 FILE = "classifier.bag"
 PIECE = 4096  # documents at a time
-HELD_BACK = 10  # one in so many for the test
+HELD_BACK = 10  # one in so many for the test, or for validation
 
 
 def read(settings: TextSettings) -> tuple[Documents, Documents | None]:
@@ -39,8 +39,12 @@ def train(
     learned: Documents | None = None,
     test: Documents | None = None,
     tell: Callable[[str], object] | None = None,
+    validate: bool = False,
 ) -> dict[str, Any]:
-    """Fit, judge, write; → what was measured. Nothing is chosen on the way, so all documents but the test's are learned."""
+    """Fit, judge, write; → what was measured. Nothing is chosen on the way, so all documents but the test's are learned.
+
+    Who chooses among several (a sweep) says `validate`: then another is fitted before, without a tenth, and judged on that.
+    """
     if learned is None:
         learned, test = read(settings)
     folder = RunFolder(out)
@@ -48,12 +52,17 @@ def train(
     about = {"task": "classify", "classes": learned.classes, "documents": {"train": len(learned), "test": len(test)}}
     if folder.config_file.exists():
         raise RunError(f"{folder.path} exists; add --overwrite to replace it, or choose another --out")
+    how = BagSettings(size=settings.size, orders=settings.ngrams, seed=settings.seed)
+    validation = None
+    if validate:
+        rows, held_back = nine_tenths(learned, settings.seed)
+        validation = judged(fit_bag(learned.take(rows), how, tell), learned.take(held_back))
     begun = time.perf_counter()
-    bag = fit_bag(learned, BagSettings(size=settings.size, orders=settings.ngrams, seed=settings.seed), tell)
+    bag = fit_bag(learned, how, tell)
     seconds = time.perf_counter() - begun
     folder.create(json.loads(json.dumps(asdict(settings) | about)), resume=False)
     bag.save(folder.path / FILE)
-    result = measure(settings, folder, test) | {"seconds": round(seconds, 3)}
+    result = measure(settings, folder, test) | {"validation": validation, "seconds": round(seconds, 3)}
     write_atomically(folder.result_file, json.dumps(result, indent=2).encode())
     return result
 
@@ -65,15 +74,28 @@ def parts(settings: TextSettings, learned: Documents, test: Documents | None) ->
         if not (test.labels >= 0).any():
             raise DataError(f"{settings.test}: of {len(test)} documents 0 are of a class that is trained; say --label")
         return learned, test
-    if len(learned) < HELD_BACK:
-        raise DataError(f"{len(learned)} documents with a class are too few, {HELD_BACK} are enough; is --label right?")
-    rows, held_back = shares(len(learned), (0.9, 0.1), settings.seed, learned.labels)
+    rows, held_back = nine_tenths(learned, settings.seed)
     return learned.take(rows), learned.take(held_back)
+
+
+def nine_tenths(documents: Documents, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which documents are learned, and which are not."""
+    if len(documents) < HELD_BACK:
+        raise DataError(f"{len(documents)} documents with a class are too few, {HELD_BACK} are enough; is --label right?")
+    parts = (1 - 1 / HELD_BACK, 1 / HELD_BACK)
+    rows, held_back = shares(len(documents), parts, seed, documents.labels)
+    if not len(held_back):  # of few documents of each of many classes, none is a tenth
+        rows, held_back = shares(len(documents), parts, seed)
+    return rows, held_back
+
+
+def judged(bag: Bag, documents: Documents) -> dict[str, float]:
+    right = np.concatenate([chances.argmax(1) for chances in probabilities(bag, documents)]) == documents.labels
+    return {"accuracy": float(right.mean()), "error": float(1 - right.mean()), "examples": len(right)}
 
 
 def measure(settings: TextSettings, folder: RunFolder, test: Documents) -> dict[str, Any]:
     bag = open_bag(folder.path / FILE)
-    right = np.concatenate([chances.argmax(1) for chances in probabilities(bag, test)]) == test.labels
     return {
         "task": "classify",
         "model": "tiny",
@@ -81,7 +103,7 @@ def measure(settings: TextSettings, folder: RunFolder, test: Documents) -> dict[
         "anchors": len(bag.B),
         "metric": "accuracy",
         "validation": None,
-        "test": {"accuracy": float(right.mean()), "error": float(1 - right.mean()), "examples": len(right)},
+        "test": judged(bag, test),
         "parameters": len(bag.objects) + bag.B.size + bag.bias.size,
         "nnz": len(bag.objects),
         "bytes": (folder.path / FILE).stat().st_size,  # all that is needed to predict
@@ -97,8 +119,10 @@ def reopen(settings: TextSettings, folder: RunFolder) -> dict[str, Any]:
         raise ValueError(
             f"{settings.data} has the classes {learned.classes}, the run {wanted}; give the right file with --data"
         )
-    seconds = json.loads(folder.result_file.read_text())["seconds"]
-    return measure(settings, folder, parts(settings, learned, test)[1]) | {"seconds": seconds}
+    before = json.loads(folder.result_file.read_text())
+    return measure(settings, folder, parts(settings, learned, test)[1]) | {
+        name: before[name] for name in ("validation", "seconds")
+    }
 
 
 def probabilities(bag: Bag, documents: Documents) -> Iterator[np.ndarray]:

@@ -24,6 +24,7 @@ from antembed.training.logistic import curvatures, logistic, softmax
 LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
+ANCHORS = 0.25  # of the file
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -94,8 +95,8 @@ def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Cal
     if budget.unit != "bytes":
         raise BudgetError(f"{settings.size!r} is no size of a file; say 50KB or 1MB")
     roomy = budget.amount > ROOMY
-    K = settings.anchors or (12 if roomy else 6) * len(train.classes)
     values = settings.values or (FINE_VALUES if roomy else COARSE_VALUES)
+    K = settings.anchors or likely_anchors(budget.amount, len(train.classes), len(values))
     bits = settings.bits or likely_bits(budget.amount, K * len(values))
     fit = _Fit(train, replace(settings, anchors=K, values=values, bits=bits))
     tell(f"{len(fit.data.buckets)} objects in {len(train)} documents, {bits} bits a bucket")
@@ -111,6 +112,11 @@ def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Cal
     bag = fit.shrink_to(budget.amount)
     tell(f"{fit.kept} objects, {fit.accuracy:.2%} of the training documents, {len(bag.to_bytes())} bytes")
     return bag
+
+
+def likely_anchors(size: float, classes: int, values: int) -> int:
+    """Some for each class, but for one no more than a part of the file has room for: their scores, and their codes' chances."""
+    return min((12 if size > ROOMY else 6) * classes, max(int(ANCHORS * size / (2 * classes + values)), classes))
 
 
 def likely_objects(size: float, code_bits: float, bits: int) -> int:
