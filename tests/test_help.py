@@ -4,6 +4,7 @@ import pytest
 import typer
 
 from antembed.cli.app import app
+from antembed.cli.common import times_smaller
 
 
 def commands(group, name="antembed"):
@@ -24,3 +25,8 @@ def test_every_option_has_a_heading(name):
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_every_command_has_an_example(name):
     assert f"Example:  {name}" in ALL[name].help or f"| {name}" in ALL[name].help
+
+
+def test_what_is_larger_is_not_called_smaller():
+    assert times_smaller(1000, 100) == "10 times smaller"
+    assert times_smaller(100, 250) == "2.5 times LARGER"

@@ -140,8 +140,9 @@ def test_export_and_inspect(run, tmp_path):
     assert about["bytes"] == (tmp_path / "items.ant").stat().st_size
     assert "times smaller" in call("inspect", tmp_path / "items.ant")
     call("export", out, tmp_path / "all")
-    assert {p.name for p in (tmp_path / "all").iterdir()} == {"users.ant", "items.ant"}
-    assert (tmp_path / "all" / "users.ant").read_bytes() == (out / "users.ant").read_bytes()
+    written = sorted((tmp_path / "all").iterdir())
+    assert [p.name for p in written] == ["items.ant", "items.labels.parquet", "users.ant", "users.labels.parquet"]
+    assert all(p.read_bytes() == (out / p.name).read_bytes() for p in written)
     call("export", out, tmp_path / "x.ant", code=2)
     call("export", out, tmp_path / "x.ant", "--table", "films", code=2)
 

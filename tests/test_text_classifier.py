@@ -61,7 +61,7 @@ def test_documents_without_a_class_are_no_errors_of_a_tiny_classifier(tmp_path):
 
 def test_labels_come_back_as_they_were():
     frame = next(topics(200, 60, classes=2, length=20, purity=0.9))
-    for kind in (bool, float, str, int):
+    for kind in (bool, float, str, int, np.uint8, np.float32, np.bool_, np.str_):
         labels = [kind(label - 1) for label in frame["class"].to_list()]
         found = TextClassifier(model="tiny", size="1KB").fit(frame["text"], labels).predict(frame["text"])
         assert np.mean(found == np.array(labels)) > 0.9, kind
@@ -90,3 +90,32 @@ def test_many_classes_of_few_documents_are_judged_too():
     assert model.result_["test"]["examples"] == 9
     assert model.result_["bytes"] <= 3000  # six anchors a class would take more than 10 000
     assert model.score(texts, [n % 30 for n in range(90)]) > 0.5  # by chance .03
+
+
+def test_missing_labels_are_left_out_and_strange_ones_refused():
+    frame = next(topics(200, 60, classes=2, length=20, purity=0.9))
+    texts, labels = frame["text"].to_list(), [float(label) for label in frame["class"]]
+    for missing in (None, float("nan"), np.float64("nan")):
+        some = [missing if n % 4 == 0 else label for n, label in enumerate(labels)]
+        model = TextClassifier(model="tiny", size="1KB").fit(texts, some)
+        assert model.classes_.tolist() == [1.0, 2.0]
+        assert model.score(texts, some) > 0.9  # of those that there are
+    assert TextClassifier(model="tiny", size="1KB").fit(texts, np.array(labels)[:, None]).score(texts, labels) > 0.9
+    assert TextClassifier(model="tiny", size="1KB").fit(texts, [1, 2.0] * 100).classes_.tolist() == [1.0, 2.0]
+    for wrong, told in (([b"x"] * 200, "not bytes"), ([(1,)] * 200, "not tuple"), ([1, "a"] * 100, "not int and str")):
+        with pytest.raises(TypeError, match=f"labels are text, numbers or booleans, all of one type, {told}; convert them"):
+            TextClassifier(model="tiny").fit(texts, wrong)
+    with pytest.raises(ValueError, match=r"labels have the shape \(100, 2\); give one for each text: \(100,\)"):
+        TextClassifier(model="tiny").fit(texts[:100], np.ones((100, 2)))
+    with pytest.raises(ValueError, match="of 200 labels 0 are there to be compared with"):
+        model.score(texts, [None] * 200)
+
+
+def test_numbers_of_numpy_are_numbers():
+    frame = next(topics(200, 60, classes=2, length=20, purity=0.9))
+    found = TextClassifier(model="bag", **QUICK | {"epochs": np.int64(1), "anchors": np.int32(3), "l1": np.float32(1e-4)})
+    found.fit(frame["text"], frame["class"].to_list())
+    assert type(found.get_params()["anchors"]) is int
+    assert TextClassifier(model="tiny", size=1000).settings.size == "1000B"
+    with pytest.raises(ValueError, match=r"\[1\] is no budget|'\[1\]' is no budget"):
+        TextClassifier(budget=[1])

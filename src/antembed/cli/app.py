@@ -72,12 +72,13 @@ def export(
         typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
     ] = None,
 ) -> None:
-    """Write a run's tables as small files.
+    """Write a run's tables as small files; into a folder, with what says which row is whose.
 
     Example:  antembed export runs/ml-1m items.ant --table items --values fp16
     """
     from antembed import serving
     from antembed.cli import show
+    from antembed.files import write_atomically
     from antembed.pipelines import classify
     from antembed.pipelines.job import write_tables
     from antembed.pipelines.recommend import reopen_model, settings_of
@@ -88,6 +89,8 @@ def export(
         values, encoding = values or told.stored, encoding or told.encoding
         path = out if out.suffix == ".ant" else out / "words.ant"
         file = serving.export(classify.reopen_model(run)[0].embedding, path, values=values, encoding=encoding)
+        if path != out:
+            write_atomically(out / "vocabulary.parquet", (run / "vocabulary.parquet").read_bytes())
         show.err.print(f"{path}: {file}", highlight=False)
         return
     model = reopen_model(run)
@@ -102,6 +105,8 @@ def export(
         )
     if table is None:
         written = write_tables(model, out, values=values, encoding=encoding)
+        for name in tables:
+            write_atomically(out / f"{name}.labels.parquet", (run / f"{name}.labels.parquet").read_bytes())
     else:
         biases = model.exported_biases()[table]
         written = {out: serving.export(tables[table], out, values=values, encoding=encoding, **biases)}

@@ -6,7 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from antembed.cli.common import AsJson, Device, Overwrite, Record, Resume, Seed, Values, checked, finish, grouped, stoppable
+from antembed.cli.common import (
+    AsJson,
+    Device,
+    Overwrite,
+    Record,
+    Resume,
+    Seed,
+    Values,
+    checked,
+    finish,
+    grouped,
+    stoppable,
+    times_smaller,
+)
 
 
 @grouped(
@@ -146,8 +159,8 @@ def train_classify(
     examples = round(len(learned) * (0.9 if test else 0.8))
     with stoppable(folder), show.progress_bar(f"{model} {embedding}", epochs, examples) as tell:
         result = train(settings, folder, resume=resume, learned=learned, test=tested, tell=tell)
-    times = full_bytes(settings, len(learned.vocabulary)) / result["bytes"]
-    finish(result, record, as_json, f"{folder}/words.ant: {times:.3g} times smaller than a full table in fp32")
+    told = times_smaller(full_bytes(settings, len(learned.vocabulary)), result["bytes"])
+    finish(result, record, as_json, f"{folder}/words.ant: {told} than a full table in fp32")
 
 
 def parts(text: str | None) -> tuple[str, ...]:

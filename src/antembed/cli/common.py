@@ -39,6 +39,11 @@ def grouped(groups: Mapping[str, str]) -> Callable[[Callable[..., None]], Callab
     return group
 
 
+def times_smaller(full: float, size: float) -> str:
+    """Beside full tables in fp32."""
+    return f"{full / size:.3g} times smaller" if size <= full else f"{size / full:.3g} times LARGER"
+
+
 @contextmanager
 def checked() -> Iterator[None]:
     """Settings that make no sense are a wrong call."""

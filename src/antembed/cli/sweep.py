@@ -189,7 +189,7 @@ def select(
     if as_json:
         show.print_json({"judged_on": part, "left_out": len(rows) - len(ranked), "ranking": ranked[:top]})
         return
-    left_out = f"; {len(rows) - len(ranked)} full tables left out" if len(rows) > len(ranked) else ""
+    left_out = f"; {len(rows) - len(ranked)} without anchors left out" if len(rows) > len(ranked) else ""
     table = Table(box=None, header_style="bold", caption=f"{len(ranked)} runs, judged on {part} data{left_out}")
     task = next(task for task in TASKS.values() if task.error in ranked[0])
     for heading in ("objective", f"{part} {task.heading}", "nnz", "anchors", "parameters", "run"):

@@ -6,7 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from antembed.cli.common import AsJson, Device, Overwrite, Record, Resume, Seed, Values, checked, finish, grouped, stoppable
+from antembed.cli.common import (
+    AsJson,
+    Device,
+    Overwrite,
+    Record,
+    Resume,
+    Seed,
+    Values,
+    checked,
+    finish,
+    grouped,
+    stoppable,
+    times_smaller,
+)
 
 train_app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
 
@@ -212,8 +225,8 @@ def train_recommend(
     examples = round(len(ratings) * PROTOCOLS[settings.protocol][0])
     with stoppable(folder), show.progress_bar(embedding, epochs, examples) as tell:
         result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
-    times = full_bytes(settings, ratings.objects) / result["bytes"]
-    finish(result, record, as_json, f"{folder}/users.ant and items.ant: {times:.3g} times smaller than full tables in fp32")
+    told = times_smaller(full_bytes(settings, ratings.objects), result["bytes"])
+    finish(result, record, as_json, f"{folder}/users.ant and items.ant: {told} than full tables in fp32")
 
 
 def stream(

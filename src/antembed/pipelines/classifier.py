@@ -18,8 +18,7 @@ from antembed.pipelines.predict import open_predictor
 from antembed.pipelines.text import TextSettings
 from antembed.training import RunFolder
 
-# Labels are text inside, and come back as what they were.
-KINDS = {int: "int", np.int64: "int", np.int32: "int", bool: "bool", np.bool_: "bool", float: "float", np.float64: "float"}
+# Labels are text inside, and come back as what they were: by the name of their type.
 BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}
 KIND = "classifier.json"  # what kind of labels it was fitted with
 KEPT = (
@@ -73,15 +72,14 @@ class TextClassifier:
 
     def fit(self, texts: Iterable[str | None], labels: Iterable[object]) -> "TextClassifier":
         """Learn; a tenth of the texts chooses the best epoch, and another tenth says in `result_` how good it is."""
-        texts, labels = list(texts), list(labels)
+        texts, labels = list(texts), plain_labels(labels)
         if len(texts) != len(labels):
             raise ValueError(f"{len(texts)} texts but {len(labels)} labels; give one for each")
         settings = self.settings
         learned = documents_of(
             texts, labels, min_count=settings.min_count, max_vocab=settings.max_vocab or None, length=settings.length
         )
-        kinds = {KINDS.get(type(label), "str") for label in labels if label is not None}
-        kind = kinds.pop() if len(kinds) == 1 else "str"
+        kind = next((type(label).__name__ for label in labels if label is not None), "str")
         with TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             self.result_ = (tiny.train if settings.model == "tiny" else train)(settings, run, learned=learned)
@@ -118,11 +116,14 @@ class TextClassifier:
         return self.classes_[likeliest]
 
     def score(self, texts: Sequence[str | None], labels: Iterable[object]) -> float:
-        """The share of texts whose class is found."""
-        wanted = np.array(list(labels), self.classes_.dtype.type)
+        """The share of texts whose class is found, of those that have one."""
+        wanted = plain_labels(labels)
         if len(wanted) != len(texts):
             raise ValueError(f"{len(texts)} texts but {len(wanted)} labels; give one for each")
-        return float((self.predict(texts) == wanted).mean())
+        right = [found == label for found, label in zip(self.predict(texts), wanted, strict=True) if label is not None]
+        if not right:
+            raise ValueError(f"of {len(wanted)} labels 0 are there to be compared with; give some")
+        return float(np.mean(right))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """As a run: `antembed predict`, `explain` and TextClassifier.load take it."""
@@ -151,6 +152,24 @@ class TextClassifier:
         if run.result_file.is_file():
             self.result_ = json.loads(run.result_file.read_text())
         return self
+
+
+def plain_labels(labels: Iterable[Any]) -> list[Any]:
+    """Labels as Python's own text, numbers or booleans, all of one type; None where there is none (None, NaN)."""
+    if isinstance(labels, np.ndarray) and labels.ndim > 1:
+        if labels.size != len(labels):
+            raise ValueError(f"labels have the shape {labels.shape}; give one for each text: ({len(labels)},)")
+        labels = labels.reshape(-1)
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    found = [None if label is None or label != label else label for label in plain]
+    kinds = {type(label).__name__ for label in found if label is not None}
+    if kinds == {"int", "float"}:
+        return [None if label is None else float(label) for label in found]
+    if not kinds <= BACK.keys() or len(kinds) > 1:
+        raise TypeError(
+            f"labels are text, numbers or booleans, all of one type, not {' and '.join(sorted(kinds))}; convert them"
+        )
+    return found
 
 
 def _parent(path: Path) -> Path:

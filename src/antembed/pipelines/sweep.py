@@ -104,7 +104,8 @@ def finished(records: Path, data: Data, task: Task = RECOMMEND) -> dict[str, Row
         if row["sha256"] != data.digest:
             raise ValueError(
                 f"{records} has trials on other data: {row[task.examples]} {task.examples} with sha256 "
-                f"{row['sha256'][:12]}…, here {len(data)} with {data.digest[:12]}…; choose another file with --out"
+                f"{row['sha256'][:12]}…, here {len(data)} with {data.digest[:12]}… (of {', '.join(task.hashed)}); "
+                "choose another file with --out"
             )
     return {key_of(row["config"], task): row for row in rows}
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from antembed.anchors import CHOICES, scores, start
@@ -81,6 +82,11 @@ class TextSettings:
     values: str = "auto"  # of the file: fp32, with a budget of bytes int8
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, np.generic):  # of a search over np.arange, say
+                object.__setattr__(self, name, value.item())
+        if isinstance(self.size, int):
+            object.__setattr__(self, "size", f"{self.size}B")
         for name in ("text", "relations"):
             if isinstance(getattr(self, name), str):  # in Python one easily writes "wordnet" for ("wordnet",)
                 object.__setattr__(self, name, tuple(part.strip() for part in getattr(self, name).split(",") if part.strip()))

@@ -229,7 +229,10 @@ class _Fit:
         kept = self.kept
         while (over := len(self.bag().to_bytes()) - size) > 0:
             if self.kept == 0:
-                raise BudgetError(f"a file without objects has {over + size:.0f} bytes, {size:.0f} are allowed; allow more")
+                raise BudgetError(
+                    f"a file without objects has {over + size:.0f} bytes, {size:.0f} are allowed; allow more: "
+                    f"{len(self.B)} anchors for {len(self.classes)} classes take {2 * self.B.size}"
+                )
             each = max(over + size - 200, 1) / self.kept
             self.drop_to(max(self.kept - int(over / each) - 1, 0))
         if self.kept < kept:

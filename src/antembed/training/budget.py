@@ -31,7 +31,7 @@ class Budget:
 
 def parse_budget(text: str, full_bytes: float) -> Budget:
     """ "40x": the full tables' file in fp32 (`full_bytes`) divided by 40; "400k", "1.5M": parameters; "2MB", "40KB": bytes."""
-    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(x|([kmg]?)(b?))\s*", text.lower())
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(x|([kmg]?)(b?))\s*", str(text).lower())
     if match is None or float(match[1]) == 0:
         raise BudgetError(f"{text!r} is no budget; say 40x (times smaller), 400k (parameters) or 2MB (bytes of the files)")
     number = float(match[1])
