@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from antembed.data.documents import documents_of
-from antembed.kernels.bag import TINY, descend_codes, descend_dense
+from antembed.kernels.bag import TINY, descend_codes, descend_dense, gather_codes
 from antembed.serving.bag import open_bag
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
 from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, word_hashes
@@ -100,6 +100,16 @@ def test_codes_are_the_best_there_are(frozen):
     assert ((anchors < 0).any() and (anchors >= 0).any()) != frozen
 
 
+def test_what_documents_have_of_each_anchor():
+    random, has, starts, documents, _, _, _ = problem(3)
+    anchors, weights = random.integers(-1, 4, 30), random.random(30)
+    Z, squares = np.zeros((80, 4)), np.zeros((80, 4))
+    gather_codes(starts, documents, anchors, weights, Z, squares)
+    mine = [anchors == k for k in range(4)]
+    assert np.allclose(Z, np.stack([has[:, k] @ weights[k] for k in mine], axis=1))
+    assert np.allclose(squares, np.stack([has[:, k] @ weights[k] ** 2 for k in mine], axis=1))
+
+
 def test_anchors_are_fitted_to_the_minimum():
     random = np.random.default_rng(0)
     Z, Y, roots = random.random((200, 4)), np.eye(3)[random.integers(0, 3, 200)], random.random((4, 3, 3))
@@ -143,7 +153,7 @@ def test_incidence_is_who_has_what(planted):
     data = incidence(train, 2, 16)
     hashes, owners = ngram_hashes(word_hashes(train), train.starts, 2)
     pairs = set(zip(buckets_of(hashes, 16).tolist(), owners.tolist(), strict=True))
-    found = list(zip(data.buckets[data.objects].tolist(), data.documents.tolist(), strict=True))
+    found = list(zip(np.repeat(data.buckets, np.diff(data.starts)).tolist(), data.documents.tolist(), strict=True))
     assert len(found) == len(set(found))
     seen = Counter(bucket for bucket, _ in pairs)
     assert set(found) == {(bucket, document) for bucket, document in pairs if seen[bucket] > 1}

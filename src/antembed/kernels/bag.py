@@ -154,3 +154,15 @@ def descend_codes(
             R[j, a] = row
         if np.abs(change).max() > 0:
             carry(documents, starts[j], starts[j + 1], scales, change, S, P)
+
+
+@compiled
+def gather_codes(starts: Any, documents: Any, anchors: Any, weights: Any, Z: Any, squares: Any) -> None:
+    """Add to Z (n, K) how much of each anchor a document has, to squares (n, K) the squares of these weights."""
+    for j in range(len(anchors)):
+        k = anchors[j]
+        if k >= 0:
+            for place in range(starts[j], starts[j + 1]):
+                i = documents[place]
+                Z[i, k] += weights[j]
+                squares[i, k] += weights[j] * weights[j]

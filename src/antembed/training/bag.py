@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from antembed.data.documents import Documents
-from antembed.kernels.bag import descend_codes, descend_dense
+from antembed.kernels.bag import descend_codes, descend_dense, gather_codes
 from antembed.serving.bag import Bag
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.training.budget import BudgetError, parse_budget, target
@@ -54,11 +54,6 @@ class Incidence:
     starts: np.ndarray  # (V + 1,)
     documents: np.ndarray  # (pairs,) int32
     scales: np.ndarray  # (n,)
-
-    @property
-    def objects(self) -> np.ndarray:
-        """(pairs,): whose document each is."""
-        return np.repeat(np.arange(len(self.buckets)), np.diff(self.starts))
 
 
 def word_hashes(documents: Documents) -> np.ndarray:
@@ -212,11 +207,10 @@ class _Fit:
         data, K, n = self.data, len(self.B), len(self.S)
         used = self.anchors >= 0
         t = np.where(used, self.values[self.levels], 0.0)
-        pairs = np.repeat(used, np.diff(data.starts))
-        objects, documents = data.objects[pairs], data.documents[pairs].astype(np.int64)
-        places = documents * K + self.anchors[objects]
-        Z, squares = (np.bincount(places, weights=t[objects] ** power, minlength=n * K).reshape(n, K) for power in (1, 2))
-        Z, squares = Z * data.scales[:, None], squares * data.scales[:, None] ** 2
+        Z, squares = np.zeros((n, K)), np.zeros((n, K))
+        gather_codes(data.starts, data.documents, self.anchors, t, Z, squares)
+        Z *= data.scales[:, None]
+        squares *= data.scales[:, None] ** 2
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
         penalty = ridge[:, None, None] * np.eye(self.P.shape[1]) + self.settings.noise * curvatures(squares, self.P)
         self.B, self.bias = logistic(Z, self.Y, penalty, self.B, self.bias)
