@@ -35,7 +35,7 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 	$(BIN)/python benchmarks/tokenise.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
 
-bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, a quarter of an hour
+bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, some twenty minutes
 	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl
 	$(BIN)/antembed run recipes/amazon.toml --record results/bench.jsonl
 	$(BIN)/python benchmarks/large_text.py --record results/large-text.jsonl
