@@ -1,0 +1,113 @@
+"""Small runs whose results must not change unless somebody means to: `python -m tests.golden.cases` writes golden.json anew.
+
+Each case is a command line on synthetic data. What is kept of it: the SHA-256 of every exported file, the sizes, and the metrics.
+Bytes are compared only where golden.json was written (same processor, same versions); metrics and sizes everywhere, to a tolerance.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from unittest import mock
+
+import torch
+from typer.testing import CliRunner
+
+from antembed.cli.app import app
+from antembed.data.synthetic import planted, ratings
+from antembed.data.topics import write_topics
+
+FILE = Path(__file__).with_name("golden.json")
+RATINGS = ("--dimensions", "8", "--seed", "3")
+STEPS = (*RATINGS, "--epochs", "5", "--batch-size", "128", "--anchors", "6,5", "--lr", "0.03", "--l1", "1e-4")
+DESCENT = (*RATINGS, "--solver", "cd", "--epochs", "6", "--anchors", "6,5", "--price", "0.5")
+TEXT = ("--dimensions", "16", "--epochs", "3", "--batch-size", "32", "--lr", "0.01", "--seed", "3", "--threads", "1")
+WORDS = ("--choice", "frequency", "--relations", "cooccurrence", "--negative", "0.1", "--orthogonal", "0.01")
+GROWN = ("--anchors", "auto", "--epochs", "12", "--first-anchors", "2")
+
+# name → task, options
+CASES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "fused": ("recommend", STEPS),
+    "fused-full": ("recommend", (*STEPS, "--embedding", "full", "--l2", "0.1", "--schedule", "cosine")),
+    "fused-polish": ("recommend", (*STEPS, "--polish", "0.4")),
+    "fused-budget": ("recommend", (*STEPS, "--budget", "900")),
+    "fused-bytes": ("recommend", (*STEPS, "--budget", "2KB")),
+    "fused-dense-init": ("recommend", (*STEPS, "--init", "dense")),
+    "fused-auto": ("recommend", (*STEPS, *GROWN, "--lambda1", "1e-3")),
+    "fused-trend": ("recommend", (*STEPS, *GROWN, "--lambda1", "1e-3", "--growth", "trend")),
+    "torch-adam": ("recommend", (*STEPS, "--engine", "torch", "--optimiser", "adam")),
+    "hashed": ("recommend", (*STEPS, "--embedding", "hashed", "--anchors", "40,20")),
+    "mixture": ("recommend", (*STEPS, "--embedding", "mixture", "--keep", "300")),
+    "descent": ("recommend", DESCENT),
+    "descent-full": ("recommend", (*DESCENT, "--embedding", "full", "--protocol", "paper")),
+    "descent-budget": ("recommend", (*DESCENT, "--budget", "900", "--epochs", "9")),
+    "descent-auto": ("recommend", (*DESCENT, "--anchors", "auto")),
+    "descent-unobserved": ("recommend", (*DESCENT, "--unseen", "0.01")),
+    "online": ("recommend", (*RATINGS, "--online", "--epochs", "6", "--anchors", "auto", "--batch-size", "2000", "--price", "0.5")),
+    "cnn": ("classify", TEXT),
+    "cnn-words": ("classify", (*TEXT, *WORDS)),
+    "bag": ("classify", (*TEXT, "--model", "bag")),
+    "bag-budget": ("classify", (*TEXT, "--model", "bag", "--budget", "3KB")),
+    "bag-auto": ("classify", (*TEXT, "--model", "bag", *GROWN)),
+    "bag-kmeans": ("classify", (*TEXT, "--model", "bag", "--choice", "kmeans")),
+    "bag-vvd-init": ("classify", (*TEXT, "--model", "bag", "--choice", "vvd")),
+    "bag-vvd": ("classify", (*TEXT, "--model", "bag", "--embedding", "vvd")),
+    "bag-sparse-code": ("classify", (*TEXT, "--model", "bag", "--embedding", "sparse-code")),
+    "ngrams": ("classify", ("--model", "tiny", "--size", "2KB", "--seed", "3", "--threads", "1")),
+}  # fmt: skip
+
+
+def write_data(folder: Path) -> dict[str, Path]:
+    """Ratings and labelled text with a known answer, the same everywhere."""
+    users, items = planted(200, 8, anchors=4, exponent=0.3, seed=0), planted(80, 8, anchors=4, exponent=0.3, seed=1)
+    r = ratings(users, items, 8000, noise=0.2, seed=2)
+    rows = (f"u{u},{i},{v:.2f}" for u, i, v in zip(r.users, r.items, r.values, strict=True))
+    (folder / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    write_topics(folder / "text.csv", 600, 300, classes=3, length=20, purity=0.6)
+    return {"recommend": folder / "ratings.csv", "classify": folder / "text.csv"}
+
+
+def run_case(name: str, data: dict[str, Path], out: Path) -> dict[str, object]:
+    """What a case comes to now."""
+    task, options = CASES[name]
+    words = ["train", task, str(data[task]), *options, "--out", str(out), "--json"]
+    torch.set_num_threads(2)
+    with mock.patch("sys.argv", ["antembed", *words]):
+        done = CliRunner().invoke(app, words)
+    if done.exit_code != 0:
+        raise AssertionError(f"{name}: {done.output} {done.exception!r}")
+    result = json.loads(done.stdout)
+    files = sorted(file for file in out.iterdir() if file.suffix in (".ant", ".bag"))
+    return {
+        "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+        **{key: result[key] for key in ("anchors", "nnz", "parameters", "bytes", "validation", "test")},
+    }
+
+
+def machine() -> dict[str, str]:
+    """What may change the bytes of a result beside our code."""
+    model = platform.machine()
+    if Path("/proc/cpuinfo").is_file():
+        named = (line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("model", "cpu family")))
+        model = "; ".join(sorted(set(named))).replace("\t", "")
+    switches = ("OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME", "OMP_NUM_THREADS", "NUMBA_CPU_FEATURES")
+    return {
+        "processor": model,
+        **{package: version(package) for package in ("torch", "numpy", "scipy", "numba", "scikit-learn")},
+        **{name: os.environ.get(name, "") for name in switches},
+    }
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["ANTEMBED_CACHE"] = str(Path(name) / "cache")
+        data = write_data(Path(name))
+        found = {case: run_case(case, data, Path(name) / case) for case in CASES}
+    FILE.write_text(json.dumps({"machine": machine(), "cases": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
