@@ -4,7 +4,7 @@
 
 FOLDER has train.csv and test.csv (class, title, text). Without --test, a tenth of the training file is held out and measured:
 that is what settings are chosen by. The opponents' bytes are counted three ways: words as UTF-8 with 5 bytes a weight; the same
-with the words compressed by zlib; and, the strongest, hashed and packed as ours are (entropies, quantised, no head).
+with the words compressed by zlib; and, the strongest, hashed and packed as ours are (entropies, quantized, no head).
 """
 
 import argparse

@@ -24,15 +24,15 @@ def train(kind: str) -> None:
     V_here = V if kind != "nothing" else 1000
     if kind == "full":
         layer = torch.nn.Embedding(V_here, d, sparse=True)
-        optimiser = torch.optim.SparseAdam(layer.parameters(), lr=1e-3)
+        optimizer = torch.optim.SparseAdam(layer.parameters(), lr=1e-3)
     else:
         layer = ant.AnchorEmbedding(V_here, d, num_anchors=K, sparse=True)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-6))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-6))
     for _ in range(STEPS):
         ids = (torch.rand(IDS).pow(3) * V_here).long()
         layer(ids).square().mean().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # KiB on Linux
 
 

@@ -57,7 +57,7 @@ def main() -> None:
             label = f"a stream, batches of {size:,}"
             results[label] = {key: told[key] for key in ("test", "validation", "parameters", "bytes", "seconds", "anchors")}
             paths[label] = [{key: row[key] for key in ("ratings", "anchors", "mse_before")} for row in rows]
-        settings = Settings(data=chosen.ratings, anchors="auto", epochs=16, protocol="paper", **SETTINGS)
+        settings = Settings(data=chosen.ratings, anchors="auto", epochs=16, split="90/10", **SETTINGS)
         told = train(settings, folder / "whole")
         results["all together, 16 sweeps"] = {key: told[key] for key in ("test", "parameters", "bytes", "seconds", "anchors")}
         memory = {}

@@ -36,23 +36,23 @@ def main() -> None:
     full = torch.nn.Embedding(V, d, sparse=True)
     lazy = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True)
     dense = ant.AnchorEmbedding(V, d, num_anchors=K)
-    optimisers = {
+    optimizers = {
         "full, SparseAdam": (full, torch.optim.SparseAdam(full.parameters(), lr=1e-3)),
-        "anchored, lazy": (lazy, ant.ProximalYogi(lazy.param_groups(l1=1e-6))),
-        "anchored, dense prox": (dense, ant.ProximalYogi(dense.param_groups(l1=1e-6))),
+        "anchored, lazy": (lazy, ant.ProximalYogi(lazy.param_groups(l1_penalty=1e-6))),
+        "anchored, dense prox": (dense, ant.ProximalYogi(dense.param_groups(l1_penalty=1e-6))),
     }
-    turn = dict.fromkeys(optimisers, 0)
+    turn = dict.fromkeys(optimizers, 0)
 
     def step(name: str) -> int:
-        layer, optimiser = optimisers[name]
+        layer, optimizer = optimizers[name]
         ids = batches[turn[name] % len(batches)]
         turn[name] += 1
         layer(ids).backward(arriving)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         return 1
 
-    seconds = interleave({name: lambda name=name: step(name) for name in optimisers}, chosen.repeats)
+    seconds = interleave({name: lambda name=name: step(name) for name in optimizers}, chosen.repeats)
     ours = seconds["anchored, lazy"]
     publish(
         chosen.record,

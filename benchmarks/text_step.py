@@ -59,7 +59,7 @@ def contestant(name: str) -> Callable[[Batch], Tensor]:
         model: nn.Module = Plain(sparse=name == "plain")
         rest = [p for n, p in model.named_parameters() if not n.startswith("embedding")]
         table = torch.optim.SparseAdam if name == "plain" else torch.optim.Adam
-        optimisers = [table(model.embedding.parameters(), lr=1e-3), torch.optim.Adam(rest, lr=1e-3)]
+        optimizers = [table(model.embedding.parameters(), lr=1e-3), torch.optim.Adam(rest, lr=1e-3)]
     else:
         layer = (
             ant.FullEmbedding(V, d, 0, sparse=True)
@@ -67,16 +67,16 @@ def contestant(name: str) -> Callable[[Batch], Tensor]:
             else ant.AnchorEmbedding(V, d, 0, num_anchors=K, sparse=True)
         )
         model = TextCNN(layer, CLASSES)
-        optimisers = [ant.ProximalYogi(ant.param_groups(model, l1=1e-5), lr=1e-3, eps=1e-5, initial_second=1e-10)]
+        optimizers = [ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-5), lr=1e-3, eps=1e-5, initial_second=1e-10)]
     labels = torch.randint(0, CLASSES, (DOCUMENTS,))
 
     def step(batch: Batch) -> Tensor:
         words, starts, padded = batch
         loss = nn.functional.cross_entropy(model(padded) if name.startswith("plain") else model(words, starts), labels)
         loss.backward()
-        for optimiser in optimisers:
-            optimiser.step()
-            optimiser.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         return loss
 
     return step

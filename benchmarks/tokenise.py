@@ -19,7 +19,7 @@ import polars as pl
 from antembed.data import read_documents
 from antembed.data.layouts import labelled_text
 from antembed.data.topics import write_topics
-from antembed.data.words import Numberer, library_tokeniser
+from antembed.data.words import Numberer, library_tokenizer
 from antembed.pipelines.bench import interleave
 from common import publish
 
@@ -31,7 +31,7 @@ def measure(name: str, file: Path, most: float, threads: int, repeats: int) -> d
     texts = texts.filter(texts.str.len_bytes().cum_sum() <= most * 1e6)
     megabytes, strings = texts.str.len_bytes().sum() / 1e6, texts.to_list()
     whole = sum(int(frame["text"].str.len_bytes().sum()) for frame in labelled_text(file)) / 1e6
-    library = library_tokeniser(read_documents(file).vocabulary.words)
+    library = library_tokenizer(read_documents(file).vocabulary.words)
 
     def ours(threads: int) -> float:
         with Numberer(threads=threads) as numberer:

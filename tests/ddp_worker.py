@@ -38,11 +38,11 @@ def main(rank: int, folder: str) -> None:
     )
     torch.manual_seed(rank)  # DDP itself sends rank 0's parameters round
     model = DistributedDataParallel(Model())
-    optimiser = ant.ProximalYogi(ant.param_groups(model, l1=1e-3), lr=0.02)
+    optimizer = ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-3), lr=0.02)
     for step in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(model, batch(step, rank)).backward()
-        optimiser.step()
+        optimizer.step()
     save_file(model.module.state_dict(), f"{folder}/{rank}.safetensors")
     dist.destroy_process_group()
 

@@ -37,11 +37,11 @@ def test_logits_are_the_tied_output_in_either_order(n):
 
 def test_logits_leave_padding_at_zero():
     layer = layer_of(padding_idx=2)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=0.0))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=0.0))
     for _ in range(5):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         layer.logits(torch.randn(3, 6)).logsumexp(-1).sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert layer.transform[2].eq(0).all()
 
 
@@ -63,20 +63,20 @@ def test_a_state_dict_with_another_number_of_anchors_resizes_the_layer(K):
     weight = model[0].rows.weight
     model.load_state_dict(nn.Sequential(saved).state_dict())
     assert model[0].num_anchors == K
-    assert model[0].rows.weight is weight  # an optimiser keeps its hold
+    assert model[0].rows.weight is weight  # an optimizer keeps its hold
     assert torch.equal(model[0].to_dense(), saved.to_dense())
     model[0](torch.tensor([1])).sum().backward()
 
 
-def test_an_optimiser_says_that_its_layer_was_resized():
+def test_an_optimizer_says_that_its_layer_was_resized():
     layer = layer_of(K=5)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
     layer(torch.tensor([1])).sum().backward()
-    optimiser.step()
+    optimizer.step()
     layer.load_state_dict(layer_of(K=7).state_dict())
     layer(torch.tensor([1])).sum().backward()
     with pytest.raises(ValueError, match=r"\(40, 5\), which is now \(40, 7\)"):
-        optimiser.step()
+        optimizer.step()
 
 
 def test_a_checkpoint_of_another_width():
@@ -139,7 +139,7 @@ def test_from_pretrained_fits_better_with_more_anchors():
 
 def test_from_pretrained_with_a_penalty_is_sparse():
     weight = torch.randn(200, 10)
-    plain, sparse = (ant.AnchorEmbedding.from_pretrained(weight, num_anchors=20, l1=l1) for l1 in (0.0, 0.5))
+    plain, sparse = (ant.AnchorEmbedding.from_pretrained(weight, num_anchors=20, l1_penalty=l1) for l1 in (0.0, 0.5))
     assert sparse.usage().nnz < 0.6 * plain.usage().nnz
 
 
@@ -167,7 +167,7 @@ def test_param_groups_of_a_model_hold_every_parameter_once():
             "head": nn.Linear(6, 2),
         }
     )
-    groups = ant.param_groups(model, l1=1e-3)
+    groups = ant.param_groups(model, l1_penalty=1e-3)
     ids = [id(p) for group in groups for p in group["params"]]
     assert sorted(ids) == sorted(id(p) for p in model.parameters())
     assert sum(group.get("prox") is not None for group in groups) == 4
@@ -186,11 +186,11 @@ def test_reductions_of_appendix_i():
     codes = torch.arange(6) % 2
     layer = layer_of(V=6, d=3, K=2, sparse=True)
     free = ant.FreeEntries(torch.arange(6), codes, (6, 2))
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e6, free=free), lr=0.05)
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e6, free=free), lr=0.05)
     target = torch.randn(2, 3).abs()[codes]
     for _ in range(500):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (layer(torch.arange(6)) - target).square().sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert torch.equal(layer.transform != 0, nn.functional.one_hot(codes, 2).bool())
     torch.testing.assert_close(layer.to_dense().detach(), target, atol=0.05, rtol=0.05)

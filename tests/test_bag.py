@@ -12,11 +12,11 @@ V, d, K = 30, 5, 4
 def pair(lazy, **more):
     bag = ant.AnchorEmbeddingBag(V, d, num_anchors=K, sparse=lazy, dtype=torch.float64, **more)
     if lazy:
-        optimiser = ant.ProximalYogi(bag.param_groups(l1=1e-3))
+        optimizer = ant.ProximalYogi(bag.param_groups(l1_penalty=1e-3))
         for _ in range(5):
             bag(torch.tensor([[1, 2]])).sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         assert bag.rows.pending is not None
     peer = nn.EmbeddingBag.from_pretrained(
         bag.to_dense().detach(), mode=bag.mode, include_last_offset=bag.include_last_offset, padding_idx=bag.padding_idx
@@ -61,12 +61,12 @@ def test_lazy_bags_train_like_dense_ones():
     for sparse in (False, True):
         torch.manual_seed(0)
         bag = ant.AnchorEmbeddingBag(V, d, num_anchors=K, sparse=sparse, dtype=torch.float64, padding_idx=0)
-        optimiser = ant.ProximalYogi(bag.param_groups(l1=1e-3))
+        optimizer = ant.ProximalYogi(bag.param_groups(l1_penalty=1e-3))
         for step in range(40):
             ids = torch.randint(0, V, (3, 4), generator=torch.Generator().manual_seed(step))
             (bag(ids) - 0.2).square().sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         results.append(bag.to_dense().detach())
     torch.testing.assert_close(*results, atol=1e-12, rtol=0)
 

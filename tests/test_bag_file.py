@@ -6,7 +6,6 @@ import zlib
 import numpy as np
 import pytest
 
-from antembed.serving.bag import HEAD, Bag, BagError, open_bag
 from antembed.serving.entropy import (
     DamagedError,
     decode_symbols,
@@ -18,6 +17,7 @@ from antembed.serving.entropy import (
     unpack_bits,
     weights_of,
 )
+from antembed.serving.hashed_ngrams import HEAD, HashedNgrams, HashedNgramsError, load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, document_scales, hash_words, ngram_hashes
 
 TEXTS = [["a", "rose", "is", "a", "rose"], [], ["rose"], ["is", "a"], []]
@@ -28,7 +28,7 @@ def bag():
     random = np.random.default_rng(0)
     objects = np.sort(random.choice(1 << 8, 90, replace=False))  # many: most words of the tests are among them
     B = random.normal(size=(5, 3)).astype(np.float16).astype(float)
-    return Bag(objects, random.integers(0, 5, 90), random.integers(0, 2, 90), B, np.array([0.5, 0, -0.25]),
+    return HashedNgrams(objects, random.integers(0, 5, 90), random.integers(0, 2, 90), B, np.array([0.5, 0, -0.25]),
                np.array([1.0, 2.0]), ["x", "y", "ž"], bits=8, orders=2)  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_scores_are_the_formula(bag, monkeypatch):
     scores = bag.scores(*flat(TEXTS))
     assert np.abs(scores - plain_scores(bag, TEXTS)).max() < 1e-12
     assert np.ptp(scores, axis=0).min() > 0  # some object was known
-    monkeypatch.setattr("antembed.serving.bag.PIECE", 2)
+    monkeypatch.setattr("antembed.serving.hashed_ngrams.PIECE", 2)
     assert np.array_equal(scores, bag.scores(*flat(TEXTS)))
     assert bag.predict(TEXTS) == [bag.classes[c] for c in scores.argmax(1)]
     assert bag.scores(*flat([])).shape == (0, 3)
@@ -88,7 +88,7 @@ def test_runs_stay_within_documents():
 
 def test_file_round_trip(bag, tmp_path):
     size = bag.save(tmp_path / "b.bag")
-    again = open_bag(tmp_path / "b.bag")
+    again = load_hashed_ngrams(tmp_path / "b.bag")
     assert size == (tmp_path / "b.bag").stat().st_size
     for name in ("objects", "anchors", "levels", "B", "bias", "values"):
         assert np.array_equal(getattr(bag, name), getattr(again, name)), name
@@ -98,8 +98,8 @@ def test_file_round_trip(bag, tmp_path):
 
 def test_a_file_without_objects(bag, tmp_path):
     none = np.empty(0, np.int64)
-    Bag(none, none, none, bag.B, bag.bias, bag.values, bag.classes, 8, 2).save(tmp_path / "b.bag")
-    assert (open_bag(tmp_path / "b.bag").scores(*flat(TEXTS)) == bag.bias).all()
+    HashedNgrams(none, none, none, bag.B, bag.bias, bag.values, bag.classes, 8, 2).save(tmp_path / "b.bag")
+    assert (load_hashed_ngrams(tmp_path / "b.bag").scores(*flat(TEXTS)) == bag.bias).all()
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_file_without_objects(bag, tmp_path):
 def test_bad_files(bag, tmp_path, change, message):
     path = tmp_path / "b.bag"
     path.write_bytes(change(bag.to_bytes()))
-    with pytest.raises(BagError, match=message):
-        open_bag(path)
+    with pytest.raises(HashedNgramsError, match=message):
+        load_hashed_ngrams(path)
 
 
 def test_a_damaged_body_with_a_right_checksum(bag, tmp_path):
@@ -125,10 +125,10 @@ def test_a_damaged_body_with_a_right_checksum(bag, tmp_path):
     body = data[HEAD.size :] + b"more"
     magic, version, _, about, _ = HEAD.unpack_from(data)
     (tmp_path / "b.bag").write_bytes(HEAD.pack(magic, version, len(body), about, zlib.crc32(body)) + body)
-    with pytest.raises(BagError, match=r"is damaged \(its parts have \d+ bytes, \d+ were found\); train it anew"):
-        open_bag(tmp_path / "b.bag")
-    with pytest.raises(BagError, match="is a folder"):
-        open_bag(tmp_path)
+    with pytest.raises(HashedNgramsError, match=r"is damaged \(its parts have \d+ bytes, \d+ were found\); train it anew"):
+        load_hashed_ngrams(tmp_path / "b.bag")
+    with pytest.raises(HashedNgramsError, match="is a folder"):
+        load_hashed_ngrams(tmp_path)
 
 
 @pytest.mark.parametrize("skew", [0.02, 0.5, 0.98])

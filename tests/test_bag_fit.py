@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from antembed.data.documents import documents_of
-from antembed.kernels.bag import TINY, descend_codes, descend_dense, gather_codes
-from antembed.serving.bag import open_bag
+from antembed.kernels.hashed_ngrams import TINY, descend_codes, descend_dense, gather_codes
+from antembed.serving.hashed_ngrams import load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
 from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, word_hashes
 from antembed.training.budget import BudgetError
@@ -176,7 +176,7 @@ def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):
     assert np.isin(buckets_of(hashes[8:], 16), bag.objects).all()
     size = bag.save(tmp_path / "b.bag")
     assert size <= 450  # less is enough here: no other object is worth the price
-    scores = open_bag(tmp_path / "b.bag").scores(word_hashes(test), test.starts)
+    scores = load_hashed_ngrams(tmp_path / "b.bag").scores(word_hashes(test), test.starts)
     assert (scores.argmax(1) == test.labels).mean() > 0.97
     assert lines[-1].endswith(f"{size} bytes")
     assert fit_bag(train, settings).to_bytes() == bag.to_bytes()

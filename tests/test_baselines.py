@@ -8,7 +8,7 @@ import antembed as ant
 from antembed.embedding import keep_largest
 from antembed.embedding.hashed import buckets_of
 from antembed.embedding.mixed import blocks_of
-from antembed.optim import L1, OPTIMISERS, SubgradientL1
+from antembed.optim import L1, OPTIMIZERS, SubgradientL1
 
 V, d = 60, 8
 COUNTS = torch.randint(0, 1000, (V,), generator=torch.Generator().manual_seed(0)) ** 2
@@ -90,10 +90,10 @@ class TestHash:
     def test_the_frequent_have_a_row_each(self):
         layer = ant.HashEmbedding(V, d, own=10, buckets=6, counts=COUNTS)
         frequent = torch.argsort(COUNTS, descending=True, stable=True)[:10]
-        assert torch.equal(layer.places()[frequent], torch.arange(10))
+        assert torch.equal(layer.row_index()[frequent], torch.arange(10))
         rest = torch.ones(V, dtype=torch.bool)
         rest[frequent] = False
-        assert set(layer.places()[rest].tolist()) == set(range(10, 16))
+        assert set(layer.row_index()[rest].tolist()) == set(range(10, 16))
 
     def test_buckets_fill_evenly_and_by_seed(self):
         """1 000 a bucket on average; ids in steps of a power of two are no harder."""
@@ -106,14 +106,14 @@ class TestHash:
 
     def test_parameters_by_hand(self):
         used = ant.HashEmbedding(V, d, own=10, buckets=6).usage()
-        assert (used.objects, used.nnz, used.parameters) == (V, 16 * d, 16 * d)
+        assert (used.num_embeddings, used.nnz, used.parameters) == (V, 16 * d, 16 * d)
         more = ant.HashEmbedding(V + 1000, d, own=10, buckets=6).usage()
         assert more.parameters == used.parameters
         assert 1000 <= more.bytes - used.bytes < 1010  # a byte a place, and the header's digits
 
     def test_padding_has_a_row_of_its_own(self):
         layer = ant.HashEmbedding(V, d, 59, own=10, buckets=6)
-        assert (layer.places() == layer.places()[59]).sum() == 1
+        assert (layer.row_index() == layer.row_index()[59]).sum() == 1
         assert layer.usage().nnz == 16 * d
 
     def test_wrong_sizes(self):
@@ -125,17 +125,17 @@ class TestHash:
             ant.HashEmbedding(V, d, 60, own=5, buckets=2)
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_subgradient_is_a_term_of_the_loss(name):
     """The plain twin: the same rule without a penalty, on the loss plus λ·‖x‖₁."""
     start, results = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), []
     for prox, l1 in ((SubgradientL1(0.05), 0.0), (None, 0.05)):
         weight = torch.nn.Parameter(start.clone())
-        optimiser = OPTIMISERS[name]([{"params": [weight], "prox": prox}], lr=0.1)
+        optimizer = OPTIMIZERS[name]([{"params": [weight], "prox": prox}], lr=0.1)
         for _ in range(20):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             ((weight - 0.1).square().sum() + l1 * weight.abs().sum()).backward()
-            optimiser.step()
+            optimizer.step()
         results.append(weight.detach())
     assert not torch.equal(results[0], start)
     torch.testing.assert_close(*results, atol=1e-12, rtol=0)
@@ -147,12 +147,12 @@ def test_the_prox_ends_in_zeros_and_the_subgradient_does_not(sparse):
     for prox in ("two-sided", "subgradient"):
         torch.manual_seed(0)
         layer = ant.SparseEmbedding(V, d, prox=prox, sparse=sparse)
-        optimiser = ant.ProximalSGD(layer.param_groups(l1=0.3), lr=0.1)
+        optimizer = ant.ProximalSGD(layer.param_groups(l1_penalty=0.3), lr=0.1)
         target = torch.randn(V, d, generator=torch.Generator().manual_seed(1))
         for _ in range(60):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (layer(torch.arange(V)) - target).square().sum().div(2).backward()
-            optimiser.step()
+            optimizer.step()
         zeros[prox] = layer.to_dense() == 0
         if prox == "subgradient":
             assert layer.to_dense()[target.abs() < 0.25].abs().max() < 0.1  # near zero, never there
@@ -192,7 +192,7 @@ def test_the_largest_over_several_layers():
     assert small.usage().nnz + large.usage().nnz == V * d
 
 
-def test_other_optimisers_do_not_ignore_a_subgradient():
+def test_other_optimizers_do_not_ignore_a_subgradient():
     layer = ant.SparseEmbedding(V, d, prox="subgradient")
     with pytest.raises(ValueError, match="SubgradientL1 acts on the gradient, before the step; use ProximalSGD"):
         ant.Proximal(torch.optim.SGD(layer.param_groups(0.1), lr=0.1))

@@ -52,58 +52,58 @@ def test_the_way_to_a_budget_falls_in_equal_factors():
     assert target(50, 100, 0.1) == 50
 
 
-def layer_and_optimiser(sparse):
+def layer_and_optimizer(sparse):
     torch.manual_seed(0)
     layer = ant.AnchorEmbedding(30, 6, num_anchors=5, sparse=sparse, dtype=torch.float64)
     with torch.no_grad():
         layer.rows.weight[torch.rand(30, 5) < 0.5] = 0
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3), lr=0.05)
-    return layer, optimiser
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-3), lr=0.05)
+    return layer, optimizer
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_polishing_keeps_the_zeros_and_moves_the_rest(sparse):
-    layer, optimiser = layer_and_optimiser(sparse)
+    layer, optimizer = layer_and_optimizer(sparse)
     before = layer.transform.detach().clone()
-    spared = free_entries(optimiser)
-    freeze(optimiser, spared)
-    for group in optimiser.param_groups:
+    spared = free_entries(optimizer)
+    freeze(optimizer, spared)
+    for group in optimizer.param_groups:
         if group["prox"] is not None:
             group["prox"].strength = PROHIBITIVE
     for step in range(30):
         ids = torch.randint(0, 30, (8,), generator=torch.Generator().manual_seed(step))
         (layer(ids) - 1).square().sum().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     after = layer.transform.detach()
     assert after[before == 0].eq(0).all()
     assert after.sum() > 1.2 * before.sum()  # up, towards 1: nothing shrinks them
-    thaw(optimiser, spared)
-    assert optimiser.param_groups[0]["prox"].free is None
+    thaw(optimizer, spared)
+    assert optimizer.param_groups[0]["prox"].free is None
 
 
 def test_lazy_and_dense_polishing_agree():
     found = []
     for sparse in (False, True):
-        layer, optimiser = layer_and_optimiser(sparse)
-        freeze(optimiser, {})
-        optimiser.param_groups[0]["prox"].strength = PROHIBITIVE
+        layer, optimizer = layer_and_optimizer(sparse)
+        freeze(optimizer, {})
+        optimizer.param_groups[0]["prox"].strength = PROHIBITIVE
         for step in range(20):
             ids = torch.randint(0, 30, (4,), generator=torch.Generator().manual_seed(step))
             (layer(ids) - 1).square().sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         found.append(layer.transform.detach().clone())
     torch.testing.assert_close(*found, atol=1e-12, rtol=0)
 
 
 def test_entries_that_were_free_stay_free():
-    layer, optimiser = layer_and_optimiser(False)
+    layer, optimizer = layer_and_optimizer(False)
     row, column = (int(n) for n in (layer.rows.weight == 0).nonzero()[0])
-    optimiser.param_groups[0]["prox"].free = ant.FreeEntries(torch.tensor([row]), torch.tensor([column]), (30, 5))
-    spared = free_entries(optimiser)
-    freeze(optimiser, spared)
-    assert optimiser.param_groups[0]["prox"].free.mask()[row, column]
+    optimizer.param_groups[0]["prox"].free = ant.FreeEntries(torch.tensor([row]), torch.tensor([column]), (30, 5))
+    spared = free_entries(optimizer)
+    freeze(optimizer, spared)
+    assert optimizer.param_groups[0]["prox"].free.mask()[row, column]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_budgets_are_met(file, tmp_path, solver, budget, unit, amount):
     assert 0.8 * amount < told[unit] <= 1.02 * amount
     files = [tmp_path / "run" / f"{name}.ant" for name in ("users", "items")]
     assert told["bytes"] == sum(path.stat().st_size for path in files)
-    assert ant.open_table(files[0]).values == ("fp32" if unit == "parameters" else "int8")
+    assert ant.load_table(files[0]).values == ("fp32" if unit == "parameters" else "int8")
 
 
 @pytest.mark.parametrize("solver", [CD, PROX], ids=["cd", "prox"])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from antembed.anchors import CHOICES, Known, choose, scores
-from antembed.anchors.choices import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
+from antembed.anchors import INITIALIZERS, ObjectStatistics, choose_anchors, scores
+from antembed.anchors.initializers import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
 from antembed.data.vocabulary import Vocabulary
 
 V = 120
@@ -18,7 +18,7 @@ def known(**more):
     document_counts = np.minimum(counts, 1 + rng.integers(0, 50, V))
     features = rng.standard_normal((V, 5))
     features[[5, 9]] = 0.0
-    return Known(counts, document_counts, 60, features, rng.random(V) + 0.1, **more)
+    return ObjectStatistics(counts, document_counts, 60, features, rng.random(V) + 0.1, **more)
 
 
 def islands(rng, per_island=30, islands=4):
@@ -27,41 +27,41 @@ def islands(rng, per_island=30, islands=4):
 
 
 @pytest.mark.parametrize("K", [1, 7, 60])
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", INITIALIZERS)
 def test_every_choice_keeps_the_contract(name, K):
-    ids = choose(name, known(), K, seed=1)
+    ids = choose_anchors(name, known(), K, seed=1)
     assert ids.shape == (K,)
     assert ids.dtype == np.int64
     assert len(set(ids)) == K
     assert ids.min() >= 2
     assert ids.max() < V
-    np.testing.assert_array_equal(ids, choose(name, known(), K, seed=1))
+    np.testing.assert_array_equal(ids, choose_anchors(name, known(), K, seed=1))
 
 
 @pytest.mark.parametrize("name", ["kmeans", "frequency-kmeans", "random", "coreset"])
 def test_another_seed_gives_others(name):
-    assert set(choose(name, known(), 20, seed=1)) != set(choose(name, known(), 20, seed=2))
+    assert set(choose_anchors(name, known(), 20, seed=1)) != set(choose_anchors(name, known(), 20, seed=2))
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", INITIALIZERS)
 def test_more_anchors_than_objects_are_refused(name):
     with pytest.raises(ValueError, match=rf"{V} anchors cannot be chosen from 11[68] "):
-        choose(name, known(), V)
+        choose_anchors(name, known(), V)
 
 
 def test_names_and_needs_are_said():
     with pytest.raises(ValueError, match="no choice of anchors 'best'; there are frequency, tf-idf"):
-        choose("best", known(), 3)
+        choose_anchors("best", known(), 3)
     with pytest.raises(ValueError, match="needs features, and there are none"):
-        choose("kmeans", Known(counts=np.ones(9)), 3)
+        choose_anchors("kmeans", ObjectStatistics(counts=np.ones(9)), 3)
     with pytest.raises(ValueError, match="no score 'best'"):
         scores(Vocabulary([], np.ones(3), np.ones(3), 1), "best")
 
 
 def test_frequency_is_the_most_frequent_and_of_equal_ones_the_first():
     counts = np.array([99, 99, 3, 7, 7, 1])
-    assert choose("frequency", Known(counts=counts), 3).tolist() == [3, 4, 2]
-    assert choose("frequency", Known(counts=counts, reserved=0), 3).tolist() == [0, 1, 3]
+    assert choose_anchors("frequency", ObjectStatistics(counts=counts), 3).tolist() == [3, 4, 2]
+    assert choose_anchors("frequency", ObjectStatistics(counts=counts, reserved=0), 3).tolist() == [0, 1, 3]
 
 
 def test_tf_idf_passes_over_words_that_are_everywhere():
@@ -70,8 +70,8 @@ def test_tf_idf_passes_over_words_that_are_everywhere():
     expected = [-1, -1, 0, 40 * np.log(2), 50 * np.log(10 / 9)]
     np.testing.assert_allclose(scores(vocabulary, "tf-idf"), expected)
     np.testing.assert_allclose(scores(vocabulary, "frequency"), [-1, -1, 100, 40, 50])
-    about = Known(vocabulary.counts, vocabulary.document_counts, vocabulary.documents)
-    assert choose("tf-idf", about, 2).tolist() == [3, 4]
+    about = ObjectStatistics(vocabulary.counts, vocabulary.document_counts, vocabulary.documents)
+    assert choose_anchors("tf-idf", about, 2).tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("seed", range(5))

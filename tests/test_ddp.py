@@ -22,11 +22,11 @@ def test_two_processes_stay_in_sync_and_equal_one(tmp_path):
 
     torch.manual_seed(0)
     model = ddp_worker.Model()
-    optimiser = ant.ProximalYogi(ant.param_groups(model, l1=1e-3), lr=0.02)
+    optimizer = ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-3), lr=0.02)
     for step in range(ddp_worker.STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         ids = [ddp_worker.batch(step, rank) for rank in range(ddp_worker.WORLD)]
         (sum(ddp_worker.loss(model, part) for part in ids) / ddp_worker.WORLD).backward()
-        optimiser.step()
+        optimizer.step()
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(tensor, first[name], atol=1e-12, rtol=0)

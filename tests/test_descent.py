@@ -191,7 +191,7 @@ class TestCommand:
         told = self.call(file, tmp_path / "run", "--embedding", embedding, biases)
         assert told["engine"] == "descent"
         assert told["test"]["mse"] < np.var(data()[2]) / 2  # a price of 1 is much for so few ratings
-        users, items = (ant.open_table(tmp_path / "run" / f"{name}.ant") for name in ("users", "items"))
+        users, items = (ant.load_table(tmp_path / "run" / f"{name}.ant") for name in ("users", "items"))
         evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"])
         assert json.loads(evaluated.stdout)["test"] == told["test"]
         assert users.parameters + items.parameters <= told["parameters"]

@@ -53,10 +53,10 @@ def test_rows_are_those_of_the_dense_table(name):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_coordinates_are_those_of_the_vectors(name, sparse):
     layer = build(name, padding_idx=3, sparse=sparse, dtype=torch.float64)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-3))
     ids, W = torch.randint(0, V, (9,)), torch.randn(d, 4, dtype=torch.float64, requires_grad=True)
     layer(torch.tensor([3, 1])).sum().backward()
-    optimiser.step()  # from here on rows may be lazy
+    optimizer.step()  # from here on rows may be lazy
     learned, results = [W, *(p for p in layer.parameters() if p.requires_grad)], []
     X, A = layer.coordinates(ids)
     assert A is None or len(A) < d
@@ -71,9 +71,9 @@ def test_distinct_ids_have_distinct_rows(name):
     """Unless hashed: then those whose place is the same, and no others, have the same row."""
     layer = build(name)
     alike = torch.cdist(layer.to_dense(), layer.to_dense(), compute_mode="donot_use_mm_for_euclid_dist") == 0
-    places = torch.arange(V) if layer.places() is None else layer.places()
-    assert (layer.places() is None) == (name not in SHARED)
-    assert torch.equal(alike, places[:, None] == places)
+    row_index = torch.arange(V) if layer.row_index() is None else layer.row_index()
+    assert (layer.row_index() is None) == (name not in SHARED)
+    assert torch.equal(alike, row_index[:, None] == row_index)
 
 
 def test_gradients(name):
@@ -101,12 +101,12 @@ def test_lazy_training_equals_dense_training(name):
     for sparse in (False, True):
         torch.manual_seed(0)
         layer = build(name, sparse=sparse, dtype=torch.float64)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-3))
         for step in range(40):
             ids = torch.randint(0, V, (5,), generator=torch.Generator().manual_seed(step))
             (layer(ids) - 0.3).square().sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         results.append(layer.to_dense().detach())
     torch.testing.assert_close(*results, atol=1e-12, rtol=0)
 
@@ -114,11 +114,11 @@ def test_lazy_training_equals_dense_training(name):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_padding_is_zero_and_stays_zero(name, sparse):
     layer = build(name, padding_idx=3, sparse=sparse)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
     for _ in range(3):
         layer(torch.tensor([3, 1])).sum().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     assert layer(torch.tensor([3])).eq(0).all()
     assert layer.to_dense()[3].eq(0).all()
     assert layer(torch.tensor([1])).ne(0).any()
@@ -151,7 +151,7 @@ def test_counted_is_stored(name, tmp_path):
     usage = layer.usage()
     table = ant.export(layer, tmp_path / "t.ant")
     assert usage.bytes == table.size == (tmp_path / "t.ant").stat().st_size
-    assert (usage.objects, usage.dimensions) == table.shape
+    assert (usage.num_embeddings, usage.embedding_dim) == table.shape
     if name != "softmax-mixture":  # whose file has one more column, the common share
         assert usage.parameters == table.parameters
 
@@ -174,9 +174,9 @@ def test_exported_numpy_equals_torch(name, tmp_path):
 def test_bad_ids(name, lazy):
     layer = build(name, sparse=lazy)
     if lazy:
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
         layer(torch.tensor([1])).sum().backward()
-        optimiser.step()
+        optimizer.step()
     with pytest.raises(IndexError, match=rf"id 57 is outside a table of {V} rows; grow it with layer.add_objects\(8\)"):
         layer(torch.tensor([0, 57]))
     with pytest.raises(IndexError, match="id -2 is negative"):

@@ -1,4 +1,4 @@
-"""The fused engine against its twin: the same parameters and optimiser state after the same batches."""
+"""The fused engine against its twin: the same parameters and optimizer state after the same batches."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from antembed.data import Examples
 from antembed.embedding import EMBEDDINGS
 from antembed.kernels import ratings as kernel
 from antembed.optim.prox import NonNegative
-from antembed.tasks.recommend import MatrixFactorisation, loss
+from antembed.tasks.recommend import MatrixFactorization, loss
 from antembed.training import FusedEngine, TorchEngine, why_not
 
 USERS, ITEMS, N = 60, 35, 2500
@@ -19,7 +19,7 @@ def build(embedding="anchor", biases=True, dtype=torch.float64, l1=1e-3, free=()
     torch.manual_seed(0)
     sizes = zip((USERS, ITEMS), anchors, strict=True)
     users, items = (EMBEDDINGS[embedding](V, 6, num_anchors=K, sparse=True, dtype=dtype) for V, K in sizes)
-    model = MatrixFactorisation(users, items, mean=3.0, biases=biases).to(dtype)
+    model = MatrixFactorization(users, items, mean=3.0, biases=biases).to(dtype)
     groups = ant.param_groups(model, l1, weight_decay=decay)
     for group, (V, K) in zip((group for group in groups if group.get("prox")), free, strict=False):
         group["prox"].free = ant.FreeEntries(torch.arange(0, V, 2), torch.arange(0, V, 2) % K, (V, K))
@@ -59,7 +59,7 @@ def train(engine, batch_size, l1, epochs=2, data=None):
 
 
 def assert_same(plain, fused, atol=1e-11):
-    """Two models with their optimisers: the same values, zeros and state."""
+    """Two models with their optimizers: the same values, zeros and state."""
     wanted, got = plain[0].state_dict(), fused[0].state_dict()
     for name in wanted:
         torch.testing.assert_close(got[name], wanted[name], atol=atol, rtol=0)
@@ -149,8 +149,8 @@ def test_a_failure_frees_those_who_wait_and_is_not_forgotten(monkeypatch):
 def test_one_and_two_threads_give_the_same_bytes():
     results = []
     for threads in (1, 2):
-        model, optimiser = build(dtype=torch.float32)
-        list(FusedEngine(model, optimiser, threads).run(examples(columns(torch.float32)), 100, 0, lr, ramped))
+        model, optimizer = build(dtype=torch.float32)
+        list(FusedEngine(model, optimizer, threads).run(examples(columns(torch.float32)), 100, 0, lr, ramped))
         results.append(model.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
@@ -176,11 +176,11 @@ def test_decay_that_would_underflow_is_refused():
 
 
 def test_single_precision():
-    plain, optimiser = build(dtype=torch.float32)
-    fused, fused_optimiser = build(dtype=torch.float32)
+    plain, optimizer = build(dtype=torch.float32)
+    fused, fused_optimizer = build(dtype=torch.float32)
     data = columns(torch.float32)
-    list(TorchEngine(plain, optimiser, loss).run(examples(data), 50, 0, lr, ramped))
-    list(FusedEngine(fused, fused_optimiser).run(examples(data), 50, 0, lr, ramped))
+    list(TorchEngine(plain, optimizer, loss).run(examples(data), 50, 0, lr, ramped))
+    list(FusedEngine(fused, fused_optimizer).run(examples(data), 50, 0, lr, ramped))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(fused.state_dict()[name], tensor, atol=2e-4, rtol=0)
 
@@ -188,31 +188,31 @@ def test_single_precision():
 def test_the_same_seed_gives_the_same_bytes():
     results = []
     for _ in range(2):
-        model, optimiser = build(dtype=torch.float32)
-        list(FusedEngine(model, optimiser).run(examples(columns(torch.float32)), 300, 0, lr, ramped))
+        model, optimizer = build(dtype=torch.float32)
+        list(FusedEngine(model, optimizer).run(examples(columns(torch.float32)), 300, 0, lr, ramped))
         results.append(model.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
 def test_the_model_goes_on_with_torch_afterwards():
-    mixed, optimiser = build()
-    plain, plain_optimiser = build()
-    train(FusedEngine(mixed, optimiser), 50, ramped, epochs=1)
-    train(TorchEngine(plain, plain_optimiser, loss), 50, ramped, epochs=1)
-    for model, its in ((mixed, optimiser), (plain, plain_optimiser)):
+    mixed, optimizer = build()
+    plain, plain_optimizer = build()
+    train(FusedEngine(mixed, optimizer), 50, ramped, epochs=1)
+    train(TorchEngine(plain, plain_optimizer, loss), 50, ramped, epochs=1)
+    for model, its in ((mixed, optimizer), (plain, plain_optimizer)):
         list(TorchEngine(model, its, loss).run(examples(columns()), 50, 50, lr, ramped))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(mixed.state_dict()[name], tensor, atol=1e-11, rtol=0)
 
 
 def test_it_says_what_it_cannot_do():
-    model, optimiser = build()
-    assert why_not(model, optimiser) is None
-    assert "Yogi" in why_not(model, ant.ProximalSGD(ant.param_groups(model, l1=0)))
-    assert "diagonal" in why_not(model, ant.ProximalYogi(ant.param_groups(model, l1=0), metric="plain"))
-    mixture, optimiser = build("mixture")
-    assert "anchored, low-rank and full" in why_not(mixture, optimiser)
-    assert "matrix factorisation" in why_not(torch.nn.Linear(1, 1), optimiser)
+    model, optimizer = build()
+    assert why_not(model, optimizer) is None
+    assert "Yogi" in why_not(model, ant.ProximalSGD(ant.param_groups(model, l1_penalty=0)))
+    assert "diagonal" in why_not(model, ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), metric="plain"))
+    mixture, optimizer = build("mixture")
+    assert "anchored, low-rank and full" in why_not(mixture, optimizer)
+    assert "matrix factorisation" in why_not(torch.nn.Linear(1, 1), optimizer)
     for change, reason in (
         ({"betas": (0.8, 0.999)}, "betas"),
         ({"metric": "plain"}, "diagonal"),
@@ -220,11 +220,11 @@ def test_it_says_what_it_cannot_do():
         ({"prox": NonNegative(0.0)}, "one setting"),
         ({"prox": ant.L1(1e-3)}, "non-negative"),
     ):
-        model, optimiser = build()
-        optimiser.param_groups[0].update(change)
-        assert reason in why_not(model, optimiser)
-    model, optimiser = build()
+        model, optimizer = build()
+        optimizer.param_groups[0].update(change)
+        assert reason in why_not(model, optimizer)
+    model, optimizer = build()
     model.users.anchors.requires_grad_(False)
-    assert "all of a model's parameters" in why_not(model, optimiser)
+    assert "all of a model's parameters" in why_not(model, optimizer)
     with pytest.raises(ValueError, match="use the torch engine"):
-        FusedEngine(mixture, optimiser)
+        FusedEngine(mixture, optimizer)

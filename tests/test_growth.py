@@ -17,7 +17,7 @@ from antembed.data.synthetic import planted, ratings
 from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, MixtureEmbedding, param_groups
 from antembed.growth.objective import nbant_objective
 from antembed.growth.policy import Add, Check, Keep, Plateau, PlateauMemory, Remove, Stop, Trend
-from antembed.growth.resize import Aside, add_anchors, drop_anchors, free_pairs
+from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs
 from antembed.optim import ProximalSGD, ProximalYogi
 from antembed.optim.prox import FreeEntries
 from antembed.pipelines.recommend import reopen_model, train
@@ -31,26 +31,26 @@ def _one_thread(_same_start):
     torch.set_num_threads(1)  # nothing here is large enough for two
 
 
-def trained(sparse=True, optimiser=ProximalYogi, free=None, steps=3, **settings):
+def trained(sparse=True, optimizer=ProximalYogi, free=None, steps=3, **settings):
     layer = AnchorEmbedding(20, 4, num_anchors=5, sparse=sparse, dtype=torch.float64)
-    held = optimiser(layer.param_groups(l1=1e-3, free=free), lr=0.1, **settings)
+    held = optimizer(layer.param_groups(l1_penalty=1e-3, free=free), lr=0.1, **settings)
     step(layer, held, steps)
     return layer, held
 
 
-def step(layer, optimiser, n):
+def step(layer, optimizer, n):
     for seed in range(n):
         ids = torch.randint(0, 20, (6,), generator=torch.Generator().manual_seed(seed))
         layer(ids).square().sum().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
-def state(layer, optimiser):
+def state(layer, optimizer):
     T, A = layer.rows.weight, layer.anchors
     found = {"T": layer.transform.detach().clone(), "A": A.detach().clone()}
     for name, p in (("T", T), ("A", A)):
-        found |= {f"{name}/{k}": v.clone() for k, v in optimiser.state[p].items() if isinstance(v, torch.Tensor)}
+        found |= {f"{name}/{k}": v.clone() for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)}
     return found
 
 
@@ -65,9 +65,9 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("optimiser", [ProximalYogi, lambda g, lr: ProximalSGD(g, lr, 0.9), ProximalSGD])
-def test_what_stays_is_bit_equal_and_the_parameters_are_the_same_objects(sparse, optimiser):
-    layer, held = trained(sparse, optimiser)
+@pytest.mark.parametrize("optimizer", [ProximalYogi, lambda g, lr: ProximalSGD(g, lr, 0.9), ProximalSGD])
+def test_what_stays_is_bit_equal_and_the_parameters_are_the_same_objects(sparse, optimizer):
+    layer, held = trained(sparse, optimizer)
     before, objects = state(layer, held), (layer.rows.weight, layer.anchors)
     aside = drop_anchors(layer, held, [3, 1])
     assert_same(state(layer, held), columns(before, [0, 2, 4]))
@@ -108,7 +108,7 @@ def test_the_last_removed_comes_back_first_also_after_objects_were_added():
     layer, held = trained()
     before = state(layer, held)
     aside = drop_anchors(layer, held, [0]).and_then(drop_anchors(layer, held, [0]))
-    aside = Aside.of_tensors(aside.tensors())  # by way of a checkpoint
+    aside = RemovedAnchors.of_tensors(aside.tensors())  # by way of a checkpoint
     layer.add_objects(2)
     held.state_of(layer.rows.weight, held.param_groups[0])
     rest = add_anchors(layer, held, 1, aside)
@@ -143,7 +143,7 @@ def test_refusals():
     mixture = MixtureEmbedding(20, 4, num_anchors=(2, 2))
     with pytest.raises(TypeError, match="MixtureEmbedding cannot change its number of anchors"):
         drop_anchors(mixture, ProximalYogi(mixture.param_groups(1e-3)), [0])
-    with pytest.raises(ValueError, match="the optimiser does not hold this layer"):
+    with pytest.raises(ValueError, match="the optimizer does not hold this layer"):
         drop_anchors(layer, ProximalYogi([torch.nn.Parameter(torch.zeros(1))]), [0])
 
 
@@ -357,9 +357,9 @@ class Columns:
 
 
 def test_the_engine_made_anew_trains_what_was_resized():
-    from antembed.tasks.recommend import MatrixFactorisation
+    from antembed.tasks.recommend import MatrixFactorization
 
-    model = MatrixFactorisation(*(AnchorEmbedding(V, 4, num_anchors=4, sparse=True) for V in (20, 10)))
+    model = MatrixFactorization(*(AnchorEmbedding(V, 4, num_anchors=4, sparse=True) for V in (20, 10)))
     held = ProximalYogi(param_groups(model, 1e-4), lr=0.01)
     data = Columns(torch.randint(0, 20, (100,)), torch.randint(0, 10, (100,)), torch.randn(100))
     list(FusedEngine(model, held, 1).run(data, 10, 0, lambda s: 0.01, lambda s: 1e-4))
@@ -428,7 +428,7 @@ def test_killed_while_growing_a_run_ends_in_the_same_bytes(file, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (("--protocol", "paper"), "needs validation data"),
+        (("--split", "90/10"), "needs validation data"),
         (("--embedding", "full"), "is for --embedding anchor, not full"),
         (("--budget", "10x"), "go together with --solver cd only"),
         (("--lambda1", "1e-9"), "raise --lambda1"),

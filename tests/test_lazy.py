@@ -1,4 +1,4 @@
-"""Exact lazy rows: the dense optimiser on the same data is the oracle. Same values, same zeros."""
+"""Exact lazy rows: the dense optimizer on the same data is the oracle. Same values, same zeros."""
 
 import copy
 import os
@@ -31,7 +31,7 @@ def decaying(groups):
 
 
 class Run:
-    """One layer and its optimiser on a fixed stream of batches with a known target."""
+    """One layer and its optimizer on a fixed stream of batches with a known target."""
 
     def __init__(self, rule, sparse, compiled=None, dtype=torch.float64, free=None):
         torch.manual_seed(1)
@@ -39,29 +39,29 @@ class Run:
         self.layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=sparse, dtype=dtype)
         self.target = torch.randn(V, d, dtype=dtype)
         self.free = free
-        self.optimiser = RULES[rule](self.layer.param_groups(l1=L1[rule], free=free), **self.settings)
+        self.optimizer = RULES[rule](self.layer.param_groups(l1_penalty=L1[rule], free=free), **self.settings)
         self.generator = torch.Generator().manual_seed(7)
 
     def steps(self, n):
         for _ in range(n):
             ids = torch.randint(0, V, (int(torch.randint(1, 9, (1,), generator=self.generator)),), generator=self.generator)
-            self.optimiser.zero_grad()
+            self.optimizer.zero_grad()
             (self.layer(ids) - self.target[ids]).square().sum().backward()
-            self.optimiser.step()
+            self.optimizer.step()
 
     def set(self, lr_factor=1.0, l1_factor=1.0):
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] *= lr_factor
             if group["prox"] is not None:
                 group["prox"].strength *= l1_factor
 
     def reload(self):
-        """Into a new layer and a new optimiser, by state_dict."""
-        old = self.layer, self.optimiser
+        """Into a new layer and a new optimizer, by state_dict."""
+        old = self.layer, self.optimizer
         fresh = Run(self.rule, self.layer.rows.sparse, free=self.free, dtype=self.target.dtype, **self.settings)
         fresh.layer.load_state_dict(old[0].state_dict())
-        fresh.optimiser.load_state_dict(old[1].state_dict())
-        self.layer, self.optimiser = fresh.layer, fresh.optimiser
+        fresh.optimizer.load_state_dict(old[1].state_dict())
+        self.layer, self.optimizer = fresh.layer, fresh.optimizer
 
     def whole_life(self):
         """500 steps with all that SPEC §2 names on the way."""
@@ -82,7 +82,7 @@ class Run:
         return self.layer.transform.detach(), self.layer.anchors.detach()
 
 
-@pytest.mark.parametrize("free", [None, FREE], ids=["all penalised", "free entries"])
+@pytest.mark.parametrize("free", [None, FREE], ids=["all penalized", "free entries"])
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
 @pytest.mark.parametrize("rule", RULES)
 def test_lazy_equals_dense(rule, compiled, free):
@@ -212,11 +212,11 @@ def test_loading_a_state_dict_settles_old_debts():
     assert torch.equal(run.layer.transform, saved["rows.weight"])
 
 
-def test_a_new_optimiser_takes_over_a_flushed_table():
+def test_a_new_optimizer_takes_over_a_flushed_table():
     lazy, dense = Run("yogi", sparse=True), Run("yogi", sparse=False)
     for run in (lazy, dense):
         run.steps(30)
-        run.optimiser = ant.ProximalSGD(run.layer.param_groups(l1=1e-2), lr=0.05)
+        run.optimizer = ant.ProximalSGD(run.layer.param_groups(l1_penalty=1e-2), lr=0.05)
         run.steps(30)
     torch.testing.assert_close(lazy.layer.transform, dense.layer.transform, atol=1e-12, rtol=0)
 
@@ -228,10 +228,10 @@ def test_dense_and_sparse_gradients_of_one_table_mix():
         run = Run("yogi", sparse=sparse)
         for _ in range(10):
             run.steps(3)
-            run.optimiser.zero_grad()
+            run.optimizer.zero_grad()
             hidden = run.layer(torch.arange(6))
             run.layer.logits(hidden).logsumexp(-1).mean().backward()
-            run.optimiser.step()
+            run.optimizer.step()
         runs.append(run.layer.transform.detach())
     torch.testing.assert_close(runs[0], runs[1], atol=1e-12, rtol=0)
 
@@ -244,9 +244,9 @@ def test_objects_are_added_in_mid_training(rule):
         run.steps(30)
         torch.manual_seed(5)
         run.layer.add_objects(4)
-        run.optimiser.zero_grad()
+        run.optimizer.zero_grad()
         run.layer(torch.arange(V - 2, V + 4)).square().sum().backward()
-        run.optimiser.step()
+        run.optimizer.step()
         run.steps(30)
         assert len(run.layer.transform) == V + 4
         runs.append(run.layer.transform.detach())
@@ -285,15 +285,15 @@ def test_equal_ids_read_once_give_the_same(size):
     for grouped in (False, True):
         torch.manual_seed(2)
         layer = ant.AnchorEmbedding(500, d, padding_idx=3, num_anchors=K, sparse=True, dtype=torch.float64)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
         shape = (size,) if isinstance(size, int) else size
         for step in range(6):
             ids = torch.randint(0, 500, shape, generator=torch.Generator().manual_seed(step))
             vectors = layer(ids) if grouped else layer.rows(ids) @ layer.anchors
             assert (layer.rows.groups(ids) is not None) == (step > 0)
             vectors.pow(3).sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         results.append(torch.cat([layer.transform.flatten(), layer.anchors.flatten()]).detach())
     torch.testing.assert_close(*results, atol=1e-11, rtol=0)
 
@@ -304,12 +304,12 @@ def test_the_result_does_not_depend_on_threads():
         torch.set_num_threads(threads)
         torch.manual_seed(2)
         layer = ant.AnchorEmbedding(5000, 4, num_anchors=32, sparse=True)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
         for step in range(4):
             ids = torch.randint(0, 5000, (8000,), generator=torch.Generator().manual_seed(step))
             layer.rows(ids).pow(3).sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         results.append(layer.transform.detach())
     assert torch.equal(*results)
 
@@ -317,11 +317,11 @@ def test_the_result_does_not_depend_on_threads():
 def test_padding_gets_no_gradient():
     for sparse in (False, True):
         layer = ant.AnchorEmbedding(9, d, padding_idx=4, num_anchors=K, sparse=sparse)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=0.0))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=0.0))
         for _ in range(3):
             layer(torch.tensor([4, 1, 4])).sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         assert layer(torch.tensor([4])).eq(0).all()
 
 
@@ -337,15 +337,15 @@ def test_ids_out_of_range_are_caught_before_lazy_rows_are_read():
 
 def test_sparse_gradients_need_the_layers_groups():
     layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True)
-    optimiser = ant.ProximalYogi(layer.parameters())
+    optimizer = ant.ProximalYogi(layer.parameters())
     layer(torch.tensor([1])).sum().backward()
     with pytest.raises(ValueError, match=r"layer\.param_groups"):
-        optimiser.step()
+        optimizer.step()
 
 
 def test_rules_that_cannot_be_lazy_are_dense_and_exact():
     for make in (
-        lambda layer: ant.ProximalAdam(layer.param_groups(l1=1e-3), lr=0.02),
+        lambda layer: ant.ProximalAdam(layer.param_groups(l1_penalty=1e-3), lr=0.02),
         lambda layer: ant.ProximalYogi([{"params": [layer.rows.weight], "prox": ant.L1(1e-3), "table": layer.rows}]),
         lambda layer: ant.ProximalYogi([{"params": [layer.rows.weight], "prox": ant.GroupL2(1e-3), "table": layer.rows}]),
     ):
@@ -353,11 +353,11 @@ def test_rules_that_cannot_be_lazy_are_dense_and_exact():
         for sparse in (False, True):
             torch.manual_seed(1)
             layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=sparse, dtype=torch.float64)
-            optimiser = make(layer)
+            optimizer = make(layer)
             for step in range(30):
                 ids = torch.randint(0, V, (6,), generator=torch.Generator().manual_seed(step))
                 layer(ids).square().sum().backward()
-                optimiser.step()
+                optimizer.step()
                 layer.zero_grad()
             results.append(layer.transform.detach())
         torch.testing.assert_close(*results, atol=1e-12, rtol=0)
@@ -375,29 +375,29 @@ def test_compiled_refuses_what_it_cannot_do():
         )
 
 
-def test_two_optimisers_take_turns():
+def test_two_optimizers_take_turns():
     runs = []
     for sparse in (False, True):
         run = Run("yogi", sparse=sparse)
-        pair = [run.optimiser, ant.ProximalSGD(run.layer.param_groups(l1=1e-2), lr=0.05)]
+        pair = [run.optimizer, ant.ProximalSGD(run.layer.param_groups(l1_penalty=1e-2), lr=0.05)]
         for turn in range(20):
-            run.optimiser = pair[turn % 2]
+            run.optimizer = pair[turn % 2]
             run.steps(1)
         runs.append(run.layer.transform.detach())
     torch.testing.assert_close(*runs, atol=1e-12, rtol=0)
 
 
-def test_an_optimiser_can_be_copied_with_its_layer():
+def test_an_optimizer_can_be_copied_with_its_layer():
     run = Run("yogi", sparse=True)
     run.steps(20)
-    run.layer, run.optimiser = copy.deepcopy((run.layer, run.optimiser))
+    run.layer, run.optimizer = copy.deepcopy((run.layer, run.optimizer))
     run.steps(20)
     twin = Run("yogi", sparse=False)
     twin.steps(40)
     torch.testing.assert_close(run.layer.transform, twin.layer.transform, atol=1e-12, rtol=0)
 
 
-def test_evaluation_lets_go_of_the_optimiser_and_training_takes_it_up_again():
+def test_evaluation_lets_go_of_the_optimizer_and_training_takes_it_up_again():
     run, twin = Run("yogi", sparse=True), Run("yogi", sparse=False)
     run.steps(20)
     run.layer.eval()
@@ -422,13 +422,13 @@ def test_loading_by_assignment():
 
 def test_autocast_and_second_derivatives_of_grouped_reads():
     layer = ant.AnchorEmbedding(500, 8, num_anchors=K, sparse=True)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
     ids = torch.randint(0, 500, (4000,))
     for _ in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             layer(ids).float().square().mean().backward()
-        optimiser.step()
+        optimizer.step()
     assert layer.rows.groups(ids) is not None
     loss = layer(ids).pow(3).sum()
     (first,) = torch.autograd.grad(loss, layer.anchors, create_graph=True)
@@ -443,9 +443,9 @@ def test_autocast_and_second_derivatives_of_grouped_reads():
 def test_forward_from_several_threads():
     """Evaluation servers do that; the scratch of grouping is shared."""
     layer = ant.AnchorEmbedding(5000, d, num_anchors=K, sparse=True)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
     layer(torch.tensor([1])).sum().backward()
-    optimiser.step()
+    optimizer.step()
     ids = [torch.randint(0, 5000, (40_000,)) for _ in range(8)]
     with torch.no_grad(), ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda batch: layer(batch).detach(), ids))
@@ -457,10 +457,10 @@ def test_forward_from_several_threads():
 FORKED = """
 import os, torch, antembed as ant
 layer = ant.AnchorEmbedding(5000, 4, num_anchors=32, sparse=True)
-optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-4))
+optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-4))
 def step():
     layer(torch.randint(0, 5000, (8000,))).pow(3).sum().backward()  # 8000 × 32 numbers: enough for the thread pool
-    optimiser.step()
+    optimizer.step()
 torch.set_num_threads(2)
 step(), step()
 child = os.fork()

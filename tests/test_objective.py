@@ -32,12 +32,12 @@ def test_appendix_l_chooses_the_models_printed_in_bold(lambda1, chosen):
 
 def test_penalties_are_read_from_the_groups():
     layer = ant.AnchorEmbedding(5, 2, num_anchors=3)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=0.5))
-    assert penalties(optimiser) == pytest.approx(0.5 * layer.transform.sum().item())
-    optimiser.param_groups[0]["prox"].strength = 0.25
-    assert penalties(optimiser) == pytest.approx(0.25 * layer.transform.sum().item())
-    assert penalties(optimiser, 2.0) == pytest.approx(2 * layer.transform.sum().item())
-    assert optimiser.param_groups[0]["prox"].strength == 0.25
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=0.5))
+    assert penalties(optimizer) == pytest.approx(0.5 * layer.transform.sum().item())
+    optimizer.param_groups[0]["prox"].strength = 0.25
+    assert penalties(optimizer) == pytest.approx(0.25 * layer.transform.sum().item())
+    assert penalties(optimizer, 2.0) == pytest.approx(2 * layer.transform.sum().item())
+    assert optimizer.param_groups[0]["prox"].strength == 0.25
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.7, 1.0), (0.7, 1.3), (0.4, 2.5)])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data import DataError
-from antembed.data.arrivals import Arrivals
+from antembed.data.rating_stream import RatingStream
 from antembed.data.synthetic import planted, ratings
 from antembed.training.stream import Stream
 
@@ -57,7 +57,7 @@ def test_batches_are_the_file_in_its_order(table, tmp_path, kind, monkeypatch):
         source.write_bytes(
             {"csv": text, "gzip": gzip.compress(text), "dat": text.split(b"\n", 1)[1].replace(b",", b"::")}[kind]
         )
-    sizes, found = gathered(Arrivals(source, batch_size=700))
+    sizes, found = gathered(RatingStream(source, batch_size=700))
     assert sizes == [700, 700, 700, 700, 200]
     assert found["user"].cast(pl.Int64).equals(table["user"].cast(pl.Int64))
     assert found["item"].cast(pl.Int64).equals(table["item"].cast(pl.Int64))
@@ -68,11 +68,11 @@ def test_batches_are_the_file_in_its_order(table, tmp_path, kind, monkeypatch):
 def test_what_was_learned_is_skipped(table, tmp_path, suffix):
     source = tmp_path / f"r.{suffix}"
     (table.write_csv if suffix == "csv" else table.write_parquet)(source)
-    whole = list(Arrivals(source, batch_size=700))
-    first = Arrivals(source, batch_size=700)
+    whole = list(RatingStream(source, batch_size=700))
+    first = RatingStream(source, batch_size=700)
     some = iter(first)
     next(some), next(some)
-    later = Arrivals(source, batch_size=700)
+    later = RatingStream(source, batch_size=700)
     later.go_on(1400, first.users.labels, first.items.labels)
     for a, b in zip(whole[2:], later, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -85,14 +85,14 @@ def test_what_was_learned_is_skipped(table, tmp_path, suffix):
 def test_bad_lines_are_named(tmp_path, line, wrong):
     (tmp_path / "r.csv").write_text(f"user,item,rating\n1,2,3\n1,3,3\n2,2,3\n{line}\n3,2,3\n")
     with pytest.raises(DataError, match=wrong):
-        list(Arrivals(tmp_path / "r.csv", batch_size=2))
+        list(RatingStream(tmp_path / "r.csv", batch_size=2))
 
 
 def test_bad_sources(tmp_path):
     with pytest.raises(DataError, match="is no file; give a ratings file, or -"):
-        list(Arrivals(tmp_path / "none", batch_size=2))
+        list(RatingStream(tmp_path / "none", batch_size=2))
     with pytest.raises(ValueError, match="batch_size must be ≥ 1, got 0"):
-        Arrivals(tmp_path / "none", batch_size=0)
+        RatingStream(tmp_path / "none", batch_size=0)
 
 
 def test_the_command_learns_and_its_tables_are_used(table, tmp_path):
@@ -137,7 +137,7 @@ def test_a_high_price_leaves_one_anchor_and_the_run_is_used(table, tmp_path):
     assert told["nnz"] == {"users": 0, "items": 0}
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), str(tmp_path / "small"), "--values", "int8"])
     assert done.exit_code == 0, done.output
-    assert ant.open_table(tmp_path / "small" / "users.ant").shape == (80, 8)
+    assert ant.load_table(tmp_path / "small" / "users.ant").shape == (80, 8)
 
 
 def test_a_fixed_number_of_anchors_stays(table, tmp_path):

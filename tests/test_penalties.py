@@ -106,13 +106,13 @@ def test_negative_pairs_part_the_unrelated():
         layer.rows.weight[:, :2] += 0.2 * torch.from_numpy(group)[:, None]
         layer.rows.weight[:, 2:] += 0.2 * (1 - torch.from_numpy(group))[:, None]
     torch.set_num_threads(1)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=0.0), lr=0.02)
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=0.0), lr=0.02)
     for step in range(200):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         u, v = pairs(64, step)
         length = (layer.rows.weight.sum(1) - 1).square().sum()
         (length + negative_pairs(layer.rows(u), layer.rows(v))).backward()
-        optimiser.step()
+        optimizer.step()
     used = torch.stack([layer.transform[group == g].amax(0) > 0.05 for g in (0, 1)])
     assert used.any(1).all()
     assert not used.all(0).any()

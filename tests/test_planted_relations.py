@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.anchors import free_entries, from_pairs, start
+from antembed.anchors import free_entries, from_pairs, init_weights
 from antembed.data import Examples
-from antembed.tasks.recommend import MatrixFactorisation, loss
+from antembed.tasks.recommend import MatrixFactorization, loss
 from antembed.training import FusedEngine, TorchEngine
 
 V, K, d = 60, 5, 8
@@ -37,7 +37,7 @@ def layers(sparse):
     """Layers that start with all weights alive, so that what ends at zero was taken there."""
     entries, T, A = planted(0)
     layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=sparse)
-    first = start(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05
+    first = init_weights(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05
     with torch.no_grad():
         layer.rows.weight.copy_(first)
         layer.anchors.copy_(torch.from_numpy(A) + 0.02 * torch.randn(K, d))
@@ -49,13 +49,13 @@ def layers(sparse):
 def test_exactly_the_related_weights_are_kept(sparse, l1):
     layer, entries, E = layers(sparse)
     free = ant.FreeEntries(*entries, (V, K))
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=l1, free=free), lr=0.02)
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=l1, free=free), lr=0.02)
     generator = torch.Generator().manual_seed(2)
     for _ in range(300):
         ids = torch.randint(0, V, (30,), generator=generator)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (layer(ids) - E[ids]).square().sum(1).mean().div(2).backward()
-        optimiser.step()
+        optimizer.step()
     assert torch.equal(layer.transform > 0, free.mask())
     assert 0.25 < float(free.mask().float().mean()) < 0.5  # neither nothing nor all
     assert ((layer.to_dense() - E).norm() / E.norm()).item() < 0.05
@@ -63,11 +63,11 @@ def test_exactly_the_related_weights_are_kept(sparse, l1):
 
 def test_without_free_entries_a_large_price_leaves_nothing():
     layer, _, E = layers(sparse=True)
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e6), lr=0.02)
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e6), lr=0.02)
     for _ in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (layer(torch.arange(V)) - E).square().sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert not layer.transform.any()
 
 
@@ -82,9 +82,9 @@ def factorisation():
     tables = [ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True) for _ in range(2)]
     with torch.no_grad():
         for table in tables:
-            table.rows.weight.copy_(start(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05)
+            table.rows.weight.copy_(init_weights(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05)
             table.anchors.copy_(torch.from_numpy(A))
-    model = MatrixFactorisation(*tables)
+    model = MatrixFactorization(*tables)
     frees = [ant.FreeEntries(*entries, (V, K)) for entries in (user_free, item_free)]
     return model, frees, Examples((users, items, ratings), np.arange(6000))
 
@@ -96,8 +96,8 @@ def test_both_engines_keep_exactly_the_related_weights(engine, l1):
     groups = ant.param_groups(model, l1)
     for group, free in zip((group for group in groups if group.get("prox")), frees, strict=True):
         group["prox"].free = free
-    optimiser = ant.ProximalYogi(groups, lr=0.02)
-    runner = FusedEngine(model, optimiser) if engine == "fused" else TorchEngine(model, optimiser, loss)
+    optimizer = ant.ProximalYogi(groups, lr=0.02)
+    runner = FusedEngine(model, optimizer) if engine == "fused" else TorchEngine(model, optimizer, loss)
     error = 0.0
     for epoch in range(8):
         error = sum(part for _, part in runner.run(examples, 100, 60 * epoch, lambda step: 0.02, lambda step: l1))

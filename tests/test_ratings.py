@@ -394,17 +394,17 @@ def test_no_file(tmp_path):
 
 
 def test_splits_are_seeded_and_disjoint():
-    cut = split(1000, "honest", 7)
+    cut = split(1000, "80/10/10", 7)
     assert [len(cut[name]) for name in ("train", "validation", "test")] == [800, 100, 100]
     assert np.array_equal(np.sort(np.concatenate(list(cut.values()))), np.arange(1000))
-    assert np.array_equal(cut["test"], split(1000, "honest", 7)["test"])
-    assert not np.array_equal(cut["test"], split(1000, "honest", 8)["test"])
-    assert [len(part) for part in split(1000, "paper", 7).values()] == [900, 0, 100]
-    with pytest.raises(ValueError, match="unknown protocol 'guess'; there are: honest, paper"):
+    assert np.array_equal(cut["test"], split(1000, "80/10/10", 7)["test"])
+    assert not np.array_equal(cut["test"], split(1000, "80/10/10", 8)["test"])
+    assert [len(part) for part in split(1000, "90/10", 7).values()] == [900, 0, 100]
+    with pytest.raises(ValueError, match="unknown split 'guess'; there are: 80/10/10, 90/10"):
         split(10, "guess", 0)
     for n in (2, 5):
         with pytest.raises(ValueError, match=f"{n} examples are too few"):
-            split(n, "honest", 0)
+            split(n, "80/10/10", 0)
 
 
 def test_movielens_1m_itself(shared_data):

@@ -90,7 +90,7 @@ def test_bytes_are_the_files(run):
 
 def test_parameters_are_counted_with_the_biases(run):
     out, told, _ = run
-    tables = [ant.open_table(out / name) for name in ("users.ant", "items.ant")]
+    tables = [ant.load_table(out / name) for name in ("users.ant", "items.ant")]
     assert told["parameters"] == sum(table.parameters for table in tables)  # the global bias is the items' offset
     assert told["nnz"] == {"users": tables[0].nnz, "items": tables[1].nnz}
 
@@ -100,9 +100,9 @@ def test_the_files_predict_what_the_model_predicts(run, data):
     from antembed.data import read_ratings, split
 
     out, told, _ = run
-    users, items = ant.open_table(out / "users.ant"), ant.open_table(out / "items.ant")
+    users, items = ant.load_table(out / "users.ant"), ant.load_table(out / "items.ant")
     r = read_ratings(data)
-    test = split(len(r), "honest", 0)["test"]
+    test = split(len(r), "80/10/10", 0)["test"]
     u, i = r.users[test], r.items[test]
     predicted = (users[u] * items[i]).sum(axis=1) + users.bias_of(u) + items.bias_of(i)
     assert np.square(predicted - r.values[test]).mean() == pytest.approx(told["test"]["mse"], rel=1e-4)
@@ -152,8 +152,8 @@ def test_export_and_inspect(run, tmp_path):
     [
         ("--embedding", "full", "--no-biases"),
         ("--embedding", "softmax-mixture"),
-        ("--protocol", "paper", "--optimiser", "sgd", "--lr", 0.5),
-        ("--optimiser", "adam", "--schedule", "cosine", "--values", "fp16"),
+        ("--split", "90/10", "--optimizer", "sgd", "--lr", 0.5),
+        ("--optimizer", "adam", "--schedule", "cosine", "--values", "fp16"),
     ],
 )
 def test_other_settings_work(data, tmp_path, more):
@@ -182,7 +182,7 @@ def test_every_embedding_learns_and_is_opened_again(data, tmp_path, embedding):
     told = train(settings, tmp_path / "r")
     rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
     assert min(row["train_loss"] for row in rows[1:]) < 0.93 * rows[0]["train_loss"]
-    tables = {name: ant.open_table(tmp_path / "r" / f"{name}.ant") for name in ("users", "items")}
+    tables = {name: ant.load_table(tmp_path / "r" / f"{name}.ant") for name in ("users", "items")}
     for name, layer in reopen_model(tmp_path / "r").tables.items():
         np.testing.assert_allclose(tables[name][:], layer.to_dense().detach().numpy(), atol=1e-5)
     if embedding != "softmax-mixture":  # whose files have one more column
@@ -213,7 +213,7 @@ def test_int8_and_packed_files_predict_nearly_the_same(run, tmp_path):
     call("export", out, tmp_path / "small", "--values", "int8", "--encoding", "packed")
     sizes = []
     for name in ("users", "items"):
-        table, small = ant.open_table(out / f"{name}.ant"), ant.open_table(tmp_path / "small" / f"{name}.ant")
+        table, small = ant.load_table(out / f"{name}.ant"), ant.load_table(tmp_path / "small" / f"{name}.ant")
         everybody = np.arange(len(table))
         assert (small.nnz, small.parameters) == (table.nnz, table.parameters)
         assert np.abs(small[:] - table[:]).max() < 0.03 * np.abs(table[:]).max()
@@ -312,12 +312,12 @@ def test_an_unfinished_run_says_so(run, tmp_path):
 
 def test_divergence_stops_the_run(data, tmp_path):
     with pytest.raises(ValueError, match="diverged; start anew with a lower lr"):
-        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--optimiser", "sgd", "--lr", 1e9)
+        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--optimizer", "sgd", "--lr", 1e9)
 
 
 def test_a_refused_engine_leaves_no_folder(data, tmp_path):
     with pytest.raises(ValueError, match="use --engine torch"):
-        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--optimiser", "adam", "--engine", "fused")
+        call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--optimizer", "adam", "--engine", "fused")
     assert not (tmp_path / "r").exists()
 
 
@@ -387,8 +387,8 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--protocol", "x"), ("--schedule", "x"),
-     ("--optimiser", "x"), ("--engine", "x"), ("--values", "int3"), ("--batch-size", "0"), ("--epochs", "0"), ("--l1", "-1"),
+    [("--anchors", "0"), ("--anchors", "a,b"), ("--embedding", "none"), ("--split", "x"), ("--schedule", "x"),
+     ("--optimizer", "x"), ("--engine", "x"), ("--values", "int3"), ("--batch-size", "0"), ("--epochs", "0"), ("--l1", "-1"),
      ("--threads", "0"), ("--seed", "-1"), ("--keep", "-1"), ("--alpha", "-1"), ("--l1-ramp", "2"), ("--device", "nowhere"),
      ("--device", "cuda")],
 )  # fmt: skip

@@ -10,11 +10,11 @@ V, d = 40, 6
 
 def fit(groups, vectors, target, steps=200):
     torch.set_num_threads(1)  # tables this small are faster so, on a busy machine many times
-    optimiser = ant.ProximalSGD(groups, lr=0.5)
+    optimizer = ant.ProximalSGD(groups, lr=0.5)
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         ((vectors() - target).square().sum() / 2 / len(target)).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 def test_a_fixed_transform_is_vocabulary_selection():
@@ -32,7 +32,7 @@ def test_a_fixed_transform_is_vocabulary_selection():
     own[frequent] = torch.arange(K)
     known = codes.any(dim=1, keepdim=True)
     everybody = torch.arange(V)
-    fit(ours.param_groups(l1=0.1), lambda: ours(everybody), target)
+    fit(ours.param_groups(l1_penalty=0.1), lambda: ours(everybody), target)
     fit(plain.param_groups(), lambda: plain(own) * known, target)
     selected = (plain(own) * known).detach()
     torch.testing.assert_close(ours(everybody).detach(), selected)
@@ -53,7 +53,7 @@ def test_one_anchor_a_set_without_a_penalty_is_low_rank():
     everybody = torch.arange(V)
     start = (mixture(everybody).detach() - target).norm()
     for layer in (mixture, low):
-        fit(layer.param_groups(l1=0.0), lambda layer=layer: layer(everybody), target, steps=300)
+        fit(layer.param_groups(l1_penalty=0.0), lambda layer=layer: layer(everybody), target, steps=300)
     torch.testing.assert_close(mixture.to_dense(), low.to_dense(), atol=1e-4, rtol=1e-4)
     assert torch.linalg.matrix_rank(mixture.to_dense().detach().double(), rtol=1e-5) == M
     assert (mixture(everybody).detach() - target).norm() < 0.5 * start
@@ -65,7 +65,7 @@ def test_one_free_entry_a_row_with_a_huge_price_is_a_compositional_code():
     M, K = 2, 4
     codes = torch.randint(0, K, (V, M))
     layer = ant.MixtureEmbedding(V, d, num_anchors=(K,) * M)
-    groups = layer.param_groups(l1=1e3)
+    groups = layer.param_groups(l1_penalty=1e3)
     for m, group in enumerate(groups[:M]):
         group["prox"] = NonNegativeL1(1e3, FreeEntries(torch.arange(V), codes[:, m], (V, K)))
     everybody, books = torch.arange(V), torch.rand(M, K, d)

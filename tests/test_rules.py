@@ -1,4 +1,4 @@
-"""The optimisers against other people's, and as citizens of torch."""
+"""The optimizers against other people's, and as citizens of torch."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import antembed as ant
-from antembed.optim import OPTIMISERS
+from antembed.optim import OPTIMIZERS
 
 
 def problem(dtype=torch.float64):
@@ -21,20 +21,20 @@ def batches(n, size=8, seed=0):
     return [torch.randint(0, 40, (size,), generator=generator) for _ in range(n)]
 
 
-def train(optimiser, loss, ids):
+def train(optimizer, loss, ids):
     for batch in ids:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(batch).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 def follow(ours, theirs, steps=100):
     """Drive both with the same gradients; → the two parameters."""
     for step in range(steps):
         gradient = torch.randn(7, 3, generator=torch.Generator().manual_seed(step), dtype=torch.float64) * 0.3
-        for optimiser in (ours, theirs):
-            optimiser.param_groups[0]["params"][0].grad = gradient.clone()
-            optimiser.step()
+        for optimizer in (ours, theirs):
+            optimizer.param_groups[0]["params"][0].grad = gradient.clone()
+            optimizer.step()
     return ours.param_groups[0]["params"][0].detach(), theirs.param_groups[0]["params"][0].detach()
 
 
@@ -87,23 +87,23 @@ def test_adam_agrees_with_torch():
     torch.testing.assert_close(x, y)
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_t_stays_nonnegative_without_a_penalty(name):
     layer, loss = problem()
-    train(OPTIMISERS[name](layer.param_groups(l1=0.0), lr=0.1), loss, batches(50))
+    train(OPTIMIZERS[name](layer.param_groups(l1_penalty=0.0), lr=0.1), loss, batches(50))
     assert (layer.transform >= 0).all()
     assert (layer.transform == 0).any()
 
 
 @pytest.mark.parametrize("metric", ["diagonal", "plain"])
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_step_is_update_then_prox(name, metric):
     """By hand: first step of every rule has m = (1−β1)·g or g, and D from the first v."""
     t, g, l1, lr = torch.tensor([[0.5, 0.02]], dtype=torch.float64), torch.tensor([[0.1, -0.2]], dtype=torch.float64), 0.3, 0.1
     weight = nn.Parameter(t.clone())
-    optimiser = OPTIMISERS[name]([{"params": [weight], "prox": ant.NonNegativeL1(l1)}], lr=lr, metric=metric)
+    optimizer = OPTIMIZERS[name]([{"params": [weight], "prox": ant.NonNegativeL1(l1)}], lr=lr, metric=metric)
     weight.grad = g
-    optimiser.step()
+    optimizer.step()
     a = lr if name == "sgd" else lr * (1 - 0.999) ** 0.5 / (1 - 0.9)
     D = {
         "sgd": torch.ones_like(g),
@@ -118,10 +118,10 @@ def test_one_step_is_update_then_prox(name, metric):
 def test_zero_is_stationary_exactly_where_the_gradient_is_below_the_penalty():
     """In the diagonal metric, whatever D has become: the test of SPEC §2."""
     weight = nn.Parameter(torch.zeros(1, 2, dtype=torch.float64))
-    optimiser = ant.ProximalYogi([{"params": [weight], "prox": ant.NonNegativeL1(0.5)}], lr=0.01)
+    optimizer = ant.ProximalYogi([{"params": [weight], "prox": ant.NonNegativeL1(0.5)}], lr=0.01)
     for _ in range(200):
         weight.grad = torch.tensor([[-0.499, -0.501]], dtype=torch.float64)
-        optimiser.step()
+        optimizer.step()
     assert weight[0, 0] == 0
     assert weight[0, 1] > 0
 
@@ -129,16 +129,16 @@ def test_zero_is_stationary_exactly_where_the_gradient_is_below_the_penalty():
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_torch_schedulers_drive_the_step_and_the_prox(wrapped):
     layer, loss = problem()
-    groups = layer.param_groups(l1=0.01)
-    optimiser = ant.Proximal(torch.optim.Adam(groups, lr=0.1)) if wrapped else ant.ProximalYogi(groups, lr=0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimiser, 10, gamma=0.0)
+    groups = layer.param_groups(l1_penalty=0.01)
+    optimizer = ant.Proximal(torch.optim.Adam(groups, lr=0.1)) if wrapped else ant.ProximalYogi(groups, lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.0)
     for batch in batches(25):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(batch).backward()
         before = layer.transform.detach().clone()
-        optimiser.step()
+        optimizer.step()
         scheduler.step()
-    assert optimiser.param_groups[0]["lr"] == 0
+    assert optimizer.param_groups[0]["lr"] == 0
     assert torch.equal(layer.transform, before)
 
 
@@ -148,29 +148,29 @@ def test_gradient_accumulation_equals_one_large_batch(sparse):
     for parts in (1, 4):
         torch.manual_seed(3)
         layer = ant.AnchorEmbedding(40, 6, num_anchors=5, sparse=sparse, dtype=torch.float64)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-3))
         for batch in batches(20, size=16):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             for part in batch.chunk(parts):
                 layer(part).square().sum().backward()
-            optimiser.step()
+            optimizer.step()
         layers.append(layer.to_dense().detach())
     torch.testing.assert_close(*layers)
 
 
 def test_closure_is_called_and_its_loss_returned():
     layer, loss = problem()
-    optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+    optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-3))
     ids = batches(1)[0]
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = loss(ids)
         value.backward()
         return value
 
-    first = optimiser.step(closure)
-    assert optimiser.step(closure) < first
+    first = optimizer.step(closure)
+    assert optimizer.step(closure) < first
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -187,50 +187,50 @@ def test_clipping_knows_row_sparse_gradients(sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_state_dict_goes_on_where_it_was(name, sparse):
     def fresh(seed):
         torch.manual_seed(seed)
         layer = ant.AnchorEmbedding(40, 6, num_anchors=5, sparse=sparse)
-        return layer, OPTIMISERS[name](layer.param_groups(l1=2e-3), lr=0.05)
+        return layer, OPTIMIZERS[name](layer.param_groups(l1_penalty=2e-3), lr=0.05)
 
-    def go(layer, optimiser, ids):
-        train(optimiser, lambda batch: (layer(batch) - 0.3).square().mean(), ids)
+    def go(layer, optimizer, ids):
+        train(optimizer, lambda batch: (layer(batch) - 0.3).square().mean(), ids)
 
     ids = batches(60)
-    layer, optimiser = fresh(1)
-    go(layer, optimiser, ids[:30])
-    other, other_optimiser = fresh(2)
+    layer, optimizer = fresh(1)
+    go(layer, optimizer, ids[:30])
+    other, other_optimizer = fresh(2)
     other.load_state_dict(layer.state_dict())
-    other_optimiser.param_groups[0]["prox"].strength = 9.0
-    saved = copy.deepcopy(optimiser.state_dict())  # torch hands out references
-    other_optimiser.load_state_dict(saved)
-    assert other_optimiser.param_groups[0]["prox"].strength == 2e-3
+    other_optimizer.param_groups[0]["prox"].strength = 9.0
+    saved = copy.deepcopy(optimizer.state_dict())  # torch hands out references
+    other_optimizer.load_state_dict(saved)
+    assert other_optimizer.param_groups[0]["prox"].strength == 2e-3
     assert not any(isinstance(v, nn.Module | ant.NonNegativeL1) for g in saved["param_groups"] for v in g.values())
-    go(layer, optimiser, ids[30:])
-    go(other, other_optimiser, ids[30:])
+    go(layer, optimizer, ids[30:])
+    go(other, other_optimizer, ids[30:])
     assert torch.equal(layer.transform, other.transform)
     assert torch.equal(layer.anchors, other.anchors)
 
 
 def test_the_wrapper_is_the_inner_step_then_the_plain_prox():
     layer, loss = problem()
-    twin, optimiser = (
+    twin, optimizer = (
         nn.Parameter(layer.rows.weight.detach().clone()),
-        ant.Proximal(torch.optim.SGD(layer.param_groups(l1=0.2), lr=0.1)),
+        ant.Proximal(torch.optim.SGD(layer.param_groups(l1_penalty=0.2), lr=0.1)),
     )
     loss(batches(1)[0]).backward()
     expected = (twin - 0.1 * layer.rows.weight.grad - 0.1 * 0.2).clamp(min=0)
-    optimiser.step()
+    optimizer.step()
     torch.testing.assert_close(layer.transform.detach(), expected.detach())
 
 
 def test_the_wrapper_saves_and_loads():
     layer, loss = problem()
-    optimiser = ant.Proximal(torch.optim.Adam(layer.param_groups(l1=0.2), lr=0.1))
-    train(optimiser, loss, batches(3))
-    saved = optimiser.state_dict()
-    other = ant.Proximal(torch.optim.Adam(layer.param_groups(l1=0.7), lr=0.3))
+    optimizer = ant.Proximal(torch.optim.Adam(layer.param_groups(l1_penalty=0.2), lr=0.1))
+    train(optimizer, loss, batches(3))
+    saved = optimizer.state_dict()
+    other = ant.Proximal(torch.optim.Adam(layer.param_groups(l1_penalty=0.7), lr=0.3))
     other.load_state_dict(saved)
     assert other.param_groups[0]["prox"].strength == 0.2
     assert other.param_groups[0]["lr"] == 0.1
@@ -263,11 +263,11 @@ def test_bad_settings(make, text):
 def test_momentum_can_be_switched_on_later():
     for sparse in (False, True):
         layer = ant.AnchorEmbedding(40, 6, num_anchors=5, sparse=sparse)
-        optimiser = ant.ProximalSGD(layer.param_groups(l1=1e-3), lr=0.1)
+        optimizer = ant.ProximalSGD(layer.param_groups(l1_penalty=1e-3), lr=0.1)
         for momentum in (0.0, 0.9):
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 group["momentum"] = momentum
-            train(optimiser, lambda ids, layer=layer: layer(ids).square().mean(), batches(3))
+            train(optimizer, lambda ids, layer=layer: layer(ids).square().mean(), batches(3))
         assert (layer.transform >= 0).all()
 
 
@@ -284,14 +284,14 @@ def test_a_groups_own_settings_are_checked():
 def test_a_missing_gradient_is_a_step_not_taken():
     layer, _ = problem()
     before = layer.to_dense().detach().clone()
-    ant.ProximalYogi(layer.param_groups(l1=1.0)).step()
+    ant.ProximalYogi(layer.param_groups(l1_penalty=1.0)).step()
     assert torch.equal(layer.to_dense(), before)
 
 
 def test_nan_gradients_are_not_hidden():
     for sparse in (False, True):
         layer = ant.AnchorEmbedding(5, 2, num_anchors=2, sparse=sparse)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=1e-3))
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-3))
         (layer(torch.tensor([1])) * float("nan")).sum().backward()
-        optimiser.step()
+        optimizer.step()
         assert layer.transform[1].isnan().all()

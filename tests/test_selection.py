@@ -29,10 +29,10 @@ def test_the_top_rows_are_learned_and_the_rest_share_one(name, tmp_path):
 def test_rows_of_zeros_are_stored_once():
     E = torch.randn(7, 3)
     E[[1, 4, 5]] = 0
-    rows, places = without_zero_rows(E)
+    rows, row_index = without_zero_rows(E)
     assert rows.shape == (5, 3)
-    assert torch.equal(rows[places], E)
-    assert without_zero_rows(E[:4])[1] is None  # one such row costs less than places
+    assert torch.equal(rows[row_index], E)
+    assert without_zero_rows(E[:4])[1] is None  # one such row costs less than row_index
     assert torch.equal(largest(torch.tensor([1.0, 3.0, 3.0, 2.0]), 2), torch.tensor([False, True, True, False]))
     with pytest.raises(ValueError, match="rows to keep must be ≥ 0, got -1"):
         largest(torch.ones(3), -1)
@@ -50,12 +50,12 @@ def test_shrinking_often_is_shrinking_once():
 
 def train(layer, target, steps, l1, *, rule=ant.ProximalYogi, lr=0.05):
     """Rows drawn at random are pulled towards the target's."""
-    optimiser = rule(layer.param_groups(l1), lr=lr)
+    optimizer = rule(layer.param_groups(l1), lr=lr)
     for step in range(steps):
         ids = torch.randint(0, len(target), (12,), generator=torch.Generator().manual_seed(step))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         ((layer(ids) - target[ids]).square().sum() / 24).backward()
-        optimiser.step()
+        optimizer.step()
     layer.flush()
     return layer
 
@@ -89,12 +89,12 @@ def test_group_lasso_drops_what_is_not_there(every, tmp_path):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_what_momentum_is_left_does_not_raise_the_dead(sparse):
     layer = ant.GroupLassoEmbedding(V, d, every=4, sparse=sparse)
-    optimiser = ant.ProximalYogi(layer.param_groups(100.0), lr=0.01)
+    optimizer = ant.ProximalYogi(layer.param_groups(100.0), lr=0.01)
     for step in range(1, 7):  # the prox acts at the fourth, and two steps follow
         ids = torch.arange(V) if step < 5 else torch.arange(3)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         layer(ids).sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert torch.equal((layer.to_dense() != 0).any(dim=1), torch.arange(V) < 3)
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antembed.files import append_json, read_json_lines, write_atomically
-from antembed.serving import VALUES, Table, TableError, open_table
+from antembed.serving import VALUES, Table, TableError, load_table
 from antembed.serving.encodings import ENCODERS, encode, encoded_sizes
-from antembed.serving.numbers import quantise
-from antembed.serving.table import serialise
+from antembed.serving.numbers import quantize
+from antembed.serving.table import serialize
 
 
 def factors(V=40, K=11, d=5, density=0.3, seed=0):
@@ -26,7 +26,7 @@ def factors(V=40, K=11, d=5, density=0.3, seed=0):
 
 def opened(data: bytes, tmp_path) -> Table:
     write_atomically(tmp_path / "t.ant", data)
-    return open_table(tmp_path / "t.ant")
+    return load_table(tmp_path / "t.ant")
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)
@@ -34,11 +34,11 @@ def opened(data: bytes, tmp_path) -> Table:
 @pytest.mark.parametrize("K", [1, 8, 9, 64, 300])
 def test_every_encoding_gives_the_vectors(encoding, values, tolerance, K, tmp_path):
     T, A = factors(K=K)
-    table = opened(serialise(T, A, values=values, encoding=encoding), tmp_path)
+    table = opened(serialize(T, A, values=values, encoding=encoding), tmp_path)
     E = T @ A
     np.testing.assert_allclose(table[:], E, atol=tolerance * max(1, np.abs(E).max()))
     np.testing.assert_allclose(table[7], E[7], atol=tolerance * max(1, np.abs(E).max()))
-    plain = opened(serialise(T, A, values=values, encoding="plain"), tmp_path)
+    plain = opened(serialize(T, A, values=values, encoding="plain"), tmp_path)
     np.testing.assert_allclose(table[:], plain[:], rtol=1e-5, atol=1e-6)
     assert table.nnz == plain.nnz == np.count_nonzero(T)
     assert table.encoding == encoding
@@ -54,14 +54,14 @@ def test_every_encoding_gives_the_vectors(encoding, values, tolerance, K, tmp_pa
 @settings(max_examples=60, deadline=None)
 def test_look_up_of_any_ids_in_any_table(V, K, density, seed, encoding, tmp_path_factory):
     T, A = factors(V, K, 3, density, seed)
-    table = opened(serialise(T, A, encoding=encoding), tmp_path_factory.mktemp("t"))
+    table = opened(serialize(T, A, encoding=encoding), tmp_path_factory.mktemp("t"))
     ids = np.random.default_rng(seed).integers(0, V, (4, 3))
     np.testing.assert_allclose(table[ids], (T @ A)[ids], atol=1e-5)
 
 
 def test_ids_of_every_form(tmp_path):
     T, A = factors()
-    table = opened(serialise(T, A), tmp_path)
+    table = opened(serialize(T, A), tmp_path)
     E = table[:]
     assert table[3].shape == (5,)
     assert table[[1, 2]].shape == (2, 5)
@@ -74,7 +74,7 @@ def test_ids_of_every_form(tmp_path):
 
 
 def test_bad_ids(tmp_path):
-    table = opened(serialise(*factors()), tmp_path)
+    table = opened(serialize(*factors()), tmp_path)
     with pytest.raises(IndexError, match=r"id 40 is outside a table of 40 rows \(0 to 39\)"):
         table[[1, 40]]
     with pytest.raises(IndexError, match="id -1 is outside"):
@@ -87,7 +87,7 @@ def test_auto_takes_the_smallest():
     for density, K in ((0.01, 300), (0.3, 16), (1.0, 8)):
         T, A = factors(500, K, 5, density)
         told = encoded_sizes(T[:, T.any(0)], 4)
-        assert len(serialise(T, A)) == min(len(serialise(T, A, encoding=name)) for name in told)
+        assert len(serialize(T, A)) == min(len(serialize(T, A, encoding=name)) for name in told)
         assert told == {name: sum(a.nbytes for a in encode(T[:, T.any(0)], name)[1].values()) for name in told}
 
 
@@ -98,7 +98,7 @@ def test_each_encoding_has_its_day():
 
 def test_a_plain_table_without_anchors(tmp_path):
     E = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
-    table = opened(serialise(E, None), tmp_path)
+    table = opened(serialize(E, None), tmp_path)
     np.testing.assert_array_equal(table[:], E)
     assert table.parameters == 36
 
@@ -106,37 +106,37 @@ def test_a_plain_table_without_anchors(tmp_path):
 def test_unused_anchors_are_dropped(tmp_path):
     T, A = factors()
     T[:, 4] = 0
-    table = opened(serialise(T, A), tmp_path)
+    table = opened(serialize(T, A), tmp_path)
     assert len(table.anchors) == 10
     np.testing.assert_allclose(table[:], T @ A, atol=1e-6)
 
 
 def test_a_table_of_zeros(tmp_path):
-    table = opened(serialise(np.zeros((6, 3), np.float32), np.ones((3, 2), np.float32)), tmp_path)
+    table = opened(serialize(np.zeros((6, 3), np.float32), np.ones((3, 2), np.float32)), tmp_path)
     np.testing.assert_array_equal(table[:], np.zeros((6, 2)))
 
 
 def test_biases_travel_along(tmp_path):
     T, A = factors()
-    table = opened(serialise(T, A, bias=np.arange(40.0)), tmp_path)
+    table = opened(serialize(T, A, bias=np.arange(40.0)), tmp_path)
     np.testing.assert_array_equal(table.bias_of([[3, 5]]), [[3, 5]])
-    shared = opened(serialise(T, A, bias=np.array([2.5])), tmp_path)
+    shared = opened(serialize(T, A, bias=np.array([2.5])), tmp_path)
     np.testing.assert_array_equal(shared.bias_of([1, 2]), [2.5, 2.5])
-    none = opened(serialise(T, A), tmp_path)
+    none = opened(serialize(T, A), tmp_path)
     np.testing.assert_array_equal(none.bias_of([1, 2]), [0, 0])
 
 
 def test_the_offset_is_added_to_every_bias(tmp_path):
     T, A = factors()
-    own, one, none = (opened(serialise(T, A, bias=b, offset=3.5), tmp_path) for b in (np.arange(40.0), np.ones(1), None))
+    own, one, none = (opened(serialize(T, A, bias=b, offset=3.5), tmp_path) for b in (np.arange(40.0), np.ones(1), None))
     np.testing.assert_array_equal(own.bias_of([[3, 0]]), [[6.5, 3.5]])
     np.testing.assert_array_equal(one.bias_of([1, 2]), [4.5, 4.5])
     np.testing.assert_array_equal(none.bias_of([1, 2]), [3.5, 3.5])
     assert own.bias_of([]).shape == (0,)
     assert own.parameters == none.parameters + 39  # a bias of 0 is none
-    assert none.parameters == opened(serialise(T, A), tmp_path).parameters + 1
+    assert none.parameters == opened(serialize(T, A), tmp_path).parameters + 1
     with pytest.raises(ValueError, match="offset is nan; the training has diverged"):
-        serialise(T, A, offset=float("nan"))
+        serialize(T, A, offset=float("nan"))
 
 
 @pytest.mark.parametrize(("values", "tolerance"), [("fp32", 0), ("fp16", 1e-3), ("int8", 1 / 127)])
@@ -146,7 +146,7 @@ def test_sparse_biases_take_a_bit_and_their_non_zeros(values, tolerance, tmp_pat
     sizes = {}
     for zeros in (0, 99, 100, 250, 300):
         bias = np.where(np.arange(300) < zeros, 0, dense)
-        data = serialise(T, A, bias=bias, values=values)
+        data = serialize(T, A, bias=bias, values=values)
         table = opened(data, tmp_path)
         assert ("bias_bits" in safetensors.numpy.load(data)) == (zeros >= 100)
         np.testing.assert_allclose(table.bias_of(np.arange(300)), bias, rtol=0, atol=tolerance)
@@ -155,23 +155,23 @@ def test_sparse_biases_take_a_bit_and_their_non_zeros(values, tolerance, tmp_pat
         sizes[zeros] = len(data)
     assert sizes[300] < sizes[250] < sizes[100]
     with pytest.raises(ValueError, match=r"bias has the shape \(299,\) for 300 objects; give one number for each, or one"):
-        serialise(T, A, bias=dense[1:])
+        serialize(T, A, bias=dense[1:])
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)
 @pytest.mark.parametrize("values", VALUES)
 def test_shared_rows(encoding, values, tmp_path):
     T, A = factors(V=12)
-    places = np.random.default_rng(0).integers(0, 12, 700)
-    own = opened(serialise(T, A, values=values, encoding=encoding), tmp_path)
-    shared = opened(serialise(T, A, places=places, bias=np.arange(700.0), values=values, encoding=encoding), tmp_path)
+    row_index = np.random.default_rng(0).integers(0, 12, 700)
+    own = opened(serialize(T, A, values=values, encoding=encoding), tmp_path)
+    shared = opened(serialize(T, A, row_index=row_index, bias=np.arange(700.0), values=values, encoding=encoding), tmp_path)
     assert shared.shape == (700, 5)
-    np.testing.assert_array_equal(shared[:], own[:][places])
+    np.testing.assert_array_equal(shared[:], own[:][row_index])
     np.testing.assert_allclose(shared.bias_of([699]), [699], rtol=1e-3)
-    assert shared.parameters == own.parameters + 699  # places are bytes, no parameters
-    assert safetensors.numpy.load(serialise(T, A, places=places))["places"].dtype == np.uint8
-    with pytest.raises(ValueError, match="places name row 12 of a table of 12 rows; they go from 0 to 11"):
-        serialise(T, A, places=places + 1)
+    assert shared.parameters == own.parameters + 699  # row_index are bytes, no parameters
+    assert safetensors.numpy.load(serialize(T, A, row_index=row_index))["places"].dtype == np.uint8
+    with pytest.raises(ValueError, match="row_index name row 12 of a table of 12 rows; they go from 0 to 11"):
+        serialize(T, A, row_index=row_index + 1)
 
 
 def test_int8_errs_by_half_a_scale_and_loses_no_non_zero():
@@ -179,7 +179,7 @@ def test_int8_errs_by_half_a_scale_and_loses_no_non_zero():
     x = rng.standard_normal((400, 6)) * np.array([1, 1e-3, 1e4, 1e-42, 0, 1]) * (rng.random((400, 6)) < 0.5)
     x[:50, 5] *= 1e-6
     x = x.astype(np.float32)
-    codes, scales = quantise(x)
+    codes, scales = quantize(x)
     np.testing.assert_array_equal(codes == 0, x == 0)
     error = np.abs(x - codes * scales.astype(np.float64))
     forced = (np.abs(codes) == 1) & (np.abs(x) < scales / 2)
@@ -191,7 +191,7 @@ def test_int8_errs_by_half_a_scale_and_loses_no_non_zero():
 def test_int8_takes_about_a_quarter_of_the_bytes():
     E = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
     bias = E[:, 0] + 9
-    assert len(serialise(E, None, bias=bias, values="int8")) < 0.27 * len(serialise(E, None, bias=bias))
+    assert len(serialize(E, None, bias=bias, values="int8")) < 0.27 * len(serialize(E, None, bias=bias))
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -199,9 +199,9 @@ def test_packed_is_smaller_where_columns_differ_in_use(values):
     rng = np.random.default_rng(0)
     T = rng.integers(1, 9, (3000, 48)) * (rng.random((3000, 48)) < rng.permutation(np.linspace(0, 0.5, 48) ** 2))
     T, A = T.astype(np.float32), rng.standard_normal((48, 4)).astype(np.float32)
-    sizes = {name: len(serialise(T, A, values=values, encoding=name)) for name in ENCODERS}
+    sizes = {name: len(serialize(T, A, values=values, encoding=name)) for name in ENCODERS}
     assert min(sizes, key=lambda name: sizes[name]) == "packed"
-    packed = safetensors.numpy.load(serialise(T, A, values=values, encoding="packed"))
+    packed = safetensors.numpy.load(serialize(T, A, values=values, encoding="packed"))
     assert ("packed_values" in packed) == (values == "int8")
 
 
@@ -218,72 +218,72 @@ def test_a_file_of_version_1_opens(tmp_path):
 def test_values_beyond_half_precision():
     T, A = factors()
     with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
-        serialise(T, A * 1e6, values="fp16")
+        serialize(T, A * 1e6, values="fp16")
     with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
-        serialise(T, A * 1e6, values="int8")
+        serialize(T, A * 1e6, values="int8")
     T[0, 0] = np.nan
     with pytest.raises(ValueError, match="T has a value of nan; the training has diverged"):
-        serialise(T, A)
+        serialize(T, A)
 
 
 def test_the_same_table_gives_the_same_bytes():
-    assert len({serialise(*factors(), bias=np.arange(40.0)) for _ in range(20)}) == 1
+    assert len({serialize(*factors(), bias=np.arange(40.0)) for _ in range(20)}) == 1
 
 
 def test_unknown_names():
     with pytest.raises(ValueError, match="unknown values 'int3'; there are: fp32, fp16, int8"):
-        serialise(*factors(), values="int3")
+        serialize(*factors(), values="int3")
     with pytest.raises(ValueError, match="unknown encoding 'zip'; there are: auto, plain, bitmap, csr, packed"):
-        serialise(*factors(), encoding="zip")
+        serialize(*factors(), encoding="zip")
 
 
 class TestBadFiles:
     def test_truncated(self, tmp_path):
-        data = serialise(*factors())
+        data = serialize(*factors())
         for length in (0, 4, 40, len(data) // 2, len(data) - 1):
             (tmp_path / "t.ant").write_bytes(data[:length])
             with pytest.raises(TableError, match=rf"t.ant is no whole safetensors file .*{length} bytes found"):
-                open_table(tmp_path / "t.ant")
+                load_table(tmp_path / "t.ant")
 
     def test_compressed_bytes_that_are_none(self, tmp_path):
-        data = safetensors.numpy.load(serialise(*factors(), encoding="packed"))
+        data = safetensors.numpy.load(serialize(*factors(), encoding="packed"))
         about = {"version": 2, "encoding": "packed", "values": "fp32", "objects": 40, "columns": 11, "dimensions": 5}
         data["packed_bits"] = data["packed_bits"][::-1].copy()
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save(data, {"antembed-table": json.dumps(about)}))
         with pytest.raises(TableError, match=r"t.ant is damaged: what was compressed in it cannot be read"):
-            open_table(tmp_path / "t.ant")
+            load_table(tmp_path / "t.ant")
 
     def test_foreign(self, tmp_path):
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}))
         with pytest.raises(TableError, match="no antembed table: its header says nothing, expected 'antembed-table'"):
-            open_table(tmp_path / "t.ant")
+            load_table(tmp_path / "t.ant")
 
     def test_newer(self, tmp_path):
         about = {"antembed-table": json.dumps({"version": 99})}
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}, about))
         with pytest.raises(TableError, match="version 99, this antembed reads up to 3; upgrade antembed"):
-            open_table(tmp_path / "t.ant")
+            load_table(tmp_path / "t.ant")
 
     def test_incomplete(self, tmp_path):
         about = {"antembed-table": json.dumps({"version": 1, "encoding": "csr", "values": "fp32"})}
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}, about))
         with pytest.raises(TableError, match="lacks 'objects'"):
-            open_table(tmp_path / "t.ant")
+            load_table(tmp_path / "t.ant")
 
     def test_a_folder(self, tmp_path):
         with pytest.raises(TableError, match=r"is a folder; name one of its files"):
-            open_table(tmp_path)
+            load_table(tmp_path)
 
     def test_absent(self, tmp_path):
         with pytest.raises(FileNotFoundError):
-            open_table(tmp_path / "none.ant")
+            load_table(tmp_path / "none.ant")
 
 
 def test_looking_up_never_imports_torch(tmp_path):
-    write_atomically(tmp_path / "t.ant", serialise(*factors()))
+    write_atomically(tmp_path / "t.ant", serialize(*factors()))
     script = f"""
         import sys, antembed
-        assert antembed.open_table({str(tmp_path / "t.ant")!r})[[1, 2]].shape == (2, 5)
+        assert antembed.load_table({str(tmp_path / "t.ant")!r})[[1, 2]].shape == (2, 5)
         assert "torch" not in sys.modules and "numba" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)

@@ -20,7 +20,7 @@ COMMON = torch.tensor([3, 10, 11, 20, 21, 30, 40, 49])
 
 def test_codes_are_at_the_minimum():
     """KKT: the gradient is 0 where t > 0, and ≥ 0 where t = 0."""
-    l1, T = 0.05, sparse_codes(features(), COMMON, l1=0.05, sweeps=300)
+    l1, T = 0.05, sparse_codes(features(), COMMON, l1_penalty=0.05, sweeps=300)
     unit = torch.nn.functional.normalize(features())
     F = unit[COMMON]
     gradient = (T @ F - unit) @ F.T + l1
@@ -36,10 +36,10 @@ def test_codes_are_at_the_minimum():
 def test_a_planted_code_is_found_and_more_price_is_fewer_words():
     F = features()
     F[25] = 2 * torch.nn.functional.normalize(F[10], dim=0) + torch.nn.functional.normalize(F[40], dim=0)
-    code = sparse_codes(F, COMMON, l1=1e-6, sweeps=300)[25]
+    code = sparse_codes(F, COMMON, l1_penalty=1e-6, sweeps=300)[25]
     assert code.nonzero()[:, 0].tolist() == [1, 6]
     assert float(code[1] / code[6]) == pytest.approx(2, rel=1e-3)
-    sizes = [int(sparse_codes(F, COMMON, l1=l1).count_nonzero()) for l1 in (0.01, 0.1, 0.3)]
+    sizes = [int(sparse_codes(F, COMMON, l1_penalty=l1).count_nonzero()) for l1 in (0.01, 0.1, 0.3)]
     assert sizes[0] > sizes[1] > sizes[2]
     with pytest.raises(ValueError, match="2 common words are named, but only 1 different"):
         sparse_codes(F, torch.tensor([1, 1]))
@@ -50,11 +50,11 @@ def test_only_the_common_vectors_are_learned(sparse):
     codes = sparse_codes(features(), COMMON).float()
     layer = ant.SparseCodeEmbedding(V, d, 2, num_anchors=K, codes=codes, sparse=sparse)
     anchors = layer.anchors.detach().clone()
-    optimiser = ant.ProximalYogi(ant.param_groups(layer, l1=0.1, weight_decay=0.1))
+    optimizer = ant.ProximalYogi(ant.param_groups(layer, l1_penalty=0.1, weight_decay=0.1))
     for _ in range(5):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         layer(torch.arange(V)).square().sum().backward()
-        optimiser.step()
+        optimizer.step()
     expected = codes.clone()
     expected[2] = 0
     assert torch.equal(layer.transform, expected)

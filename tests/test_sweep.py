@@ -76,7 +76,7 @@ def test_lists_and_ranges_are_read_by_the_type_of_the_option():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("rigde=1,2", "'rigde' is no option of a run; there are: columns, on_error, protocol, .*ridge"),
+        ("rigde=1,2", "'rigde' is no option of a run; there are: columns, on_error, split, .*ridge"),
         ("l1", r"lists no values; say --vary l1=VALUE,VALUE"),
         ("l1=1,x", "l1 'x' is not a number"),
         ("epochs=1.5", "epochs '1.5' is not a whole number"),

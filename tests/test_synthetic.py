@@ -60,14 +60,14 @@ def recovered():
     for l1 in (0.0, 3e-5, 1e-4, 1e-3):
         torch.manual_seed(0)
         layer = ant.AnchorEmbedding(200, 16, num_anchors=12, sparse=True)
-        optimiser = ant.ProximalYogi(layer.param_groups(l1=l1), lr=0.02)
-        scheduler = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, steps)
+        optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=l1), lr=0.02)
+        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
         rng = np.random.default_rng(0)
         for _ in range(steps):
             ids = torch.from_numpy(rng.choice(200, 64, p=answer.popularity))
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             ((layer(ids) - E[ids]).square().sum(1).mean() / 2).backward()
-            optimiser.step()
+            optimizer.step()
             scheduler.step()
         results[l1] = layer
     return E, results

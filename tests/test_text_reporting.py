@@ -1,7 +1,7 @@
 """Tables on labelled text: who is chosen by what, and the picture."""
 
 from antembed.reporting.growth import objective
-from antembed.reporting.text import best_of, budgets, draw, front, front_points, knowledge, large, quantised, step, text
+from antembed.reporting.text import best_of, budgets, draw, front, front_points, knowledge, large, quantized, step, text
 
 
 def run(embedding, seed, validation, test, parameters, trial=0, words=1000):
@@ -34,10 +34,10 @@ def test_knowledge_goes_by_recipe():
     assert knowledge(records).splitlines()[-1] == "| both | 7 | 80.00 | 90.00 ± 0.00 | 6.0K | 43 × | 2 |"
 
 
-def test_quantised_tables_are_in_the_order_of_their_bytes():
+def test_quantized_tables_are_in_the_order_of_their_bytes():
     rows = [("full", "int8", 9000, 0.9), ("anchor", "int8", 2000, 0.8), ("full", "int8", 9000, 0.7)]
     records = [{"model": "bag", "embedding": e, "form": f, "bytes": b, "accuracy": a} for e, f, b, a in rows]
-    assert quantised(records).splitlines()[2:] == [
+    assert quantized(records).splitlines()[2:] == [
         "| bag | anchored (ANT) | int8 | 2 kB | 80.00 |",
         "| bag | full table | int8 | 9 kB | 80.00 ± 10.00 |",
     ]

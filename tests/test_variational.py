@@ -56,7 +56,7 @@ def test_noise_has_the_mean_and_the_variance_that_the_tables_say(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_noise_is_dropped(name, tmp_path):
     layer = EMBEDDINGS[name](V, d, 0).eval()
-    assert layer.places() is None
+    assert layer.row_index() is None
     noise = layer.tables[-1].weight
     with torch.no_grad():
         noise[10:] = (3.1 if name != "sparse-vd" else 3.1 + 6) / layer.speed
@@ -103,12 +103,12 @@ def test_noisy_lazy_training_equals_dense_training(name, rule, monkeypatch):
     for sparse in (False, True):
         torch.manual_seed(0)
         layer = EMBEDDINGS[name](V, d, 1, sparse=sparse, dtype=torch.float64)
-        optimiser = rule(ant.param_groups(layer, l1=1e-3))
+        optimizer = rule(ant.param_groups(layer, l1_penalty=1e-3))
         for step in range(30):
             ids = torch.randint(0, V, (5,), generator=torch.Generator().manual_seed(step))
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             ((layer(ids) - 0.3).square().sum() + layer.divergence() / 1000).backward()
-            optimiser.step()
+            optimizer.step()
         layer.flush()
         results.append([table.weight.detach() for table in layer.tables])
     for dense, lazy in zip(*results, strict=True):
@@ -121,15 +121,15 @@ def test_words_that_say_nothing_are_dropped(name):
     torch.set_num_threads(1)  # as busy machines want it
     examples = 100 if name == "vvd" else 500  # the fewer, the more the divergence counts; one number a word has little of it
     layer, wanted = EMBEDDINGS[name](V, d, sparse=True), torch.where(torch.arange(V) < V // 2, 1.0, 0.0)
-    optimiser = ant.ProximalAdam(layer.param_groups(0.0))
+    optimizer = ant.ProximalAdam(layer.param_groups(0.0))
     for step in range(400):
         ids = torch.randint(0, V, (32,), generator=torch.Generator().manual_seed(step))
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = 0.02 * (1 - step / 400)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         errors = layer(ids).sum(-1) - wanted[ids]
         (errors.square().mean() / 2 + min(step / 100, 1.0) * layer.divergence() / examples).backward()
-        optimiser.step()
+        optimizer.step()
     left = (layer.eval().to_dense() != 0).any(dim=1)
     assert left[: V // 2].all()
     assert left[V // 2 :].float().mean() < 0.3

@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from antembed.kernels.ratings import catch_up, caught_up, stepped, take_step
-from antembed.kernels.vector import add_scaled, dot, meet, multiply
+from antembed.kernels.vector import add_scaled, barrier, dot, multiply
 
 rng = np.random.default_rng(0)
 K = 24
@@ -93,7 +93,7 @@ def relay(me, others, counter, board, rounds):
     total = 0
     for r in range(rounds):
         board[r % 2, me] = r + me
-        meet(counter, others * (r + 1))
+        barrier(counter, others * (r + 1))
         for other in range(others):
             total += board[r % 2, other]
     return total

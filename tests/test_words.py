@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antembed.data.words import Numberer, characters, library_tokeniser, library_words, words_of
+from antembed.data.words import Numberer, characters, library_tokenizer, library_words, words_of
 from antembed.kernels.words import count_words
 
 with_library = pytest.mark.skipif(find_spec("tokenizers") is None, reason="tokenizers is not installed: the extra `text`")
@@ -81,7 +81,7 @@ def test_the_library_with_our_words_gives_our_ids():
         ((ids, sizes),) = numberer(pl.Series(["Stock's up", "", "the STOCK"]), None)
     assert ids.tolist() == [2, 3, 4, 1, 2]
     assert sizes.tolist() == [3, 0, 2]
-    assert library_tokeniser(words).encode("Stock's up").ids == [2, 3, 4]
+    assert library_tokenizer(words).encode("Stock's up").ids == [2, 3, 4]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

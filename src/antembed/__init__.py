@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Loaded on first use: `antembed.open_table` works where torch is not installed.
+# Loaded on first use: `antembed.load_table` works where torch is not installed.
 _HOMES = {
     "AnchorEmbedding": "embedding",
     "AnchorEmbeddingBag": "embedding",
@@ -36,8 +36,8 @@ _HOMES = {
     "Table": "serving",
     "TableError": "serving",
     "export": "serving",
-    "open_bag": "serving",
-    "open_table": "serving",
+    "load_hashed_ngrams": "serving",
+    "load_table": "serving",
 }
 __all__ = [*_HOMES, "__version__"]
 
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     )
     from antembed.pipelines.classifier import TextClassifier  # noqa: F401
     from antembed.pipelines.recommender import Recommender  # noqa: F401
-    from antembed.serving import Table, TableError, export, open_bag, open_table  # noqa: F401
+    from antembed.serving import Table, TableError, export, load_hashed_ngrams, load_table  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from tests.golden.cases import CASES, FILE, machine, run_case, write_data
 
 GOLDEN = json.loads(FILE.read_text())

@@ -1,31 +1,31 @@
 """Which objects are anchors, what T and A start from, and which objects are related: arrays in, arrays and tensors out."""
 
-from antembed.anchors.choices import CHOICES, Known, choose, scores
 from antembed.anchors.cooccurrence import cooccurrences, svd_features
-from antembed.anchors.initial import start
+from antembed.anchors.init_weights import init_weights
+from antembed.anchors.initializers import INITIALIZERS, ObjectStatistics, choose_anchors, scores
 from antembed.anchors.penalties import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.anchors.pretrained import Pretrained, read_vectors
 from antembed.anchors.relations import cached, free_entries, from_pairs, read_edges, union
 from antembed.anchors.wordnet import find_wordnet, read_wordnet
 
 __all__ = [
-    "CHOICES",
-    "Known",
+    "INITIALIZERS",
+    "ObjectStatistics",
     "Pretrained",
     "UnrelatedPairs",
     "cached",
-    "choose",
+    "choose_anchors",
     "cooccurrences",
     "find_wordnet",
     "free_entries",
     "from_pairs",
+    "init_weights",
     "negative_pairs",
     "orthogonality",
     "read_edges",
     "read_vectors",
     "read_wordnet",
     "scores",
-    "start",
     "svd_features",
     "union",
 ]

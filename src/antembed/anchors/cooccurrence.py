@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from antembed.anchors.choices import RESERVED
+from antembed.anchors.initializers import RESERVED
 from antembed.kernels.neighbours import count_rows, find_places, neighbour_counts
 
 WINDOW = 10

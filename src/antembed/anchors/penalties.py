@@ -5,7 +5,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from antembed.anchors.choices import RESERVED
+from antembed.anchors.initializers import RESERVED
 
 TRIES = 100
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from antembed.data.cache import VERSION, Shelf
+from antembed.data.cache import VERSION, CacheEntry
 from antembed.data.text import DataError, is_number, split_fields, unpacked
 
 
@@ -107,13 +107,13 @@ def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Any
     """
     if cache is None:
         return make()
-    shelf = Shelf(cache / f"relations-{fingerprint(*parts)}")
-    if (about := shelf.about()) is not None:
-        data, indices, indptr = (np.array(shelf.column(name, kind)) for name, kind in about["columns"].items())
+    entry = CacheEntry(cache / f"relations-{fingerprint(*parts)}")
+    if (about := entry.about()) is not None:
+        data, indices, indptr = (np.array(entry.column(name, kind)) for name, kind in about["columns"].items())
         return sparse.csr_array((data, indices, indptr), shape=(about["V"], about["V"]))
     matrix = make()
     if matrix.nnz:  # an empty file cannot be mapped, and there is nothing to save
-        with shelf.writing() as writer:
+        with entry.writing() as writer:
             for name in ("data", "indices", "indptr"):
                 array = getattr(matrix, name)
                 column = writer.column(name, array.dtype)

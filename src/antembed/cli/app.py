@@ -199,13 +199,13 @@ def inspect(
     Example:  antembed inspect items.ant
     """
     from antembed.cli import show
-    from antembed.serving import open_table
+    from antembed.serving import load_table
 
-    table = open_table(file)
-    dense = 4 * table.objects * table.dimensions
+    table = load_table(file)
+    dense = 4 * table.num_embeddings * table.embedding_dim
     about: dict[str, Any] = {
-        "objects": table.objects,
-        "dimensions": table.dimensions,
+        "objects": table.num_embeddings,
+        "dimensions": table.embedding_dim,
         "anchors": 0 if table.anchors is None else len(table.anchors),
         "nnz": table.nnz,
         "parameters": table.parameters,

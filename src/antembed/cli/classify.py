@@ -29,7 +29,7 @@ from antembed.cli.common import (
         "Anchors": "anchors choice relations wordnet vectors negative orthogonal",
         "How many anchors (--anchors auto)": "lambda1 lambda2 growth first_anchors anchor_step",
         "How small": "l1 l1_ramp prune keep budget polish values",
-        "Training": "optimiser lr eps schedule halve_every batch_size epochs patience dropout word_dropout l2",
+        "Training": "optimizer lr eps schedule halve_every batch_size epochs patience dropout word_dropout l2",
         "Machine": "seed device threads",
         "Run": "out resume overwrite record as_json",
     }
@@ -89,7 +89,7 @@ def train_classify(
     polish: Annotated[
         float, typer.Option(help="Share of the epochs, the last, with zeros frozen and λ2 = 0; with a budget .2.")
     ] = 0.0,
-    optimiser: Annotated[str, typer.Option(help="yogi (lazy rows), adam or sgd.")] = "yogi",
+    optimizer: Annotated[str, typer.Option(help="yogi (lazy rows), adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 2e-3,
     eps: Annotated[float, typer.Option(help="Of yogi and adam.")] = 1e-5,
     schedule: Annotated[str, typer.Option(help="cosine, halving or constant.")] = "cosine",

@@ -37,12 +37,12 @@ def numbers(text: str) -> tuple[int, int] | str:
 @train_app.command("recommend")
 @grouped(
     {
-        "Data": "columns on_error protocol online test",
+        "Data": "columns on_error split online test",
         "Tables": "embedding dimensions biases alpha init",
         "How many anchors": "anchors lambda1 growth first_anchors anchor_step",
         "How small": "l1 l1_ramp prune keep budget polish dry_run values",
         "Coordinate descent (--solver cd)": "solver price price_biases ridge ridge_each bias_ridge unseen",
-        "Training": "optimiser lr schedule halve_every batch_size epochs l2",
+        "Training": "optimizer lr schedule halve_every batch_size epochs l2",
         "Machine": "seed device engine threads",
         "Run": "out resume overwrite record as_json",
     }
@@ -62,9 +62,9 @@ def train_recommend(
     overwrite: Overwrite = False,
     columns: Annotated[str | None, typer.Option(help="USER,ITEM,RATING[,WEIGHT] columns, by name or place (from 1).")] = None,
     on_error: Annotated[str, typer.Option(help="At a row that is no rating: stop, or skip it and say how many.")] = "stop",
-    protocol: Annotated[
-        str, typer.Option(help="honest: 80/10/10, the best epoch by validation; paper: 90/10, the last epoch.")
-    ] = "honest",
+    split: Annotated[
+        str, typer.Option(help="80/10/10: the best epoch by validation; 90/10, as the paper: the last epoch.")
+    ] = "80/10/10",
     embedding: Annotated[
         str,
         typer.Option(
@@ -122,7 +122,7 @@ def train_recommend(
     unseen: Annotated[
         float, typer.Option(help="cd: weight of every pair there is, as if rated 0: a model of what is chosen, for lists.")
     ] = 0.0,
-    optimiser: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
+    optimizer: Annotated[str, typer.Option(help="yogi, adam or sgd.")] = "yogi",
     lr: Annotated[float, typer.Option(help="Learning rate at the start.")] = 0.01,
     schedule: Annotated[str, typer.Option(help="halving (the paper's), cosine or constant.")] = "halving",
     halve_every: Annotated[int | None, typer.Option(help="Steps; default 100000, or 200000 from 5M ratings on.")] = None,
@@ -150,7 +150,7 @@ def train_recommend(
     import torch
 
     from antembed.cli import show
-    from antembed.data import PROTOCOLS, default_cache, read_ratings
+    from antembed.data import SPLITS, default_cache, read_ratings
     from antembed.pipelines.job import full_bytes, what_it_means
     from antembed.pipelines.recommend import train
     from antembed.pipelines.settings import Settings, paper_settings
@@ -163,7 +163,7 @@ def train_recommend(
         "data": str(data),
         "columns": named,
         "on_error": on_error,
-        "protocol": protocol,
+        "split": split,
         "embedding": embedding,
         "anchors": numbers(anchors),
         "lambda1": lambda1,
@@ -185,7 +185,7 @@ def train_recommend(
         "ridge_each": ridge_each,
         "bias_ridge": bias_ridge,
         "unseen": unseen,
-        "optimiser": optimiser,
+        "optimizer": optimizer,
         "lr": lr,
         "schedule": schedule,
         "epochs": epochs,
@@ -222,7 +222,7 @@ def train_recommend(
     folder = out or Path("runs") / f"recommend-{embedding}-{seed}"
     if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
         RunFolder(folder).remove()
-    examples = round(len(ratings) * PROTOCOLS[settings.protocol][0])
+    examples = round(len(ratings) * SPLITS[settings.split][0])
     with stoppable(folder), show.progress_bar(embedding, epochs, examples) as tell:
         result = train(settings, folder, resume=resume, ratings=ratings, tell=tell)
     told = times_smaller(full_bytes(settings, ratings.objects), result["bytes"])

@@ -4,13 +4,13 @@ from antembed.data.batches import Examples
 from antembed.data.cache import default_cache
 from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.ratings import Ratings, read_ratings
-from antembed.data.splits import PROTOCOLS, shares, split
+from antembed.data.splits import SPLITS, shares, split
 from antembed.data.synthetic import Planted, planted
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 
 __all__ = [
-    "PROTOCOLS",
+    "SPLITS",
     "DataError",
     "Documents",
     "Examples",

@@ -1,6 +1,6 @@
-"""Columns of ids that are built piece by piece: in memory, or on a shelf of the cache, where they are found again.
+"""Columns of ids that are built piece by piece: in memory, or on an entry of the cache, where they are found again.
 
-A shelf is a folder named by the hash of the file's contents and of how it was read. It is filled under another name and
+An entry is a folder named by the hash of the file's contents and of how it was read. It is filled under another name and
 renamed when it is whole, so that nobody ever opens half of one.
 """
 
@@ -20,9 +20,9 @@ import polars as pl
 
 from antembed.data.text import PARTIAL
 
-VERSION = 1  # of what is on a shelf: a change makes all old shelves strangers
+VERSION = 1  # of what is on an entry: a change makes all old entries strangers
 PIECE = 1 << 20
-STALE = 24 * 3600  # seconds after which an unfinished shelf is nobody's
+STALE = 24 * 3600  # seconds after which an unfinished entry is nobody's
 
 
 def default_cache() -> Path:
@@ -74,15 +74,15 @@ class Column:
             self._file.close()
 
 
-class Shelf:
+class CacheEntry:
     """A place for the columns of one file, or (without a folder) none: they stay in memory."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder
 
     @classmethod
-    def of_file(cls, cache: Path, path: Path, how: dict[str, Any]) -> "Shelf":
-        """The shelf of this file read in this way."""
+    def of_file(cls, cache: Path, path: Path, how: dict[str, Any]) -> "CacheEntry":
+        """The entry of this file read in this way."""
         with open(path, "rb") as file:
             contents = hashlib.file_digest(file, "sha256")
         contents.update(json.dumps([VERSION, how], sort_keys=True).encode())
@@ -90,7 +90,7 @@ class Shelf:
 
     @property
     def scratch(self) -> Path | None:
-        """Where temporary files of the shelf's size may lie."""
+        """Where temporary files of the entry's size may lie."""
         if self.folder is not None:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
         return None if self.folder is None else self.folder.parent
@@ -116,7 +116,7 @@ class Shelf:
 
     @contextmanager
     def writing(self) -> Iterator["Writer"]:
-        """Fill the shelf: on leaving it is there as a whole, or not at all."""
+        """Fill the entry: on leaving it is there as a whole, or not at all."""
         if self.folder is None:
             yield Writer(None)
             return
@@ -132,7 +132,7 @@ class Shelf:
             try:
                 os.rename(partial, self.folder)
             except OSError:
-                if self.about() is None:  # what is there is half a shelf; else another process was faster with the same
+                if self.about() is None:  # what is there is half an entry; else another process was faster with the same
                     shutil.rmtree(self.folder, ignore_errors=True)
                     os.rename(partial, self.folder)
         finally:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from antembed.data.cache import Column, Shelf
+from antembed.data.cache import CacheEntry, Column
 from antembed.data.text import DataError, Format, bad_lines, guess_format, plain_text
 from antembed.kernels.ids import Numbering, count_digits
 
@@ -89,42 +89,42 @@ def read_ratings(
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes)")
     if cache is None or path.stat().st_size < CACHED_FROM:
-        return _read(path, columns, on_error, Shelf(None))
-    shelf = Shelf.of_file(Path(cache), path, {"columns": list(columns or []), "on_error": on_error})
+        return _read(path, columns, on_error, CacheEntry(None))
+    entry = CacheEntry.of_file(Path(cache), path, {"columns": list(columns or []), "on_error": on_error})
     try:
-        return _reopen(shelf) or _read(path, columns, on_error, shelf)
+        return _reopen(entry) or _read(path, columns, on_error, entry)
     except OSError as error:
         raise DataError(f"{path} could not be kept in the cache ({error}); name another folder by ANTEMBED_CACHE") from error
 
 
-def _reopen(shelf: Shelf) -> Ratings | None:
-    about = shelf.about()
+def _reopen(entry: CacheEntry) -> Ratings | None:
+    about = entry.about()
     if about is None:
         return None
-    columns = {name: shelf.column(name, kind) for name, kind in about["columns"].items()}
+    columns = {name: entry.column(name, kind) for name, kind in about["columns"].items()}
     return Ratings(
         columns["users"],
         columns["items"],
         columns["values"],
-        shelf.labels("user"),
-        shelf.labels("item"),
+        entry.labels("user"),
+        entry.labels("item"),
         columns.get("weights"),
         about["skipped"],
         about["complaint"],
     )
 
 
-def _read(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf) -> Ratings:
+def _read(path: Path, columns: Sequence[str] | None, on_error: str, entry: CacheEntry) -> Ratings:
     with open(path, "rb") as file:
         parquet = file.read(4) == b"PAR1" or path.suffix == ".parquet"
     if parquet:
-        return _read_parquet(path, columns, on_error, shelf)
-    with plain_text(path, shelf.scratch) as plain:
+        return _read_parquet(path, columns, on_error, entry)
+    with plain_text(path, entry.scratch) as plain:
         known = {name.lower() for name in columns or ()} | {name for names in NAMES.values() for name in names}
         form = guess_format(path, plain, known)
         chosen = choose(path, form.columns, columns)
         try:
-            return _read_text(path, plain, form, chosen, shelf)
+            return _read_text(path, plain, form, chosen, entry)
         except (Irregular, pl.exceptions.PolarsError) as error:
             reason, complaint = error, ""
             for number, wrong, text in bad_lines(plain, form, chosen):
@@ -133,17 +133,17 @@ def _read(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf
             if complaint and (on_error == "stop" or number == 1):
                 remedy = "" if number == 1 else ", or go on without such lines with --on-error skip"
                 raise DataError(f"{path}, {complaint}; mend it{remedy}") from None
-        with shelf.temporary_file() as good:  # without empty lines, which polars does not forgive
+        with entry.temporary_file() as good:  # without empty lines, which polars does not forgive
             skipped = sum(1 for _ in bad_lines(plain, form, chosen, good))
             good.flush()
             try:
-                return _read_text(path, Path(good.name), form, chosen, shelf, skipped, complaint)
+                return _read_text(path, Path(good.name), form, chosen, entry, skipped, complaint)
             except (Irregular, pl.exceptions.PolarsError):
                 raise DataError(f"{path} could not be read: {reason}") from reason
 
 
 def _read_text(
-    path: Path, plain: Path, form: Format, chosen: list[str], shelf: Shelf, skipped: int = 0, complaint: str = ""
+    path: Path, plain: Path, form: Format, chosen: list[str], entry: CacheEntry, skipped: int = 0, complaint: str = ""
 ) -> Ratings:
     """Users and items are numbers if they begin like it, else text."""
     settings: dict[str, Any] = {
@@ -159,7 +159,7 @@ def _read_text(
 
     def collect(numbers: list[bool]) -> Ratings:
         frame = pl.scan_csv(plain, schema=text, ignore_errors=True, **settings).select(chosen)
-        return _collect(path, frame.collect_batches(chunk_size=PIECE), shelf, numbers, skipped, complaint)
+        return _collect(path, frame.collect_batches(chunk_size=PIECE), entry, numbers, skipped, complaint)
 
     if any(numbers):
         try:
@@ -169,7 +169,7 @@ def _read_text(
     return collect([False, False])
 
 
-def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shelf: Shelf) -> Ratings:
+def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, entry: CacheEntry) -> Ratings:
     try:
         frame = pl.scan_parquet(path)
         chosen = choose(path, frame.collect_schema().names(), columns)
@@ -183,7 +183,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, shel
         if skipped and on_error == "stop":
             raise DataError(f"{path}, {complaint} ({skipped} such rows); mend it, or go on without them with --on-error skip")
         pieces = frame.filter(~bad).collect_batches(chunk_size=PIECE)
-        return _collect(path, pieces, shelf, [False, False], skipped, complaint)
+        return _collect(path, pieces, entry, [False, False], skipped, complaint)
     except (pl.exceptions.PolarsError, Irregular) as error:
         raise DataError(f"{path} could not be read as Parquet: {error}") from error
 
@@ -194,7 +194,7 @@ def ratings_of(users: pl.Series, items: pl.Series, values: pl.Series) -> Ratings
         raise DataError(f"columns differ in length: {len(users)} users, {len(items)} items, {len(values)} ratings")
     frame = pl.DataFrame({"user": users, "item": items, "rating": values.cast(pl.Float32, strict=False)})
     try:
-        return _collect(Path("the table given"), iter([frame]), Shelf(None), [False, False])
+        return _collect(Path("the table given"), iter([frame]), CacheEntry(None), [False, False])
     except Irregular as error:
         raise DataError(f"{error}; every row needs a user, an item and a number") from error
 
@@ -254,9 +254,9 @@ class _IdColumn:
 
 
 def _collect(
-    path: Path, pieces: Iterator[pl.DataFrame], shelf: Shelf, numeric: list[bool], skipped: int = 0, complaint: str = ""
+    path: Path, pieces: Iterator[pl.DataFrame], entry: CacheEntry, numeric: list[bool], skipped: int = 0, complaint: str = ""
 ) -> Ratings:
-    with shelf.writing() as writer, ThreadPoolExecutor(2) as pool:
+    with entry.writing() as writer, ThreadPoolExecutor(2) as pool:
         columns = [writer.column(name, np.int32) for name in ("users", "items")]
         sides = [_IdColumn(column, whole) for column, whole in zip(columns, numeric, strict=True)]
         numbers: list[Column] = []

@@ -87,13 +87,13 @@ def words_of(texts: Sequence[str]) -> list[list[str]]:
     return [[words[n] for n in numbers[end - size : end]] for end, size in zip(ends, sizes, strict=True)]
 
 
-def library_tokeniser(words: Sequence[str] | None = None) -> "Tokenizer":
+def library_tokenizer(words: Sequence[str] | None = None) -> "Tokenizer":
     """The same in Hugging Face's tokenizers: the plain twin, and for programs that want one. Needs the extra `text`."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     table = {word: place for place, word in enumerate(words or ("<pad>", "<unk>"))}
-    tokeniser = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
-    tokeniser.normalizer = normalizers.Sequence(
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.Replace(Regex(LINE_END), " "),
             normalizers.Lowercase(),
@@ -101,17 +101,17 @@ def library_tokeniser(words: Sequence[str] | None = None) -> "Tokenizer":
             normalizers.Replace(Regex(REFERENCE), " "),
         ]
     )
-    tokeniser.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), behavior="removed", invert=True)
-    return tokeniser
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), behavior="removed", invert=True)
+    return tokenizer
 
 
 @lru_cache(maxsize=1)
 def _library() -> "Tokenizer":
-    return library_tokeniser()
+    return library_tokenizer()
 
 
 def library_words(text: str) -> list[str]:
     """The words of one text by the library."""
-    tokeniser = _library()
-    normal = tokeniser.normalizer.normalize_str(text)
-    return [word for word, _ in tokeniser.pre_tokenizer.pre_tokenize_str(normal)]
+    tokenizer = _library()
+    normal = tokenizer.normalizer.normalize_str(text)
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]

@@ -12,7 +12,7 @@ from antembed.embedding.hashed import HashEmbedding
 from antembed.embedding.lowrank import LowRankEmbedding
 from antembed.embedding.mixed import MixedDimensionEmbedding
 from antembed.embedding.mixture import MixtureEmbedding
-from antembed.embedding.quantised import QuantisedEmbedding, quantise
+from antembed.embedding.quantized import QuantizedEmbedding, quantize
 from antembed.embedding.slimming import SlimmingTransform
 from antembed.embedding.sparse import SparseEmbedding
 from antembed.embedding.sparsecode import SparseCodeEmbedding, sparse_codes
@@ -85,7 +85,7 @@ __all__ = [
     "LowRankEmbedding",
     "MixedDimensionEmbedding",
     "MixtureEmbedding",
-    "QuantisedEmbedding",
+    "QuantizedEmbedding",
     "SlimmingTransform",
     "SparseCodeEmbedding",
     "SparseEmbedding",
@@ -94,6 +94,6 @@ __all__ = [
     "VocabularyDropout",
     "keep_largest",
     "param_groups",
-    "quantise",
+    "quantize",
     "sparse_codes",
 ]

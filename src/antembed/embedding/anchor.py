@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.embedding.base import Embedding
-from antembed.embedding.factorise import nonnegative_factorise
+from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.lookup import expand
 from antembed.embedding.table import RowTable, check_sizes
 from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
@@ -63,7 +63,7 @@ class AnchoredTable(Embedding):
         return self.anchors.shape[0]
 
     @abstractmethod
-    def price(self, l1: float, free: FreeEntries | None) -> Prox | None:
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> Prox | None:
         """T's penalty."""
 
     @property
@@ -71,10 +71,10 @@ class AnchoredTable(Embedding):
         """T (V, K), up to date."""
         return self.rows.current
 
-    def param_groups(self, l1: float, *, free: FreeEntries | None = None) -> list[dict[str, Any]]:
-        """Groups for an optimiser: T with its penalty (where it has one, but for `free` entries), and A without one."""
+    def param_groups(self, l1_penalty: float, *, free: FreeEntries | None = None) -> list[dict[str, Any]]:
+        """Groups for an optimizer: T with its penalty (where it has one, but for `free` entries), and A without one."""
         return [
-            {"params": [self.rows.weight], "prox": self.price(l1, free), "table": self.rows},
+            {"params": [self.rows.weight], "prox": self.penalty_for(l1_penalty, free), "table": self.rows},
             {"params": [self.anchors]},
         ]
 
@@ -149,17 +149,17 @@ class AnchorEmbedding(AnchoredTable):
     """A drop-in for nn.Embedding: ids (*batch) → vectors (*batch, d), where vector i is T[i]·A.
 
     With sparse=True, T gets row gradients, which ProximalYogi and ProximalSGD handle exactly and at the cost of the rows
-    touched. Take the optimiser's groups from `param_groups`: they carry T's penalty.
+    touched. Take the optimizer's groups from `param_groups`: they carry T's penalty.
 
         layer = AnchorEmbedding(1_000_000, 64, num_anchors=20, sparse=True)
-        optimiser = ProximalYogi(layer.param_groups(l1=2e-6), lr=0.01)
+        optimizer = ProximalYogi(layer.param_groups(l1_penalty=2e-6), lr=0.01)
     """
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
-    def price(self, l1: float, free: FreeEntries | None) -> NonNegativeL1:
-        return NonNegativeL1(l1, free)
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegativeL1:
+        return NonNegativeL1(l1_penalty, free)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return more_half_normal(table.weight, n)
@@ -170,7 +170,7 @@ class AnchorEmbedding(AnchoredTable):
         weight: Tensor | nn.Embedding,
         *,
         num_anchors: int = DEFAULT_ANCHORS,
-        l1: float = 0.0,
+        l1_penalty: float = 0.0,
         iterations: int = 50,
         seed: int = 0,
         padding_idx: int | None = None,
@@ -184,7 +184,7 @@ class AnchorEmbedding(AnchoredTable):
             raise ValueError(f"a table of finite real numbers is needed, this is {weight.dtype} or has inf or nan in it")
         V, d = weight.shape
         layer = cls(V, d, padding_idx, num_anchors=num_anchors, sparse=sparse, device=weight.device, dtype=weight.dtype)
-        T, A, error = nonnegative_factorise(weight, num_anchors, l1=l1, iterations=iterations, seed=seed)
+        T, A, error = nonnegative_factorize(weight, num_anchors, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
         with torch.no_grad():
             layer.rows.weight.copy_(T)
             layer.anchors.copy_(A)

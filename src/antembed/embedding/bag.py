@@ -45,8 +45,8 @@ class AnchorEmbeddingBag(AnchoredTable):
         self.mode = mode
         self.include_last_offset = include_last_offset
 
-    def price(self, l1: float, free: FreeEntries | None) -> NonNegativeL1:
-        return NonNegativeL1(l1, free)
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegativeL1:
+        return NonNegativeL1(l1_penalty, free)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return more_half_normal(table.weight, n)
@@ -75,7 +75,7 @@ class AnchorEmbeddingBag(AnchoredTable):
         return self(ids), None  # the anchors are applied to few vectors already
 
     def _from_rows(self, ids: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
-        """The same from rows that are read through the optimiser's lazy state: (B, K)."""
+        """The same from rows that are read through the optimizer's lazy state: (B, K)."""
         if ids.dim() == 2:
             if offsets is not None:
                 raise ValueError("offsets go with 1-D ids; these are 2-D, where each row is a bag")

@@ -33,15 +33,15 @@ class Embedding(nn.Module, ABC):
         """d."""
 
     @abstractmethod
-    def param_groups(self, l1: float) -> list[dict[str, Any]]:
-        """Groups for an optimiser, each with its penalty (l1·‖T‖₁ where there is a T) and its table."""
+    def param_groups(self, l1_penalty: float) -> list[dict[str, Any]]:
+        """Groups for an optimizer, each with its penalty (l1_penalty·‖T‖₁ where there is a T) and its table."""
 
     @abstractmethod
     def factors(self) -> tuple[Tensor, Tensor | None]:
         """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. This is exported."""
 
-    def places(self) -> Tensor | None:
-        """Where objects share rows, the row of T of each object, (V,): E = (T·A)[places]. None: a row an object, in order."""
+    def row_index(self) -> Tensor | None:
+        """The row of T of each object (V,), where objects share rows: E = (T·A)[row_index]. None: a row an object, in order."""
         return None
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -73,7 +73,7 @@ class Embedding(nn.Module, ABC):
 
     @torch.no_grad()
     def add_objects(self, n: int) -> None:
-        """Append n new objects with random vectors. An optimiser that holds this layer goes on with it."""
+        """Append n new objects with random vectors. An optimizer that holds this layer goes on with it."""
         if n < 0:
             raise ValueError(f"add_objects takes a number ≥ 0, got {n}")
         for table in self.tables:
@@ -117,8 +117,8 @@ class Embedding(nn.Module, ABC):
     def to_dense(self) -> Tensor:
         """The whole E: (V, d)."""
         T, A = self.factors()
-        E, places = T if A is None else T @ A, self.places()
-        return E if places is None else E[places]
+        E, row_index = T if A is None else T @ A, self.row_index()
+        return E if row_index is None else E[row_index]
 
     def to_embedding(self) -> nn.Embedding:
         """A plain nn.Embedding with the same vectors and its own memory."""
@@ -127,12 +127,12 @@ class Embedding(nn.Module, ABC):
 
     def usage(self) -> Usage:
         """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
-        return usage_of(*self.factors(), self.padding_idx, self.places())
+        return usage_of(*self.factors(), self.padding_idx, self.row_index())
 
 
 def _by_weight(prox: Prox | None) -> bool:
     """Whether every weight has a price of its own."""
-    return isinstance(prox, NonNegativeL1 | L1 | SubgradientL1) and prox.priced
+    return isinstance(prox, NonNegativeL1 | L1 | SubgradientL1) and prox.scheduled
 
 
 def check_kept(n: int) -> None:
@@ -157,18 +157,18 @@ def keep_largest(layers: Iterable[Embedding], n: int) -> int:
     return before - sum(int(table.weight.count_nonzero()) for table, _ in tables)
 
 
-def param_groups(model: nn.Module, l1: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-    """Optimiser groups of a whole model: each T with the penalty l1·‖T‖₁, everything else without one.
+def param_groups(model: nn.Module, l1_penalty: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    """Optimizer groups of a whole model: each T with the penalty l1_penalty·‖T‖₁, everything else without one.
 
     `weight_decay` (decoupled) is for the tables without a penalty and for the anchors: T has its own price, and of the rest
     of a model we know nothing.
 
-    optimiser = ProximalYogi(param_groups(model, l1=2e-6), lr=0.01)
+    optimizer = ProximalYogi(param_groups(model, l1_penalty=2e-6), lr=0.01)
     """
-    groups = [group for layer in model.modules() if isinstance(layer, Embedding) for group in layer.param_groups(l1)]
+    groups = [group for layer in model.modules() if isinstance(layer, Embedding) for group in layer.param_groups(l1_penalty)]
     for group in groups:
         prox = group.get("prox")
-        group["weight_decay"] = weight_decay if prox is None or not prox.priced else 0.0
+        group["weight_decay"] = weight_decay if prox is None or not prox.scheduled else 0.0
     seen = {id(weight) for group in groups for weight in group["params"]}
     rest = [weight for weight in model.parameters() if id(weight) not in seen]
     return [*groups, {"params": rest}] if rest else groups

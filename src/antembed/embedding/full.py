@@ -57,6 +57,6 @@ class PlainTable(Embedding):
 class FullEmbedding(PlainTable):
     """A free vector for every object."""
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
-        """One group without a penalty: a full table has no T, so l1 has nothing to act on."""
+    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
+        """One group without a penalty: a full table has no T, so l1_penalty has nothing to act on."""
         return [{"params": [self.rows.weight], "table": self.rows}]

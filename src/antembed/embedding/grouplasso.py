@@ -12,12 +12,12 @@ from antembed.optim.prox import GroupL2
 
 
 class GroupLassoEmbedding(PlainTable):
-    """ids (*batch) → vectors (*batch, d), with the penalty l1·Σ_v ‖e_v‖₂.
+    """ids (*batch) → vectors (*batch, d), with the penalty l1_penalty·Σ_v ‖e_v‖₂.
 
     No closed form says where an idle row is after many steps of this prox and a fading momentum. So the prox acts every
     `every`-th step, for all of them at once and in the plain metric, and in between rows are exactly lazy. (All lengths fall by
-    lr·l1 a step, so with Yogi l1 is some hundred times what it would be in its metric: think of 0.1 to 10.) every=1 is the prox
-    at each step, in the optimiser's metric: dense, whatever `sparse` says, and 20 s a step for 62,000 × 256.
+    lr·l1_penalty a step, so with Yogi the penalty is some hundred times what it would be in its metric: think of 0.1 to 10.)
+    every=1 is the prox at each step, in the optimizer's metric: dense, whatever `sparse` says, 20 s a step for 62,000 × 256.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class GroupLassoEmbedding(PlainTable):
         super().__init__(num_embeddings, embedding_dim, padding_idx, sparse=sparse, std=std, device=device, dtype=dtype)
         self.every = every
 
-    def param_groups(self, l1: float) -> list[dict[str, Any]]:
-        """One group, with the penalty l1·Σ‖e_v‖₂."""
-        return [{"params": [self.rows.weight], "prox": GroupL2(l1, self.every), "table": self.rows}]
+    def param_groups(self, l1_penalty: float) -> list[dict[str, Any]]:
+        """One group, with the penalty l1_penalty·Σ‖e_v‖₂."""
+        return [{"params": [self.rows.weight], "prox": GroupL2(l1_penalty, self.every), "table": self.rows}]
 
     @torch.no_grad()
     def keep_rows(self, n: int) -> int:
@@ -55,5 +55,5 @@ class GroupLassoEmbedding(PlainTable):
     def factors(self) -> tuple[Tensor, None]:
         return without_zero_rows(self.rows.current)[0], None
 
-    def places(self) -> Tensor | None:
+    def row_index(self) -> Tensor | None:
         return without_zero_rows(self.rows.current)[1]

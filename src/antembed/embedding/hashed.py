@@ -21,7 +21,7 @@ class HashEmbedding(Embedding):
     """ids (*batch) → vectors (*batch, d): a row each for the `own` most frequent objects (`counts` (V,): how often each
     occurs; None: ids are in that order) and for padding; the rest fall into `buckets` rows. Started at N(0, std²), 1/√d."""
 
-    place: Tensor
+    row_of: Tensor
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class HashEmbedding(Embedding):
         frequent = (ids if counts is None else np.argsort(-counts.cpu().numpy(), kind="stable"))[:own]
         if self._padding is not None and self._padding not in frequent:
             frequent = np.append(frequent, self._padding)  # nobody may share the zero vector
-        place = len(frequent) + buckets_of(ids, buckets, seed)
-        place[frequent] = np.arange(len(frequent))
-        self.register_buffer("place", torch.from_numpy(place).to(device))
+        row_of = len(frequent) + buckets_of(ids, buckets, seed)
+        row_of[frequent] = np.arange(len(frequent))
+        self.register_buffer("row_of", torch.from_numpy(row_of).to(device))
         self.std = embedding_dim**-0.5 if std is None else std
         rows = torch.randn(len(frequent) + buckets, embedding_dim, device=device, dtype=dtype).mul_(self.std)
-        self.rows = RowTable(rows, None if self._padding is None else int(place[self._padding]), sparse)
+        self.rows = RowTable(rows, None if self._padding is None else int(row_of[self._padding]), sparse)
 
     @property
     def tables(self) -> list[RowTable]:
@@ -71,18 +71,18 @@ class HashEmbedding(Embedding):
 
     @property
     def num_embeddings(self) -> int:
-        return len(self.place)
+        return len(self.row_of)
 
     @property
     def padding_idx(self) -> int | None:
         return self._padding
 
-    def places(self) -> Tensor:
-        return self.place
+    def row_index(self) -> Tensor:
+        return self.row_of
 
     def forward(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.num_embeddings)
-        return self.rows(self.place[ids])
+        return self.rows(self.row_of[ids])
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return table.weight.new_empty(0, self.embedding_dim)  # new objects are as rare as any
@@ -92,9 +92,9 @@ class HashEmbedding(Embedding):
         super().add_objects(n)
         V = self.num_embeddings
         buckets = buckets_of(np.arange(V, V + n), self.buckets, self.seed) + self.rows.num_embeddings - self.buckets
-        self.place = torch.cat([self.place, torch.from_numpy(buckets).to(self.place)])
+        self.row_of = torch.cat([self.row_of, torch.from_numpy(buckets).to(self.row_of)])
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
+    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
         """One group without a penalty."""
         return [{"params": [self.rows.weight], "table": self.rows}]
 
@@ -103,9 +103,9 @@ class HashEmbedding(Embedding):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Who has which row is the checkpoint's to say, and with it where padding is."""
-        place = state_dict.get(prefix + "place")
-        if place is not None and self._padding is not None and place.shape == self.place.shape:
-            self.rows.padding_idx = int(place[self._padding])
+        row_of = state_dict.get(prefix + "row_of")
+        if row_of is not None and self._padding is not None and row_of.shape == self.row_of.shape:
+            self.rows.padding_idx = int(row_of[self._padding])
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Differentiable reads of rows that an optimiser keeps lazy."""
+"""Differentiable reads of rows that an optimizer keeps lazy."""
 
 from typing import Any
 

@@ -53,8 +53,8 @@ class LowRankEmbedding(AnchoredTable):
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
-    def price(self, l1: float, free: FreeEntries | None) -> NonNegative | None:
-        """None, whatever l1 is. U ≥ 0 is kept where asked for."""
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegative | None:
+        """None, whatever l1_penalty is. U ≥ 0 is kept where asked for."""
         return NonNegative(0.0) if self.nonnegative else None
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:

@@ -32,9 +32,9 @@ def blocks_of(popularity: np.ndarray, blocks: int, d: int, alpha: float) -> list
 
 class MixedDimensionEmbedding(Embedding):
     """ids (*batch) → vectors (*batch, d). `counts` (V,) says how often each object occurs; None: ids are in order of
-    popularity, which falls as 1/rank. Object i has row place[i] of all blocks' rows, one block after the other."""
+    popularity, which falls as 1/rank. Object i has row row_of[i] of all blocks' rows, one block after the other."""
 
-    place: Tensor
+    row_of: Tensor
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class MixedDimensionEmbedding(Embedding):
         order = np.argsort(-popularity, kind="stable")
         self._width, self._padding = embedding_dim, from_the_front(padding_idx, num_embeddings)
         self.std, self.sparse = embedding_dim**-0.5 if std is None else std, sparse
-        self.register_buffer("place", torch.from_numpy(np.argsort(order)).to(device))
+        self.register_buffer("row_of", torch.from_numpy(np.argsort(order)).to(device))
         like = torch.empty(0, device=device, dtype=dtype)
         self._build(blocks_of(popularity[order], blocks, embedding_dim, alpha), like)
         self._place_padding(torch.from_numpy(np.argsort(order)))
@@ -73,11 +73,11 @@ class MixedDimensionEmbedding(Embedding):
                 self.projections.append(nn.Parameter(torch.randn_like(like.new_empty(width, self._width)) * width**-0.5))
 
     @torch.no_grad()
-    def _place_padding(self, place: Tensor) -> None:
+    def _place_padding(self, row_of: Tensor) -> None:
         if self._padding is None:
             return
         for start, table, _ in self._blocks():
-            own = int(place[self._padding]) - start
+            own = int(row_of[self._padding]) - start
             table.padding_idx = own if 0 <= own < table.num_embeddings else None
             if table.padding_idx is not None:
                 table.weight[own].zero_()
@@ -103,7 +103,7 @@ class MixedDimensionEmbedding(Embedding):
 
     @property
     def num_embeddings(self) -> int:
-        return len(self.place)
+        return len(self.row_of)
 
     @property
     def padding_idx(self) -> int | None:
@@ -111,11 +111,11 @@ class MixedDimensionEmbedding(Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.num_embeddings)
-        place, parts = self.place[ids], []
+        row_of, parts = self.row_of[ids], []
         for start, table, projection in self._blocks():
             # Every block is asked for every id, and what is not its own does not count: no shape depends on the data.
-            inside = (place >= start) & (place < start + table.num_embeddings)
-            rows = table(torch.where(inside, place - start, 0))
+            inside = (row_of >= start) & (row_of < start + table.num_embeddings)
+            rows = table(torch.where(inside, row_of - start, 0))
             parts.append((rows if projection is None else rows @ projection) * inside.unsqueeze(-1))
         return torch.stack(parts).sum(0)
 
@@ -127,9 +127,9 @@ class MixedDimensionEmbedding(Embedding):
         """n new objects, in the last block."""
         super().add_objects(n)
         V = self.num_embeddings
-        self.place = torch.cat([self.place, torch.arange(V, V + n).to(self.place)])
+        self.row_of = torch.cat([self.row_of, torch.arange(V, V + n).to(self.row_of)])
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
+    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
         """Tables and projections, none with a penalty."""
         groups: list[dict[str, Any]] = [{"params": [table.weight], "table": table} for table in self.tables]
         return [*groups, {"params": list(self.projections)}] if len(self.projections) else groups
@@ -137,22 +137,22 @@ class MixedDimensionEmbedding(Embedding):
     def factors(self) -> tuple[Tensor, Tensor]:
         """T (V, Σ widths), in which an object's weights stand under its block, and all projections, one below the other; that
         of a block of width d is the identity."""
-        T = torch.block_diag(*(table.current for table in self.tables))[self.place]
+        T = torch.block_diag(*(table.current for table in self.tables))[self.row_of]
         identity = torch.eye(self._width, device=T.device, dtype=T.dtype)
         return T, torch.cat([identity if projection is None else projection for _, _, projection in self._blocks()])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Blocks follow the counts, which whoever loads a checkpoint may not have: take its blocks."""
-        place, weights = state_dict.get(prefix + "place"), []
+        row_of, weights = state_dict.get(prefix + "row_of"), []
         for block in count():
             if (weight := state_dict.get(f"{prefix}rows.{block}.weight")) is None:
                 break
             weights.append(weight)
-        if place is not None and place.shape == self.place.shape and weights:
+        if row_of is not None and row_of.shape == self.row_of.shape and weights:
             shapes = [tuple(weight.shape) for weight in weights]
             if shapes != [tuple(table.weight.shape) for table in self.tables]:
                 self._build(shapes, self.tables[0].weight.data.new_empty(0))
-            self._place_padding(place)
+            self._place_padding(row_of)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:

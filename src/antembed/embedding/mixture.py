@@ -92,9 +92,9 @@ class MixtureEmbedding(Embedding):
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return more_half_normal(table.weight, n)
 
-    def param_groups(self, l1: float) -> list[dict[str, Any]]:
-        """Groups for an optimiser: each T_m with its penalty, then all A_m."""
-        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1), "table": t} for t in self.tables]
+    def param_groups(self, l1_penalty: float) -> list[dict[str, Any]]:
+        """Groups for an optimizer: each T_m with its penalty, then all A_m."""
+        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1_penalty), "table": t} for t in self.tables]
         return [*tables, {"params": list(self.anchors)}]
 
     def factors(self) -> tuple[Tensor, Tensor]:

@@ -18,10 +18,10 @@ def largest(scores: Tensor, n: int) -> Tensor:
 
 
 def without_zero_rows(E: Tensor) -> tuple[Tensor, Tensor | None]:
-    """E (V, d) → rows (R, d), places (V,) with E = rows[places]: all rows of zeros are one, the last. A place is two bytes
-    where columns of a sparse table would be 1 + d/8. No places where there are not two such rows."""
+    """E (V, d) → rows (R, d), row_index (V,) with E = rows[row_index]: all rows of zeros are one, the last. An index is two
+    bytes where columns of a sparse table would be 1 + d/8. None where there are not two such rows."""
     left = (E != 0).any(dim=1)
     if int(left.sum()) > len(E) - 2:
         return E, None
-    places = torch.where(left, left.cumsum(0) - 1, left.sum())
-    return torch.cat([E[left], E.new_zeros(1, E.shape[1])]), places
+    row_index = torch.where(left, left.cumsum(0) - 1, left.sum())
+    return torch.cat([E[left], E.new_zeros(1, E.shape[1])]), row_index

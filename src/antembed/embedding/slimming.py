@@ -35,10 +35,10 @@ class SlimmingTransform(AnchoredTable):
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
-    def price(self, l1: float, free: FreeEntries | None) -> SubgradientL1:
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> SubgradientL1:
         if free is not None:
             raise ValueError(f"{len(free)} entries are to be free, but a subgradient spares none; use AnchorEmbedding")
-        return SubgradientL1(l1)
+        return SubgradientL1(l1_penalty)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return normal_rows(table, n, self.std)

@@ -31,6 +31,6 @@ class SparseEmbedding(PlainTable):
         super().__init__(num_embeddings, embedding_dim, padding_idx, sparse=sparse, std=std, device=device, dtype=dtype)
         self.prox = prox
 
-    def param_groups(self, l1: float) -> list[dict[str, Any]]:
-        """One group, with the penalty l1·‖E‖₁."""
-        return [{"params": [self.rows.weight], "prox": PRICES[self.prox](l1), "table": self.rows}]
+    def param_groups(self, l1_penalty: float) -> list[dict[str, Any]]:
+        """One group, with the penalty l1_penalty·‖E‖₁."""
+        return [{"params": [self.rows.weight], "prox": PRICES[self.prox](l1_penalty), "table": self.rows}]

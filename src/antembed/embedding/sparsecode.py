@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
-from antembed.embedding.factorise import descend_transform
+from antembed.embedding.factorize import descend_transform
 from antembed.embedding.lowrank import start_normal
 from antembed.embedding.table import RowTable
 from antembed.optim.prox import FreeEntries
@@ -16,17 +16,17 @@ FEW = 4  # words in a code that is drawn
 
 
 @torch.no_grad()
-def sparse_codes(features: Tensor, common: Tensor, *, l1: float = 0.1, sweeps: int = 30) -> Tensor:
+def sparse_codes(features: Tensor, common: Tensor, *, l1_penalty: float = 0.1, sweeps: int = 30) -> Tensor:
     """features (V, f), common (K,) numbers of words → T (V, K): a common word is itself; for every other
-    min_{t ≥ 0} ½‖f − t·F‖² + l1·‖t‖₁ by coordinate descent, F the common words' features. All features are taken at length 1,
-    since a mix says which words, not how large; a word without features has no code."""
+    min_{t ≥ 0} ½‖f − t·F‖² + l1_penalty·‖t‖₁ by coordinate descent, F the common words' features. All features are taken at
+    length 1, since a mix says which words, not how large; a word without features has no code."""
     K = len(common)
     if len(common.unique()) < K:
         raise ValueError(f"{K} common words are named, but only {len(common.unique())} different ones")
     unit = torch.nn.functional.normalize(features)
     F = unit[common]
     T = unit.new_zeros(len(unit), K)
-    descend_transform(unit, F, T, l1, sweeps)
+    descend_transform(unit, F, T, l1_penalty, sweeps)
     T[common] = torch.eye(K, device=T.device, dtype=T.dtype)
     return T
 
@@ -74,7 +74,7 @@ class SparseCodeEmbedding(AnchoredTable):
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
-    def price(self, l1: float, free: FreeEntries | None) -> None:
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> None:
         """None: codes do not change."""
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:

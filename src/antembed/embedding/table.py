@@ -1,4 +1,4 @@
-"""The inner table: an nn.Embedding whose rows an optimiser may keep exactly lazy (optim/lazy.py) without anyone noticing.
+"""The inner table: an nn.Embedding whose rows an optimizer may keep exactly lazy (optim/lazy.py) without anyone noticing.
 
 It stays an nn.Embedding because DDP takes row-sparse gradients from those only.
 """
@@ -18,7 +18,7 @@ MOSTLY_DISTINCT = 0.75
 
 
 class PendingRows(Protocol):
-    """What an optimiser hangs on a table: rows read up to date, and all rows brought up to date."""
+    """What an optimizer hangs on a table: rows read up to date, and all rows brought up to date."""
 
     def read(self, ids: Tensor) -> Tensor: ...
 
@@ -28,8 +28,8 @@ class PendingRows(Protocol):
 
 
 class RowTable(nn.Embedding):
-    """ids: (*batch) → rows: (*batch, K), up to date, whatever the optimiser has put off. Only `weight` itself, as
-    `parameters()` hands it out (to EMA or SWA, say), may lag: call the optimiser's `flush()` before using that."""
+    """ids: (*batch) → rows: (*batch, K), up to date, whatever the optimizer has put off. Only `weight` itself, as
+    `parameters()` hands it out (to EMA or SWA, say), may lag: call the optimizer's `flush()` before using that."""
 
     pending: PendingRows | None = None
 
@@ -60,12 +60,12 @@ class RowTable(nn.Embedding):
         return self.weight
 
     def flush(self) -> None:
-        """Pay every row what the optimiser owes it."""
+        """Pay every row what the optimizer owes it."""
         if self.pending is not None:
             self.pending.flush()
 
     def release(self) -> None:
-        """Flush, and let go of the optimiser until its next step."""
+        """Flush, and let go of the optimizer until its next step."""
         self.flush()
         self.pending = None
 
@@ -88,7 +88,7 @@ class RowTable(nn.Embedding):
         check_range(ids, self.num_embeddings)
 
     def add_rows(self, rows: Tensor) -> None:
-        """Append rows; the parameter object stays the same, so an optimiser keeps its hold and its state for the old rows."""
+        """Append rows; the parameter object stays the same, so an optimizer keeps its hold and its state for the old rows."""
         self.release()
         self.weight.data = torch.cat([self.weight.data, rows.to(self.weight)])
         self.weight.grad = None
@@ -121,7 +121,7 @@ class RowTable(nn.Embedding):
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        self.flush()  # copies are whole, and free of the original's optimiser
+        self.flush()  # copies are whole, and free of the original's optimizer
         return {**self.__dict__, "pending": None}
 
 

@@ -11,8 +11,8 @@ from antembed.serving import file_size
 class Usage:
     """V objects of d dimensions; K anchors (0: a plain table) and those in use; nnz(T) + K·d parameters; bytes of the file."""
 
-    objects: int
-    dimensions: int
+    num_embeddings: int
+    embedding_dim: int
     anchors: int
     anchors_in_use: int
     nnz: int
@@ -25,15 +25,15 @@ def count_nonzeros(T: Tensor, padding_idx: int | None) -> int:
     return int(T.count_nonzero()) - (0 if padding_idx is None else int(T[padding_idx].count_nonzero()))
 
 
-def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None, places: Tensor | None = None) -> Usage:
-    """Count E = T·A, or (T·A)[places]: a shared row counts once, and places are bytes but no parameters. A column of zeros is
-    no anchor in use; the padding row is not counted. No A: a plain table, whose zeros are not counted either."""
-    T_array, A_array, rows = (None if part is None else part.detach().cpu().numpy() for part in (T, A, places))
+def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None, row_index: Tensor | None = None) -> Usage:
+    """Count E = T·A, or (T·A)[row_index]: a shared row counts once, and the row index is bytes but no parameters. A column of
+    zeros is no anchor in use; the padding row is not counted. No A: a plain table, whose zeros are not counted either."""
+    T_array, A_array, rows = (None if part is None else part.detach().cpu().numpy() for part in (T, A, row_index))
     assert T_array is not None
     size = file_size(T_array, A_array, rows)
-    V, K = len(T) if places is None else len(places), T.shape[1]
-    if padding_idx is not None and places is not None:
-        padding_idx = int(places[padding_idx])
+    V, K = len(T) if row_index is None else len(row_index), T.shape[1]
+    if padding_idx is not None and row_index is not None:
+        padding_idx = int(row_index[padding_idx])
     nnz = count_nonzeros(T, padding_idx)
     if A is None:
         return Usage(V, K, 0, 0, nnz, nnz, size)

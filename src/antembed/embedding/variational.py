@@ -122,7 +122,7 @@ class VariationalTable(PlainTable):
                 return table.weight.new_full((n, table.embedding_dim), start)
         return super().new_rows(table, n)
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
+    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
         """A group a table, none with a penalty: the price is in the loss, as `divergence`."""
         return [{"params": [table.weight], "table": table} for table in self.tables]
 
@@ -133,5 +133,5 @@ class VariationalTable(PlainTable):
     def factors(self) -> tuple[Tensor, None]:
         return without_zero_rows(self.left())[0], None
 
-    def places(self) -> Tensor | None:
+    def row_index(self) -> Tensor | None:
         return without_zero_rows(self.left())[1]

@@ -49,6 +49,6 @@ def _log_rising(n: np.ndarray, log_b: float) -> np.ndarray:
     return steps[n.astype(int)]
 
 
-def small_variance_limit(Z: np.ndarray, lambda1: float, lambda2: float) -> float:
+def small_variance_limit(Z: np.ndarray, anchor_penalty: float, l0_penalty: float) -> float:
     """−λ2·‖Z‖₀ − (λ1 − λ2)·K: what (1/β)·log p(Z) tends to with a = e^(−βλ1), b = e^(βλ2) (Appendix B)."""
-    return float(-lambda2 * Z.sum() - (lambda1 - lambda2) * int(Z.any(axis=0).sum()))
+    return float(-l0_penalty * Z.sum() - (anchor_penalty - l0_penalty) * int(Z.any(axis=0).sum()))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from antembed.kernels.vector import VECTOR, add_scaled, dot, elementwise, meet, multiply, prefetch, sqrt, where
+from antembed.kernels.vector import VECTOR, add_scaled, barrier, dot, elementwise, multiply, prefetch, sqrt, where
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
 AHEAD = 24  # examples between asking for a row and using it
@@ -88,7 +88,7 @@ class Batches(NamedTuple):
     size: int
 
 
-class Desk(NamedTuple):
+class Workspace(NamedTuple):
     """A worker's own memory."""
 
     mine: np.ndarray  # (B,) int32: the examples whose rows it owns
@@ -100,7 +100,7 @@ class Desk(NamedTuple):
     s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
     g: np.ndarray  # (TILE, K): gradients of a few rows
     bias: np.ndarray  # (B, 4): x, m, v, gradient
-    spared: np.ndarray  # (K,): a row's free entries
+    free_values: np.ndarray  # (K,): a row's free entries
 
 
 def padded(K: int) -> int:
@@ -171,7 +171,7 @@ def fade(history: History, gap: int) -> float:
 @inlined
 def settle(
     i: int, biased: bool, side: Side, history: History, rule: Rule, now: int,
-    x: Any, x_at: int, m: Any, m_at: int, v: Any, v_at: int, bias: Any, bias_at: int, spared: Any,
+    x: Any, x_at: int, m: Any, m_at: int, v: Any, v_at: int, bias: Any, bias_at: int, free_values: Any,
 ) -> None:  # fmt: skip
     """Row i as it is at step `now`: its weights to x, m and v, its bias to three numbers of `bias`; or back into the row.
 
@@ -186,12 +186,12 @@ def settle(
         for j in range(side.free_starts[i], side.free_starts[i + 1]):
             k = WEIGHTS + side.free_columns[j]
             y = rows[i, k] * scale - rows[i, k + K] * drift / (np.sqrt(rows[i, k + 2 * K]) + rule.eps)
-            spared[k - WEIGHTS] = max(y, rule.floor)
+            free_values[k - WEIGHTS] = max(y, rule.floor)
     numbers = (scale, drift, owed, faded, rule.eps, rule.floor)
     catch_up(K, (rows, rows, rows), (at, at + K, at + 2 * K), (x, m, v), (x_at, m_at, v_at), numbers)
     if free:
         for j in range(side.free_starts[i], side.free_starts[i + 1]):
-            x[x_at + side.free_columns[j]] = spared[side.free_columns[j]]
+            x[x_at + side.free_columns[j]] = free_values[side.free_columns[j]]
     if biased:
         scale_now = idle[now, BIAS_SCALE]
         drift = scale_now * (idle[back, BIAS_DRIFT] - faded * idle[now, BIAS_DRIFT])
@@ -201,12 +201,18 @@ def settle(
 
 
 @fast
-def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule: Rule, now: int, desk: Desk) -> Any:
+def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule: Rule, now: int, workspace: Workspace) -> Any:
     """This part's distinct rows of `ids`, as they are at step `now`; → how many examples and how many rows are its own."""
     ints, parts, K, B = side.ints, side.C.shape[1], side.x.shape[2], side.place.shape[1]
     half, offset = now % 2, part * B
     start = (half * side.x.shape[1] + offset) * K
-    x, m, v, bias, spared = side.x.reshape(-1), desk.m.reshape(-1), desk.v.reshape(-1), desk.bias.reshape(-1), desk.spared
+    x, m, v, bias, free_values = (
+        side.x.reshape(-1),
+        workspace.m.reshape(-1),
+        workspace.v.reshape(-1),
+        workspace.bias.reshape(-1),
+        workspace.free_values,
+    )
     rows, length = side.rows, side.rows.shape[1]
     examples = found = 0
     for p in range(ids.shape[0]):
@@ -222,15 +228,15 @@ def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule
             ints[i, STAMP] = now + 1
             ints[i, SLOT] = found
             own = found * K
-            settle(i, biased, side, history, rule, now, x, start + own, m, own, v, own, bias, found * 4, spared)
+            settle(i, biased, side, history, rule, now, x, start + own, m, own, v, own, bias, found * 4, free_values)
             if biased:
                 bias[found * 4 + 3] = 0
                 side.bias[half, offset + found] = bias[found * 4]
-            desk.ids[found] = i
+            workspace.ids[found] = i
             found += 1
         slot = ints[i, SLOT]
-        desk.mine[examples] = p
-        desk.slot[examples] = slot
+        workspace.mine[examples] = p
+        workspace.slot[examples] = slot
         side.place[half, p] = offset + slot
         examples += 1
     return examples, found
@@ -239,7 +245,7 @@ def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule
 @fast
 def learn(
     batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, part: int, own: Side,
-    other: Side, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, desk: Desk,
+    other: Side, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, workspace: Workspace,
 ) -> float:  # fmt: skip
     """Predict a part's examples, and take the step of its rows; → its examples' part of the batch's mean loss."""
     half, anchored, biased = now % 2, model.anchored, model.biased
@@ -247,29 +253,29 @@ def learn(
     number = rows.dtype.type
     base, length = (half * own.x.shape[1] + part * B) * K, rows.shape[1]
     theirs = half * other.x.shape[1]
-    s, s_flat = desk.s, desk.s.reshape(-1)
+    s, s_flat = workspace.s, workspace.s.reshape(-1)
     for u in range(found * K2):
         s_flat[u] = 0
-    q, q_base = desk.q.reshape(-1), 0
+    q, q_base = workspace.q.reshape(-1), 0
     if anchored:
-        multiply(found, K, own.x, base, K, 1, K2, M, 0, desk.q, 0)
+        multiply(found, K, own.x, base, K, 1, K2, M, 0, workspace.q, 0)
     else:
         q, q_base = own.x.reshape(-1), base
     loss, total, share = 0.0, 0.0, 1 / n
     weighted = batches.weights.shape[0] > 0
     for e in range(examples):
-        p, u = desk.mine[e], desk.slot[e]
+        p, u = workspace.mine[e], workspace.slot[e]
         t = np.int64(other.place[half, p])
         at = (theirs + t) * K2
         y = mean + dot(K2, q, q_base + u * K2, other.x, at) - batches.ratings[first + p]
         if biased:
-            y += desk.bias[u, 0] + other.bias[half, t]
+            y += workspace.bias[u, 0] + other.bias[half, t]
         err = y * share
         if weighted:
             err *= batches.weights[first + p]
         add_scaled(K2, (other.x, s), (at, u * K2), (s,), (u * K2,), (err,))
         if biased:
-            desk.bias[u, 3] += err
+            workspace.bias[u, 3] += err
         loss += err * y
         total += err
     if is_users and anchored:
@@ -277,16 +283,16 @@ def learn(
     own.total[half, part] = total
     steps = history.steps[now]
     step, gain, slow, eps, floor = steps[STEP], 1 - rule.beta1, 1 - rule.beta2, rule.eps, rule.floor
-    g = desk.g.reshape(-1) if anchored else s_flat
+    g = workspace.g.reshape(-1) if anchored else s_flat
     for u in range(found):
-        i = desk.ids[u]
+        i = workspace.ids[u]
         at = i * length + WEIGHTS
         if anchored and u % TILE == 0:
-            multiply(min(TILE, found - u), K2, s, u * K2, K2, 1, K, Mt, 0, desk.g, 0)
+            multiply(min(TILE, found - u), K2, s, u * K2, K2, 1, K, Mt, 0, workspace.g, 0)
         g_at = u % TILE * K if anchored else u * K
         numbers = (steps[KEEP], step, steps[TAKE], gain, slow, eps, floor)
         froms, tos = (base + u * K, u * K, u * K, g_at), (at, at + K, at + 2 * K)
-        take_step(K, (own.x, desk.m, desk.v, g), froms, (rows, rows, rows), tos, numbers)
+        take_step(K, (own.x, workspace.m, workspace.v, g), froms, (rows, rows, rows), tos, numbers)
         if own.free_starts.shape[0] > 0:
             for j in range(own.free_starts[i], own.free_starts[i + 1]):
                 k = own.free_columns[j]
@@ -295,7 +301,7 @@ def learn(
                 )
                 rows[i, WEIGHTS + k] = max(y, floor)
         if biased:
-            x, m, v, slope = desk.bias[u, 0], desk.bias[u, 1], desk.bias[u, 2], desk.bias[u, 3]
+            x, m, v, slope = workspace.bias[u, 0], workspace.bias[u, 1], workspace.bias[u, 2], workspace.bias[u, 3]
             square = slope * slope
             change = number(slow) * square
             v += change if v < square else (-change if v > square else change - change)
@@ -308,13 +314,13 @@ def learn(
 
 
 @fast
-def make_desk(B: int, K: int, K2: int, like: Any) -> Desk:
+def make_workspace(B: int, K: int, K2: int, like: Any) -> Workspace:
     """Empty."""
     mine, ids, slot = np.empty(B, np.int32), np.empty(B, np.int64), np.empty(B, np.int32)
     m, v = np.empty((B, K), like.dtype), np.empty((B, K), like.dtype)
     whole = -(-B // VECTOR) * VECTOR
     q, s, g = np.zeros((whole, K2), like.dtype), np.zeros((whole, K2), like.dtype), np.zeros((TILE, K), like.dtype)
-    return Desk(mine, ids, slot, m, v, q, s, g, np.zeros((B, 4), like.dtype), np.empty(K, like.dtype))
+    return Workspace(mine, ids, slot, m, v, q, s, g, np.zeros((B, 4), like.dtype), np.empty(K, like.dtype))
 
 
 @fast
@@ -363,7 +369,7 @@ def train_alone(
 ) -> None:  # fmt: skip
     """Mini-batches from step `now` on, both sides in turn; losses[b, 0] is batch b's mean loss."""
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
-    desk_u, desk_i = make_desk(B, K, K2, users.x), make_desk(B, K2, K, items.x)
+    workspace_u, workspace_i = make_workspace(B, K, K2, users.x), make_workspace(B, K2, K, items.x)
     M, Mt = np.zeros((K, K2), users.x.dtype), np.zeros((K2, K), users.x.dtype)
     if model.anchored:
         cross(A, M, Mt)
@@ -371,15 +377,15 @@ def train_alone(
         first = b * B
         stop = min(first + B, batches.users.shape[0])
         n, mean = stop - first, A.bias[0, 0, 0]
-        mine_u, found_u = gather(batches.users[first:stop], model.biased, 0, users, history, rule, now, desk_u)
-        mine_i, found_i = gather(batches.items[first:stop], model.biased, 0, items, history, rule, now, desk_i)
+        mine_u, found_u = gather(batches.users[first:stop], model.biased, 0, users, history, rule, now, workspace_u)
+        mine_i, found_i = gather(batches.items[first:stop], model.biased, 0, items, history, rule, now, workspace_i)
         losses[b, 0] = learn(
             batches, first, n, mean, model, True, 0, users,
-            items, history, rule, now, mine_u, found_u, M, Mt, desk_u,
+            items, history, rule, now, mine_u, found_u, M, Mt, workspace_u,
         )  # fmt: skip
         learn(
             batches, first, n, mean, model, False, 0, items,
-            users, history, rule, now, mine_i, found_i, Mt, M, desk_i,
+            users, history, rule, now, mine_i, found_i, Mt, M, workspace_i,
         )  # fmt: skip
         learn_anchors(A, model.anchored, users, history, rule, now, M, Mt)
         now += 1
@@ -393,7 +399,7 @@ def train_part(
     """One worker's share of mini-batches from step `now` on; `workers` of them meet at the counter. A is its own copy."""
     own, other, ids = (users, items, batches.users) if is_users else (items, users, batches.items)
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
-    desk = make_desk(B, own.x.shape[2], other.x.shape[2], own.x)
+    workspace = make_workspace(B, own.x.shape[2], other.x.shape[2], own.x)
     M, Mt = np.zeros((K, K2), users.x.dtype), np.zeros((K2, K), users.x.dtype)
     if model.anchored:
         cross(A, M, Mt)
@@ -401,19 +407,19 @@ def train_part(
     for b in range(losses.shape[0]):
         first = b * B
         stop = min(first + B, ids.shape[0])
-        mine, found = gather(ids[first:stop], model.biased, part, own, history, rule, now, desk)
-        if not meet(counter, workers * (b + 1)):
+        mine, found = gather(ids[first:stop], model.biased, part, own, history, rule, now, workspace)
+        if not barrier(counter, workers * (b + 1)):
             return
         if b > 0:
             learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
         loss = learn(
             batches, first, stop - first, A.bias[0, 0, 0], model, is_users, part, own,
-            other, history, rule, now, mine, found, forth, back, desk,
+            other, history, rule, now, mine, found, forth, back, workspace,
         )  # fmt: skip
         if is_users:
             losses[b, part] = loss
         now += 1
-    if meet(counter, workers * (losses.shape[0] + 1)):
+    if barrier(counter, workers * (losses.shape[0] + 1)):
         learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
 
 
@@ -421,10 +427,10 @@ def train_part(
 def flush(side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int) -> None:
     """Bring rows [start, stop) up to step `now`; `anew`: it becomes step 0 of another history."""
     K, length = side.x.shape[2], side.rows.shape[1]
-    rows, spared = side.rows.reshape(-1), np.empty(K, side.rows.dtype)
+    rows, free_values = side.rows.reshape(-1), np.empty(K, side.rows.dtype)
     for i in range(start, stop):
         x, b = i * length + WEIGHTS, i * length + BIAS
-        settle(i, biased, side, history, rule, now, rows, x, rows, x + K, rows, x + 2 * K, rows, b, spared)
+        settle(i, biased, side, history, rule, now, rows, x, rows, x + K, rows, x + 2 * K, rows, b, free_values)
         side.ints[i, LAST] = 0 if anew else now
         side.ints[i, STAMP] = 0
 

@@ -39,10 +39,10 @@ class Rule(NamedTuple):
 
 
 @compiled
-def _mark_free(rows: Rows, i: int, penalised: Any, mark: float) -> None:
+def _mark_free(rows: Rows, i: int, penalized: Any, mark: float) -> None:
     if rows.free_starts.shape[0] > 0:
         for j in range(rows.free_starts[i], rows.free_starts[i + 1]):
-            penalised[rows.free_columns[j]] = mark
+            penalized[rows.free_columns[j]] = mark
 
 
 @compiled
@@ -50,7 +50,7 @@ def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule,
     """out[p] = row ids[p] as it is at step `now`; the table itself is not touched."""
     K = rows.weight.shape[1]
     number = rows.weight.dtype.type
-    penalised = np.ones(K, rows.weight.dtype)
+    penalized = np.ones(K, rows.weight.dtype)
     eps, floor, one = number(rule.eps), number(rule.floor), number(1)
     for p in range(start, stop):
         i = ids[p]
@@ -63,24 +63,24 @@ def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule,
         scale = rows.scale[now]
         kept, drift = number(scale / rows.scale[back]), number(scale * rows.drift[back])
         owed = number(scale * (rows.clock[now] - rows.clock[back]))
-        _mark_free(rows, i, penalised, number(0))
+        _mark_free(rows, i, penalized, number(0))
         if rows.second.shape[0] > 0:
             m, v = rows.momentum[i], rows.second[i]
             for k in range(K):
                 inverse = one / (np.sqrt(v[k]) + eps)
                 metric = one if rule.plain else inverse
-                z = x[k] * kept - (m[k] * drift * inverse + owed * penalised[k] * metric)
+                z = x[k] * kept - (m[k] * drift * inverse + owed * penalized[k] * metric)
                 y[k] = floor if z < floor else z
         elif rows.momentum.shape[0] > 0:
             m = rows.momentum[i]
             for k in range(K):
-                z = x[k] * kept - (m[k] * drift + owed * penalised[k])
+                z = x[k] * kept - (m[k] * drift + owed * penalized[k])
                 y[k] = floor if z < floor else z
         else:
             for k in range(K):
-                z = x[k] * kept - owed * penalised[k]
+                z = x[k] * kept - owed * penalized[k]
                 y[k] = floor if z < floor else z
-        _mark_free(rows, i, penalised, number(1))
+        _mark_free(rows, i, penalized, number(1))
 
 
 @compiled
@@ -128,7 +128,7 @@ def step_rows(
     """
     K = rows.weight.shape[1]
     number = rows.weight.dtype.type
-    penalised = np.ones(K, rows.weight.dtype)
+    penalized = np.ones(K, rows.weight.dtype)
     g = np.empty(K, rows.weight.dtype)
     eps, floor, one = number(rule.eps), number(rule.floor), number(1)
     gain, slow, left, a, taken = number(rule.gain), number(1 - rule.beta2), number(keep), number(step), number(take)
@@ -147,13 +147,13 @@ def step_rows(
         owed = number(scale * (rows.clock[now] - rows.clock[back]))
         faded = number(rule.decay ** (now + 1 - back))
         x = rows.weight[i]
-        _mark_free(rows, i, penalised, number(0))
+        _mark_free(rows, i, penalized, number(0))
         if rows.second.shape[0] > 0:
             m, v = rows.momentum[i], rows.second[i]
             for k in range(K):
                 inverse = one / (np.sqrt(v[k]) + eps)
                 metric = one if rule.plain else inverse
-                z = x[k] * kept - (m[k] * drift * inverse + owed * penalised[k] * metric)
+                z = x[k] * kept - (m[k] * drift * inverse + owed * penalized[k] * metric)
                 z = floor if z < floor else z
                 square = g[k] * g[k]
                 gap = v[k] - square
@@ -162,21 +162,21 @@ def step_rows(
                 m[k] = faded * m[k] + gain * g[k]
                 inverse = one / (np.sqrt(v[k]) + eps)
                 metric = one if rule.plain else inverse
-                z = z * left - (a * m[k] * inverse + taken * penalised[k] * metric)
+                z = z * left - (a * m[k] * inverse + taken * penalized[k] * metric)
                 x[k] = floor if z < floor else z
         elif rows.momentum.shape[0] > 0:
             m = rows.momentum[i]
             for k in range(K):
-                z = x[k] * kept - (m[k] * drift + owed * penalised[k])
+                z = x[k] * kept - (m[k] * drift + owed * penalized[k])
                 z = floor if z < floor else z
                 m[k] = faded * m[k] + gain * g[k]
-                z = z * left - (a * m[k] + taken * penalised[k])
+                z = z * left - (a * m[k] + taken * penalized[k])
                 x[k] = floor if z < floor else z
         else:
             for k in range(K):
-                z = x[k] * kept - owed * penalised[k]
+                z = x[k] * kept - owed * penalized[k]
                 z = floor if z < floor else z
-                z = z * left - (a * gain * g[k] + taken * penalised[k])
+                z = z * left - (a * gain * g[k] + taken * penalized[k])
                 x[k] = floor if z < floor else z
-        _mark_free(rows, i, penalised, number(1))
+        _mark_free(rows, i, penalized, number(1))
         rows.last[i] = now + 1

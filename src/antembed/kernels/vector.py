@@ -230,7 +230,7 @@ def _arrive(typing: Any, counter: Any) -> Any:
 
 
 @intrinsic
-def _look(typing: Any, counter: Any) -> Any:
+def _read_counter(typing: Any, counter: Any) -> Any:
     """counter[0] as it is now, before all that is read after."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -240,19 +240,19 @@ def _look(typing: Any, counter: Any) -> Any:
     return types.int64(counter), emit
 
 
-_give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
+yield_thread = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
 @njit(nogil=True, cache=True)
-def meet(counter: Any, arrivals: int) -> bool:
-    """A barrier: go on when `arrivals` have come here in all, this one included. counter: (1,) int64, 0 at the start.
+def barrier(counter: Any, expected: int) -> bool:
+    """A barrier: go on when `expected` have come here in all, this one included. counter: (1,) int64, 0 at the start.
 
     → False if somebody will not come, which he says by setting the counter to CANCELLED.
     """
     _arrive(counter)
     looks = 0
-    while _look(counter) < arrivals:
+    while _read_counter(counter) < expected:
         looks += 1
         if looks % PATIENCE == 0:
-            _give_way()
-    return _look(counter) < CANCELLED
+            yield_thread()
+    return _read_counter(counter) < CANCELLED

@@ -5,11 +5,11 @@ from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox, S
 from antembed.optim.rules import ProximalAdam, ProximalSGD, ProximalYogi
 from antembed.optim.wrapper import Proximal
 
-OPTIMISERS = {"yogi": ProximalYogi, "adam": ProximalAdam, "sgd": ProximalSGD}
+OPTIMIZERS = {"yogi": ProximalYogi, "adam": ProximalAdam, "sgd": ProximalSGD}
 
 __all__ = [
     "L1",
-    "OPTIMISERS",
+    "OPTIMIZERS",
     "FreeEntries",
     "GroupL2",
     "NonNegativeL1",

@@ -60,7 +60,7 @@ class ProximalOptimizer(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if group["table"] is not None:
-            group["table"].release()  # an earlier optimiser's debts are paid by that optimiser's rule
+            group["table"].release()  # an earlier optimizer's debts are paid by that optimizer's rule
             if len(group["params"]) != 1 or group["params"][0] is not group["table"].weight:
                 raise ValueError("a group with a `table` holds just that table's weight; take layer.param_groups(…)")
         for weight in group["params"]:
@@ -138,8 +138,8 @@ class ProximalOptimizer(Optimizer):
                 continue
             if old.shape[1:] != weight.shape[1:] or old.shape[0] > weight.shape[0]:
                 raise ValueError(
-                    f"the optimiser's {name} is for a parameter of {tuple(old.shape)}, which is now "
-                    f"{tuple(weight.shape)}; build a new optimiser"
+                    f"the optimizer's {name} is for a parameter of {tuple(old.shape)}, which is now "
+                    f"{tuple(weight.shape)}; build a new optimizer"
                 )
             # Objects were added: new rows start as all rows did.
             fresh = self._buffers(weight[old.shape[0] :], group)[name]
@@ -164,7 +164,7 @@ class ProximalOptimizer(Optimizer):
                 weight, state.get("momentum"), state.get("second"), self._idle_rule(group), group["compiled"]
             )
         if table.pending is not rows:
-            table.release()  # what another optimiser owes is paid by that optimiser's rule
+            table.release()  # what another optimizer owes is paid by that optimizer's rule
             table.pending = rows
         return rows
 
@@ -199,6 +199,6 @@ class ProximalOptimizer(Optimizer):
         return {**packed, "param_groups": plain_groups(packed["param_groups"])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes numbers from the checkpoint, and keeps this optimiser's own tables and penalties."""
+        """Takes numbers from the checkpoint, and keeps this optimizer's own tables and penalties."""
         self.flush()  # torch's loading calls __setstate__, which forgets what is owed
         load_keeping_objects(self, super().load_state_dict, state_dict)

@@ -18,16 +18,16 @@ def plain_groups(groups: list[Group]) -> list[Group]:
     ]
 
 
-def load_keeping_objects(optimiser: Optimizer, load: Callable[[dict[str, Any]], None], saved: dict[str, Any]) -> None:
-    """Load the saved numbers, and put the optimiser's own penalties (with the saved strengths) and tables back."""
-    objects = [{name: group[name] for name in OBJECTS if name in group} for group in optimiser.param_groups]
+def load_keeping_objects(optimizer: Optimizer, load: Callable[[dict[str, Any]], None], saved: dict[str, Any]) -> None:
+    """Load the saved numbers, and put the optimizer's own penalties (with the saved strengths) and tables back."""
+    objects = [{name: group[name] for name in OBJECTS if name in group} for group in optimizer.param_groups]
     groups = [dict(group) for group in saved["param_groups"]]
     strengths = [group.pop("strength", None) for group in groups]
     for own in objects:
         if own.get("table") is not None:
             own["table"].release()
     load({**saved, "param_groups": groups})  # torch deep-copies the groups: no object may be inside
-    for group, own, strength in zip(optimiser.param_groups, objects, strengths, strict=True):
+    for group, own, strength in zip(optimizer.param_groups, objects, strengths, strict=True):
         group.update(own)
         if own.get("prox") is not None and strength is not None:
             own["prox"].strength = strength

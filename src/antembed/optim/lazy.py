@@ -58,7 +58,7 @@ class LazyRows:
         compiled: bool | None = None,
     ):
         if any(buffer is not None and buffer.device != weight.device for buffer in (momentum, second)):
-            raise ValueError(f"the layer is on {weight.device}, its optimiser is not; move the model, then make the optimiser")
+            raise ValueError(f"the layer is on {weight.device}, its optimizer is not; move the model, then make the optimizer")
         fits = weight.device.type == "cpu" and weight.is_contiguous()
         if compiled and not fits:
             raise ValueError(
@@ -227,12 +227,12 @@ class LazyRows:
     def _faded(self, ids: Tensor) -> Tensor:
         return (self.rule.decay ** (self.now - self.last[ids].double())).unsqueeze(1).to(self.weight.dtype)
 
-    def _penalised(self, ids: Tensor) -> Tensor | float:
+    def _penalized(self, ids: Tensor) -> Tensor | float:
         return 1.0 if self.free is None else (~self.free.mask(ids)).to(self.weight)
 
     def _read_plain(self, ids: Tensor) -> Tensor:
         dtype, scale = self.weight.dtype, self._scale[self.now]
-        owed = (scale * (self._clock[self.now] - self._since(self._clock, ids))).to(dtype) * self._penalised(ids)
+        owed = (scale * (self._clock[self.now] - self._since(self._clock, ids))).to(dtype) * self._penalized(ids)
         x = self.weight.detach()[ids]
         kept = x * (scale / self._since(self._scale, ids)).to(dtype)
         if self.momentum is None:
@@ -264,7 +264,7 @@ class LazyRows:
         move, metric = direction(gradient.values(), buffers)
         x = keep * x - step * (move if metric is None else move / metric)
         taken = take if metric is None or self.rule.plain else take / metric
-        self.weight.data[ids] = (x - taken * self._penalised(ids)).clamp(min=self.rule.floor)
+        self.weight.data[ids] = (x - taken * self._penalized(ids)).clamp(min=self.rule.floor)
         for name, rows in buffers.items():
             getattr(self, name)[ids] = rows
         self.last[ids] = self.now + 1

@@ -87,7 +87,7 @@ class Prox(ABC):
     """A penalty strength·g(t). `strength` (λ) lives here and nowhere else: change it here, log it from here."""
 
     strength: float
-    priced: ClassVar[bool] = True  # schedules of λ act on it
+    scheduled: ClassVar[bool] = True  # schedules of λ act on it
 
     def __post_init__(self) -> None:
         if not self.strength >= 0:
@@ -116,14 +116,14 @@ class NonNegativeL1(Prox):
         return nonnegative_soft_threshold(t, _sparing(self.free, t, self.strength * step))
 
     def penalty(self, t: Tensor) -> Tensor:
-        return self.strength * _penalised(self.free, t).abs().sum()
+        return self.strength * _penalized(self.free, t).abs().sum()
 
 
 @dataclass
 class NonNegative(NonNegativeL1):
     """T ≥ 0 and no price on it, whatever λ is elsewhere."""
 
-    priced: ClassVar[bool] = False
+    scheduled: ClassVar[bool] = False
 
 
 @dataclass
@@ -136,7 +136,7 @@ class L1(Prox):
         return soft_threshold(t, _sparing(self.free, t, self.strength * step))
 
     def penalty(self, t: Tensor) -> Tensor:
-        return self.strength * _penalised(self.free, t).abs().sum()
+        return self.strength * _penalized(self.free, t).abs().sum()
 
 
 @dataclass
@@ -158,7 +158,7 @@ class SubgradientL1(Prox):
 class GroupL2(Prox):
     """strength·Σ_rows ‖row‖₂ (group lasso): whole rows become zero, so there are no single free entries.
 
-    With every > 1 an optimiser applies it at every so-manyth step only, with the amount lr·strength of all of them: without a
+    With every > 1 an optimizer applies it at every so-manyth step only, with the amount lr·strength of all of them: without a
     gradient, shrinking a row's length n times by a is shrinking it once by n·a. In between, rows may be lazy.
     """
 
@@ -184,5 +184,5 @@ def _sparing(free: FreeEntries | None, t: Tensor, amount: Amount) -> Amount:
     return torch.as_tensor(amount, dtype=t.dtype, device=t.device) * ~free.mask().to(t.device)
 
 
-def _penalised(free: FreeEntries | None, t: Tensor) -> Tensor:
+def _penalized(free: FreeEntries | None, t: Tensor) -> Tensor:
     return t if free is None else t * ~free.mask().to(t.device)

@@ -1,4 +1,4 @@
-"""Any torch optimiser, followed by the prox in the plain metric."""
+"""Any torch optimizer, followed by the prox in the plain metric."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +11,17 @@ from antembed.optim.prox import SubgradientL1
 
 
 class Proximal(Optimizer):
-    """Wrap an optimiser: after its own step, every parameter of a group with a `prox` is shrunk by lr·strength.
+    """Wrap an optimizer: after its own step, every parameter of a group with a `prox` is shrunk by lr·strength.
 
     The prox goes over the whole table at every step, whatever rows the gradient had; ProximalYogi and ProximalSGD do that
-    lazily. Schedulers, clipping and closures work on the wrapper as on the optimiser inside.
+    lazily. Schedulers, clipping and closures work on the wrapper as on the optimizer inside.
 
-        optimiser = Proximal(torch.optim.AdamW(layer.param_groups(l1=1e-5), lr=1e-3))
+        optimizer = Proximal(torch.optim.AdamW(layer.param_groups(l1_penalty=1e-5), lr=1e-3))
     """
 
-    def __init__(self, optimiser: Optimizer):
-        self.inner = optimiser
-        super().__init__(optimiser.param_groups, optimiser.defaults)
+    def __init__(self, optimizer: Optimizer):
+        self.inner = optimizer
+        super().__init__(optimizer.param_groups, optimizer.defaults)
         self._share()
         for group in self.param_groups:
             if isinstance(group.get("prox"), SubgradientL1):
@@ -32,7 +32,7 @@ class Proximal(Optimizer):
                 group["table"].release()
 
     def _share(self) -> None:
-        # Groups and state are the inner optimiser's own objects, so that a scheduler on this one drives that one.
+        # Groups and state are the inner optimizer's own objects, so that a scheduler on this one drives that one.
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from antembed.kernels import ratings as kernel
 from antembed.optim import ProximalYogi
 from antembed.pipelines.settings import Settings, build_model
 from antembed.pipelines.steps import nonzeros
-from antembed.tasks.recommend import MatrixFactorisation, loss
+from antembed.tasks.recommend import MatrixFactorization, loss
 from antembed.training import FusedEngine
 
 USERS, ITEMS, DIMENSIONS, ANCHORS, BATCH, L1 = 162_000, 59_000, 16, (10, 15), 1024, 2e-6  # the shape of MovieLens 25M
@@ -74,7 +74,7 @@ def epochs_of(settings: Settings, objects: tuple[int, int], examples: Examples, 
     return work
 
 
-def torch_steps(data: Ratings, model: torch.nn.Module, optimiser: Any, batches: int) -> Work:
+def torch_steps(data: Ratings, model: torch.nn.Module, optimizer: Any, batches: int) -> Work:
     """A few mini-batches of plain PyTorch."""
     n = min(BATCH * batches, len(data))
     columns = [torch.from_numpy(c[:n]).split(BATCH) for c in (data.users, data.items, data.values)]
@@ -82,14 +82,14 @@ def torch_steps(data: Ratings, model: torch.nn.Module, optimiser: Any, batches: 
     def work() -> int:
         for batch in zip(*columns, strict=True):
             loss(model, batch).backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         return n
 
     return work
 
 
-class PlainFactorisation(torch.nn.Module):
+class PlainFactorization(torch.nn.Module):
     """Full tables as anybody would write them."""
 
     def __init__(self) -> None:
@@ -152,10 +152,10 @@ def recommend(n: int, repeats: int, threads: int) -> dict[str, Any]:
     warnings.filterwarnings("ignore")  # the peers' own
     torch.set_num_threads(threads)
     data = shape_of_movielens_25m(n)
-    plain = PlainFactorisation()
+    plain = PlainFactorization()
     torch.manual_seed(0)
     users, items = (AnchorEmbedding(V, DIMENSIONS, num_anchors=K) for V, K in zip((USERS, ITEMS), ANCHORS, strict=True))
-    dense = MatrixFactorisation(users, items, mean=3.5)
+    dense = MatrixFactorization(users, items, mean=3.5)
     peers_data = replace(data, users=data.users[:PEERS], items=data.items[:PEERS], values=data.values[:PEERS])
     seconds = interleave(
         {

@@ -22,13 +22,13 @@ from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 from antembed.embedding import Embedding, FullEmbedding, param_groups
 from antembed.files import write_atomically
-from antembed.optim import OPTIMISERS, FreeEntries
+from antembed.optim import OPTIMIZERS, FreeEntries
 from antembed.pipelines import tiny
 from antembed.pipelines.job import count_parameters
 from antembed.pipelines.knowledge import Knowledge, gather
 from antembed.pipelines.steps import learn, schedules
 from antembed.pipelines.text import TextSettings, build_model
-from antembed.serving import Table, export, open_table, serialise
+from antembed.serving import Table, export, load_table, serialize
 from antembed.tasks.classify import TextModel, evaluate
 from antembed.training import Engine, RunFolder, Tick, TorchEngine, load_checkpoint, save_checkpoint
 from antembed.training.budget import Budget, parse_budget
@@ -63,8 +63,8 @@ class TextJob:
         device = self.settings.device
         return torch.from_numpy(taken.tokens).to(device), torch.from_numpy(taken.starts).to(device)
 
-    def engine(self, optimiser: Any) -> Engine:
-        engine = TorchEngine(self.model, optimiser, lambda _, batch: self.loss(batch, engine.step))
+    def engine(self, optimizer: Any) -> Engine:
+        engine = TorchEngine(self.model, optimizer, lambda _, batch: self.loss(batch, engine.step))
         return engine
 
     def loss(self, batch: tuple[Tensor, ...], step: int) -> Tensor:
@@ -105,8 +105,11 @@ class TextJob:
 
     def judge_file(self, part: str, table: Table) -> dict[str, float] | None:
         """The same with the vectors of a file, whose numbers may be coarser."""
-        kept, coarse = self.model.embedding, FullEmbedding(table.objects, table.dimensions, device=self.settings.device)
-        coarse.rows.weight.data.copy_(torch.from_numpy(table[np.arange(table.objects)]))
+        kept, coarse = (
+            self.model.embedding,
+            FullEmbedding(table.num_embeddings, table.embedding_dim, device=self.settings.device),
+        )
+        coarse.rows.weight.data.copy_(torch.from_numpy(table[np.arange(table.num_embeddings)]))
         self.model.embedding = coarse
         try:
             return self.judge(part)
@@ -123,9 +126,11 @@ class TextJob:
         table = self.model.embedding
         if unit == "parameters":
             return count_parameters(*table.factors())
-        T, A, places = (None if part is None else part.detach().cpu().numpy() for part in (*table.factors(), table.places()))
+        T, A, row_index = (
+            None if part is None else part.detach().cpu().numpy() for part in (*table.factors(), table.row_index())
+        )
         assert T is not None
-        return len(serialise(T, A, places=places, values=self.settings.stored, encoding=self.settings.encoding))
+        return len(serialize(T, A, row_index=row_index, values=self.settings.stored, encoding=self.settings.encoding))
 
     def budget(self) -> Budget:
         return parse_budget(self.settings.budget, full_bytes(self.settings, self.model.embedding.num_embeddings))
@@ -199,9 +204,9 @@ def train(
         learned, test = read(settings)
     job, folder = prepare(settings, learned, test), RunFolder(out)
     lr, l1 = (schedule(0) for schedule in schedules(settings, len(job.parts["train"])))
-    optimiser = optimiser_for(job, lr, l1)
+    optimizer = optimizer_for(job, lr, l1)
     begin(job, folder, resume)
-    learn(job, optimiser, folder, best_by="error", patience=settings.patience, resume=resume, tell=tell)
+    learn(job, optimizer, folder, best_by="error", patience=settings.patience, resume=resume, tell=tell)
     save_checkpoint(folder.final, job.model, None, {"epochs": settings.epochs})
     export(job.model.embedding, folder.path / "words.ant", values=settings.stored, encoding=settings.encoding)
     result = measure(job, folder)
@@ -209,7 +214,7 @@ def train(
     return result
 
 
-def optimiser_for(job: TextJob, lr: float, l1: float) -> Any:
+def optimizer_for(job: TextJob, lr: float, l1: float) -> Any:
     """With the entries of T that cost nothing."""
     settings, free = job.settings, job.known.free
     groups = param_groups(job.model, l1, settings.l2)
@@ -220,7 +225,7 @@ def optimiser_for(job: TextJob, lr: float, l1: float) -> Any:
             torch.from_numpy(free[0]), torch.from_numpy(free[1]), (rows.num_embeddings, rows.embedding_dim)
         )
     more = {"yogi": {"eps": settings.eps, "initial_second": settings.eps**2}, "adam": {"eps": settings.eps}}
-    return OPTIMISERS[settings.optimiser](groups, lr=lr, **more.get(settings.optimiser, {}))
+    return OPTIMIZERS[settings.optimizer](groups, lr=lr, **more.get(settings.optimizer, {}))
 
 
 def begin(job: TextJob, folder: RunFolder, resume: bool) -> None:
@@ -242,7 +247,7 @@ def begin(job: TextJob, folder: RunFolder, resume: bool) -> None:
 def measure(job: TextJob, folder: RunFolder) -> dict[str, Any]:
     """What a run has come to: accuracy of the model, size of the files."""
     model, rows, settings = job.model.eval(), folder.rows(), job.settings
-    usage, file = model.embedding.usage(), open_table(folder.path / "words.ant")
+    usage, file = model.embedding.usage(), load_table(folder.path / "words.ant")
     return {
         "task": "classify",
         "model": settings.model,

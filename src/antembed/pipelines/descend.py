@@ -11,7 +11,7 @@ from antembed.embedding import AnchorEmbedding
 from antembed.pipelines.job import Job, budget_of, size_of
 from antembed.pipelines.settings import Settings
 from antembed.pipelines.steps import nonzeros
-from antembed.tasks.recommend import MatrixFactorisation
+from antembed.tasks.recommend import MatrixFactorization
 from antembed.training import RunFolder, Tick, load_tensors, save_tensors
 from antembed.training.budget import BudgetError, steered, target
 from antembed.training.descent import NO_BIAS, Descent, Prices
@@ -82,7 +82,7 @@ class Steering:
     is taken away, the least valuable first, and the rest is polished: what is zero stays zero and costs nothing more.
     """
 
-    def __init__(self, descent: Descent, model: MatrixFactorisation, settings: Settings):
+    def __init__(self, descent: Descent, model: MatrixFactorization, settings: Settings):
         self.descent, self.model, self.values = descent, model, settings.values
         self.budget = budget_of(settings, (model.users.num_embeddings, model.items.num_embeddings))
         self.last = max(settings.epochs - POLISH, 1)  # sweep that is steered
@@ -155,7 +155,7 @@ def prices_of(settings: Settings) -> Prices:
 
 
 @torch.no_grad()
-def put(descent: Descent | Stream, model: MatrixFactorisation) -> None:
+def put(descent: Descent | Stream, model: MatrixFactorization) -> None:
     """What coordinate descent has found, into the model."""
     biases = (model.user_bias, model.item_bias)
     for table, bias, side in zip(model.tables.values(), biases, (descent.users, descent.items), strict=True):

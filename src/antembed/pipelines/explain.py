@@ -10,7 +10,7 @@ import polars as pl
 from antembed.data.labels import find
 from antembed.data.text import DataError
 from antembed.pipelines.recommend import read, settings_of
-from antembed.serving import Table, open_table
+from antembed.serving import Table, load_table
 from antembed.training import RunFolder
 
 GENRES = "|"  # between the genres of an item
@@ -51,7 +51,7 @@ def explain(run: str | Path, items_file: Path | None = None, top: int = 5) -> di
     """→ anchors (their items, the commonest genre and its share), purity over all, largest weights, rows that are all zero."""
     folder = RunFolder(run)
     folder.must_be_finished()
-    table = open_table(folder.path / "items.ant")
+    table = load_table(folder.path / "items.ant")
     labels = pl.read_parquet(folder.path / "items.labels.parquet").to_series()
     titles: list[str] = labels.cast(pl.String).to_list()
     genres: list[list[str]] = [[] for _ in titles]

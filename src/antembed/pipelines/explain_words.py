@@ -8,7 +8,7 @@ import numpy as np
 from antembed.data.vocabulary import SPECIAL, Vocabulary
 from antembed.pipelines.classify import settings_of
 from antembed.pipelines.explain import contributions
-from antembed.serving import open_table
+from antembed.serving import load_table
 from antembed.training import RunFolder
 
 MOST = 10
@@ -23,7 +23,7 @@ def explain_words(run: str | Path, top: int = 5) -> dict[str, Any]:
         raise ValueError(f"{folder.path} is a tiny classifier: it knows hashes, no words, and has no anchors to name")
     folder.must_be_finished()
     vocabulary = Vocabulary.read(folder.path / "vocabulary.parquet")
-    parts = contributions(open_table(folder.path / "words.ant"))
+    parts = contributions(load_table(folder.path / "words.ant"))
     parts[: len(SPECIAL)] = 0
     words, named = np.array(vocabulary.words, object), remembered["anchor_words"]
     if named is not None and len(named) != parts.shape[1]:

@@ -11,8 +11,8 @@ import torch
 from antembed.data import Examples, Ratings, split
 from antembed.embedding import Embedding
 from antembed.pipelines.settings import COUNTED, Settings, build_model
-from antembed.serving import Table, export, serialise
-from antembed.tasks.recommend import MatrixFactorisation, evaluate, loss
+from antembed.serving import Table, export, serialize
+from antembed.tasks.recommend import MatrixFactorization, evaluate, loss
 from antembed.training import Engine, FusedEngine, TorchEngine, why_not
 from antembed.training.budget import Budget, parse_budget
 
@@ -26,7 +26,7 @@ class Job:
     """Data and model of a run, ready to be trained or judged."""
 
     settings: Settings
-    model: MatrixFactorisation
+    model: MatrixFactorization
     parts: dict[str, Examples]  # train, validation, test: users, items, ratings
     scale: tuple[float, float]
 
@@ -34,12 +34,12 @@ class Job:
     def tables(self) -> dict[str, Embedding]:
         return self.model.tables
 
-    def engine(self, optimiser: Any) -> Engine:
+    def engine(self, optimizer: Any) -> Engine:
         """The fused engine where it can do the job, unless told otherwise."""
         name = self.settings.engine
-        if name == "fused" or (name == "auto" and why_not(self.model, optimiser) is None):
-            return FusedEngine(self.model, optimiser, self.settings.threads)
-        return TorchEngine(self.model, optimiser, loss)
+        if name == "fused" or (name == "auto" and why_not(self.model, optimizer) is None):
+            return FusedEngine(self.model, optimizer, self.settings.threads)
+        return TorchEngine(self.model, optimizer, loss)
 
     def size(self, unit: str) -> float:
         return size_of(self.model, unit, self.settings.values)
@@ -48,7 +48,7 @@ class Job:
         return budget_of(self.settings, (self.model.users.num_embeddings, self.model.items.num_embeddings))
 
     def judge(self, part: str) -> dict[str, float] | None:
-        """Errors on one part of the data; None if this protocol has no such part."""
+        """Errors on one part of the data; None if this split has no such part."""
         examples = self.parts[part]
         return evaluate(self.model, examples.batches(EVALUATION_BATCH), self.scale) if len(examples) else None
 
@@ -72,7 +72,7 @@ class Job:
 
 def prepare(settings: Settings, ratings: Ratings) -> Job:
     """Split the data, make the tables, put both on the device."""
-    cut = split(len(ratings), settings.protocol, settings.seed)
+    cut = split(len(ratings), settings.split, settings.seed)
     parts = {name: Examples(ratings.columns, rows, settings.device, settings.threads) for name, rows in cut.items()}
     pieces = [ratings.values[cut["train"][start : start + PIECE]] for start in range(0, len(cut["train"]), PIECE)]
     values = torch.from_numpy(np.concatenate(pieces))
@@ -89,7 +89,7 @@ def counts_of(settings: Settings, ratings: Ratings, rows: np.ndarray) -> tuple[n
     return users, items
 
 
-def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
+def write_tables(model: MatrixFactorization, out: Path, *, values: str = "fp32", encoding: str = "auto") -> dict[Path, Table]:
     """Export every table of the model into the folder `out`, as NAME.ant."""
     out.mkdir(parents=True, exist_ok=True)
     biases = model.exported_biases()
@@ -100,7 +100,7 @@ def write_tables(model: MatrixFactorisation, out: Path, *, values: str = "fp32",
 
 
 @torch.no_grad()
-def size_of(model: MatrixFactorisation, unit: str, values: str = "fp32") -> float:
+def size_of(model: MatrixFactorization, unit: str, values: str = "fp32") -> float:
     """What a budget counts: parameters, or bytes of the exported files."""
     if unit == "parameters":
         return model.bias_parameters() + sum(count_parameters(*table.factors()) for table in model.tables.values())
@@ -108,7 +108,7 @@ def size_of(model: MatrixFactorisation, unit: str, values: str = "fp32") -> floa
     for name, table in model.tables.items():
         T, A = (None if part is None else part.cpu().numpy() for part in table.factors())
         assert T is not None
-        total += len(serialise(T, A, values=values, **biases[name]))
+        total += len(serialize(T, A, values=values, **biases[name]))
     return total
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from antembed.anchors import (
-    Known,
+    ObjectStatistics,
     cached,
-    choose,
+    choose_anchors,
     cooccurrences,
     find_wordnet,
     free_entries,
@@ -79,12 +79,12 @@ def gather(
     anchors = None
     if settings.choice != "none":
         by_model = settings.choice not in ("random", "frequency", "tf-idf", *BY_FEATURES)
-        known = Known(
+        known = ObjectStatistics(
             counts=words.counts,
             document_counts=words.document_counts,
             documents=words.documents,
             features=features,
             scores=trained_scores(settings.choice) if by_model else None,
         )
-        anchors = choose("survivors" if by_model else settings.choice, known, settings.first, settings.seed)
+        anchors = choose_anchors("survivors" if by_model else settings.choice, known, settings.first, settings.seed)
     return Knowledge(anchors, features, union(*related) if related else None, missing)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from antembed.data import read_ratings
-from antembed.data.arrivals import Arrivals
+from antembed.data.rating_stream import RatingStream
 from antembed.data.ratings import whole_numbers
 from antembed.files import write_atomically
 from antembed.pipelines.descend import prices_of, put
@@ -59,7 +59,7 @@ def learn(
         seed=settings.seed,
         threads=settings.threads,
     )
-    arrivals = Arrivals(settings.data, settings.columns, batch_size=batch_size)
+    arrivals = RatingStream(settings.data, settings.columns, batch_size=batch_size)
     squared = 0.0
     if resume and folder.last.exists():
         state, progress = load_tensors(folder.last)
@@ -86,7 +86,7 @@ def learn(
 
 
 def finish(
-    settings: Settings, stream: Stream, arrivals: Arrivals, folder: RunFolder, squared: float, test: str | Path | None
+    settings: Settings, stream: Stream, arrivals: RatingStream, folder: RunFolder, squared: float, test: str | Path | None
 ) -> dict[str, Any]:
     """Rows in the order of their labels, as in every other run; export; measure."""
     labels = []

@@ -12,13 +12,13 @@ import polars as pl
 from antembed.data import Ratings, default_cache, read_ratings
 from antembed.embedding import param_groups
 from antembed.files import write_atomically
-from antembed.optim import OPTIMISERS
+from antembed.optim import OPTIMIZERS
 from antembed.pipelines.descend import by_descent, start_from_dense
 from antembed.pipelines.job import Job, prepare, smaller_files, write_tables
 from antembed.pipelines.settings import Settings, build_model
 from antembed.pipelines.steps import learn, schedules
-from antembed.serving import open_table
-from antembed.tasks.recommend import MatrixFactorisation
+from antembed.serving import load_table
+from antembed.tasks.recommend import MatrixFactorization
 from antembed.training import RunFolder, Tick, load_checkpoint, save_checkpoint, why_not
 
 
@@ -60,12 +60,12 @@ def by_steps(job: Job, folder: RunFolder, begin: Callable[[], None], resume: boo
     if settings.init == "dense":
         start_from_dense(job)
     lr, l1 = (schedule(0) for schedule in schedules(settings, len(job.parts["train"])))
-    optimiser = OPTIMISERS[settings.optimiser](param_groups(job.model, l1, settings.l2), lr=lr)
-    reason = why_not(job.model, optimiser)
+    optimizer = OPTIMIZERS[settings.optimizer](param_groups(job.model, l1, settings.l2), lr=lr)
+    reason = why_not(job.model, optimizer)
     if settings.engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
     begin()
-    learn(job, optimiser, folder, resume=resume, tell=tell)
+    learn(job, optimizer, folder, resume=resume, tell=tell)
     return "fused" if settings.engine != "torch" and reason is None else "torch"
 
 
@@ -85,7 +85,7 @@ def write_labels(users: pl.Series, items: pl.Series, out: Path) -> None:
 def measure(job: Job, folder: RunFolder) -> dict[str, Any]:
     """What a run has come to: errors of the model, size of the files."""
     model, rows = job.model.eval(), folder.rows()
-    files = {name: open_table(folder.path / f"{name}.ant") for name in model.tables}
+    files = {name: load_table(folder.path / f"{name}.ant") for name in model.tables}
     usage = {name: table.usage() for name, table in model.tables.items()}
     return {
         "task": "recommend",
@@ -127,7 +127,7 @@ def settings_of(folder: RunFolder) -> tuple[Settings, dict[str, Any]]:
     return Settings(**config | tuples), remembered
 
 
-def reopen_model(run: str | Path) -> MatrixFactorisation:
+def reopen_model(run: str | Path) -> MatrixFactorization:
     """A run's model; its data are not needed."""
     folder = RunFolder(run)
     settings, remembered = settings_of(folder)

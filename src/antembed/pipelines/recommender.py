@@ -19,7 +19,7 @@ from antembed.pipelines.descend import by_descent, prices_of, put
 from antembed.pipelines.job import Job, counts_of, write_tables
 from antembed.pipelines.recommend import by_steps, settings_of, write_labels
 from antembed.pipelines.settings import SOLVERS, Settings, build_model
-from antembed.serving import Table, open_table
+from antembed.serving import Table, load_table
 from antembed.tasks.ranking import top
 from antembed.training import RunFolder, Tick, load_tensors, save_tensors
 from antembed.training.descent import Prices
@@ -132,7 +132,7 @@ class Recommender:
         return np.stack([merged[0].rank[users], merged[1].rank[self.seen_]])
 
     def _open(self, folder: Path, users: pl.Series, items: pl.Series, mean: float) -> None:
-        self.users_, self.items_ = (open_table(folder / f"{name}.ant") for name in ("users", "items"))
+        self.users_, self.items_ = (load_table(folder / f"{name}.ant") for name in ("users", "items"))
         self._files = {name: (folder / f"{name}.ant").read_bytes() for name in ("users", "items")}
         self.user_labels_, self.item_labels_, self.mean_ = users, items, mean
 
@@ -173,7 +173,7 @@ class Recommender:
         for start in range(0, len(ids), USERS_AT_ONCE):
             some = ids[start : start + USERS_AT_ONCE]
             known = some >= 0
-            queries = np.zeros((len(some), table_u.dimensions), np.float32)
+            queries = np.zeros((len(some), table_u.embedding_dim), np.float32)
             own = np.zeros(len(some), np.float32)
             queries[known], own[known] = table_u[some[known]], table_u.bias_of(some[known])
             found, values = top(queries, vectors, bias, k, self._seen_by(some) if filter_seen else None)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from antembed.data import PROTOCOLS
+from antembed.data import SPLITS
 from antembed.data.ratings import ON_ERROR
 from antembed.embedding import EMBEDDINGS, Embedding, MixtureEmbedding
 from antembed.growth.policy import POLICIES
-from antembed.optim import OPTIMISERS
+from antembed.optim import OPTIMIZERS
 from antembed.serving import VALUES
-from antembed.tasks.recommend import MatrixFactorisation
+from antembed.tasks.recommend import MatrixFactorization
 from antembed.training.budget import parse_budget
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
@@ -41,7 +41,7 @@ class Settings:
     data: str
     columns: tuple[str, ...] | None = None  # user, item, rating, maybe weight
     on_error: str = "stop"  # or "skip": rows that are no ratings
-    protocol: str = "honest"
+    split: str = "80/10/10"
     embedding: str = "anchor"
     anchors: tuple[int, int] | str = (15, 15)  # users, items; or "auto": as many as eq. 5 says (nbANT)
     growth: str = "plateau"  # auto: the policy, or "trend", the paper's
@@ -66,7 +66,7 @@ class Settings:
     ridge_each: float = 0.02  # and as much again for each rating of the object
     bias_ridge: float = 6.0
     unseen: float = 0.0  # cd: the weight of every pair there is, as if rated 0: a model of what is chosen
-    optimiser: str = "yogi"
+    optimizer: str = "yogi"
     lr: float = 0.01
     schedule: str = "halving"
     halve_every: int = 100_000
@@ -83,9 +83,9 @@ class Settings:
             counted = self.budget and parse_budget(self.budget, 1.0).unit == "bytes"
             object.__setattr__(self, "values", "int8" if counted else "fp32")
         known: dict[str, Collection[str]] = {
-            "protocol": PROTOCOLS,
+            "split": SPLITS,
             "embedding": [name for name in EMBEDDINGS if name not in TEXT_ONLY],
-            "optimiser": OPTIMISERS,
+            "optimizer": OPTIMIZERS,
             "schedule": SCHEDULES,
             "engine": ENGINES,
             "values": VALUES,
@@ -162,8 +162,8 @@ class Settings:
             return
         if self.budget:
             raise ValueError("a budget and anchors auto go together with --solver cd only; say how many anchors")
-        if not PROTOCOLS[self.protocol][1]:
-            raise ValueError(f"anchors auto needs validation data, protocol {self.protocol} has none; use --protocol honest")
+        if not SPLITS[self.split][1]:
+            raise ValueError(f"anchors auto needs validation data, split {self.split} has none; use --split 80/10/10")
         if self.lambda1 < self.l1:
             raise ValueError(f"an anchor costs λ1 − λ2 ≥ 0, but λ1 is {self.lambda1} and λ2 {self.l1}; raise --lambda1")
 
@@ -186,7 +186,7 @@ def build_model(
     objects: tuple[int, int],
     mean: float = 0.0,
     counts: tuple[np.ndarray, np.ndarray] | None = None,
-) -> MatrixFactorisation:
+) -> MatrixFactorization:
     """Seeded tables for so many users and items. `counts`: how often each occurs; who loads a checkpoint needs none."""
     torch.manual_seed(settings.seed)
     more: list[dict[str, Any]] = [dict(STARTS.get(settings.embedding, {})) for _ in objects]
@@ -205,7 +205,7 @@ def build_model(
             layer.pairs[0][1].data.normal_(std=settings.dimensions**-0.5)
     if settings.embedding not in STARTS:  # which have a scale of their own
         calm(users, items)
-    return MatrixFactorisation(users, items, mean=mean, biases=settings.biases).to(settings.device)
+    return MatrixFactorization(users, items, mean=mean, biases=settings.biases).to(settings.device)
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ class Work(Protocol):
     @property
     def parts(self) -> Mapping[str, Examples]: ...
 
-    def engine(self, optimiser: Any) -> Engine: ...
+    def engine(self, optimizer: Any) -> Engine: ...
 
     def validate(self) -> dict[str, float]: ...
 
@@ -69,7 +69,7 @@ def drop_small(work: Work) -> None:
             table.prune(work.settings.prune)
 
 
-def grower_for(work: Work, optimiser: ProximalOptimizer, folder: RunFolder) -> Grower | None:
+def grower_for(work: Work, optimizer: ProximalOptimizer, folder: RunFolder) -> Grower | None:
     """Who moves the number of anchors, if it is to be found."""
     settings = work.settings
     if settings.anchors != "auto":
@@ -80,7 +80,7 @@ def grower_for(work: Work, optimiser: ProximalOptimizer, folder: RunFolder) -> G
     return Grower(
         work.model,
         work.tables,
-        optimiser,
+        optimizer,
         Plateau(tables=len(work.tables)) if plateau else Trend(settings.anchor_step),
         folder.snapshot,
         lambda1=settings.lambda1,
@@ -95,7 +95,7 @@ def grower_for(work: Work, optimiser: ProximalOptimizer, folder: RunFolder) -> G
 
 def learn(
     work: Work,
-    optimiser: ProximalOptimizer,
+    optimizer: ProximalOptimizer,
     folder: RunFolder,
     *,
     best_by: str = "loss",
@@ -106,7 +106,7 @@ def learn(
     """Train the model to its end: the best epoch, small weights dropped, a budget met or an error."""
     settings, training = work.settings, work.parts["train"]
     lr, l1 = schedules(settings, len(training))
-    grower = grower_for(work, optimiser, folder)
+    grower = grower_for(work, optimizer, folder)
     if grower is not None and grower.anneal:
         batches = -(-len(training) // settings.batch_size)
         lr, l1 = grower.annealed(settings.lr, batches), scaled(settings.l1, ramp(grower.warm * batches))
@@ -114,7 +114,7 @@ def learn(
     polish = max(round(share * settings.epochs), 1) if share else 0
     meeting = Meeting(work, folder, settings.epochs - polish) if settings.budget else None
     plan = Plan(
-        engine=lambda: work.engine(optimiser),
+        engine=lambda: work.engine(optimizer),
         examples=lambda epoch: training.shuffled(settings.seed, epoch),
         batch_size=settings.batch_size,
         epochs=settings.epochs,
@@ -130,7 +130,7 @@ def learn(
         best_by="loss" if grower else best_by,  # models of different K are compared by eq. 5
         patience=0 if grower else patience,  # a trial of more anchors is worse for a while
     )
-    fit(work.model, optimiser, plan, folder, resume=resume, tell=tell)
+    fit(work.model, optimizer, plan, folder, resume=resume, tell=tell)
     if folder.best.exists():
         load_checkpoint(folder.best, work.model)
     if not polish:  # or it was done before

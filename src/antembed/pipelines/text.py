@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from antembed.anchors import CHOICES, scores, start
+from antembed.anchors import INITIALIZERS, init_weights, scores
 from antembed.data.documents import LENGTH
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, MixtureEmbedding, sparse_codes
 from antembed.growth.policy import POLICIES
-from antembed.optim import OPTIMISERS
+from antembed.optim import OPTIMIZERS
 from antembed.pipelines.knowledge import Knowledge, features_wanted
 from antembed.pipelines.settings import SCHEDULES
 from antembed.serving import VALUES
@@ -66,9 +66,9 @@ class TextSettings:
     l2: float = 0.0
     budget: str = ""
     polish: float = 0.0
-    optimiser: str = "yogi"
+    optimizer: str = "yogi"
     lr: float = 2e-3
-    eps: float = 1e-5  # of the optimiser: the paper's 1e-3 is for the larger gradients of ratings
+    eps: float = 1e-5  # of the optimizer: the paper's 1e-3 is for the larger gradients of ratings
     schedule: str = "cosine"
     halve_every: int = 1000
     batch_size: int = 256
@@ -93,11 +93,11 @@ class TextSettings:
         known: dict[str, Collection[str]] = {
             "model": [*MODELS, "tiny"],
             "embedding": EMBEDDINGS,
-            "optimiser": OPTIMISERS,
+            "optimizer": OPTIMIZERS,
             "schedule": SCHEDULES,
             "values": ["auto", *VALUES],
             "growth": POLICIES,
-            "choice": ["none", *(name for name in CHOICES if name != "survivors"), *TRAINED],
+            "choice": ["none", *(name for name in INITIALIZERS if name != "survivors"), *TRAINED],
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
@@ -207,7 +207,7 @@ def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> 
     if isinstance(table, AnchorEmbedding):
         if known is not None and known.anchors is not None:
             V, K = table.rows.weight.shape
-            T, A = start(
+            T, A = init_weights(
                 V,
                 K,
                 table.embedding_dim,

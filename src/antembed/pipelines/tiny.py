@@ -14,7 +14,7 @@ from antembed.data.splits import shares
 from antembed.data.text import DataError
 from antembed.files import write_atomically
 from antembed.pipelines.text import TextSettings
-from antembed.serving import Bag, open_bag
+from antembed.serving import HashedNgrams, load_hashed_ngrams
 from antembed.training import RunFolder
 from antembed.training.bag import BagSettings, fit_bag, word_hashes
 from antembed.training.logistic import softmax
@@ -89,13 +89,13 @@ def nine_tenths(documents: Documents, seed: int) -> tuple[np.ndarray, np.ndarray
     return rows, held_back
 
 
-def judged(bag: Bag, documents: Documents) -> dict[str, float]:
+def judged(bag: HashedNgrams, documents: Documents) -> dict[str, float]:
     right = np.concatenate([chances.argmax(1) for chances in probabilities(bag, documents)]) == documents.labels
     return {"accuracy": float(right.mean()), "error": float(1 - right.mean()), "examples": len(right)}
 
 
 def measure(settings: TextSettings, folder: RunFolder, test: Documents) -> dict[str, Any]:
-    bag = open_bag(folder.path / FILE)
+    bag = load_hashed_ngrams(folder.path / FILE)
     return {
         "task": "classify",
         "model": "tiny",
@@ -115,7 +115,7 @@ def measure(settings: TextSettings, folder: RunFolder, test: Documents) -> dict[
 def reopen(settings: TextSettings, folder: RunFolder) -> dict[str, Any]:
     """Judge a run again."""
     learned, test = read(settings)
-    if learned.classes != (wanted := open_bag(folder.path / FILE).classes):
+    if learned.classes != (wanted := load_hashed_ngrams(folder.path / FILE).classes):
         raise ValueError(
             f"{settings.data} has the classes {learned.classes}, the run {wanted}; give the right file with --data"
         )
@@ -125,7 +125,7 @@ def reopen(settings: TextSettings, folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def probabilities(bag: Bag, documents: Documents) -> Iterator[np.ndarray]:
+def probabilities(bag: HashedNgrams, documents: Documents) -> Iterator[np.ndarray]:
     """Of each class for each document, some documents at a time: (n, classes)."""
     hashes = word_hashes(documents)
     for first in range(0, len(documents), PIECE):
@@ -137,7 +137,7 @@ class TinyPredictor:
     """A run's classifier: texts → probabilities of its classes."""
 
     def __init__(self, run: str | Path, settings: TextSettings):
-        self.bag, self.settings = open_bag(Path(run) / FILE), settings
+        self.bag, self.settings = load_hashed_ngrams(Path(run) / FILE), settings
         self.classes = self.bag.classes
 
     def read(self, path: str, **columns: Any) -> Documents:

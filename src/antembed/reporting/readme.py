@@ -125,7 +125,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "text-bag": ("text.jsonl", partial(text.text, model="bag")),
     "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
     "text-paper": ("text-paper.jsonl", text.knowledge),
-    "text-quantised": ("text-quantised.jsonl", text.quantised),
+    "text-quantised": ("text-quantised.jsonl", text.quantized),
     "text-large": ("large-text.jsonl", text.large),
     "text-budgets": ("budgets.jsonl", text.budgets),
     "text-front": ("bag.jsonl", text.front),

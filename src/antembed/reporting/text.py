@@ -114,7 +114,7 @@ def knowledge(records: Records) -> str:
     return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "fewer", "seeds"], rows)
 
 
-def quantised(records: Records) -> str:
+def quantized(records: Records) -> str:
     """Full tables made small after training, and anchored ones: bytes and accuracy of each form, smallest first."""
     kinds: dict[tuple[str, str, str], Records] = {}
     for row in records:
@@ -172,7 +172,7 @@ def step(records: Records) -> str:
 PEERS = ("plain", "plain, dense Adam")
 # fastText on the same files, as the issue that asked for this gives it (two threads, 8 epochs, d=10): bytes, per cent.
 FASTTEXT = {
-    "fastText, quantised": [(33e3, 88.4), (110e3, 88.5), (370e3, 89.7), (1.67e6, 90.2)],
+    "fastText, quantized": [(33e3, 88.4), (110e3, 88.5), (370e3, 89.7), (1.67e6, 90.2)],
     "fastText, words": [(4.0e6, 89.9)],
 }
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from antembed.serving.numbers import VALUES, check_fits, quantise
+from antembed.serving.numbers import VALUES, check_fits, quantize
 
 Arrays = dict[str, np.ndarray]
 WORTH_BITS = 1 / 3  # share of zeros
@@ -18,7 +18,7 @@ def encode_bias(bias: np.ndarray, objects: int, values: str) -> Arrays:
         return {"bias": bias.astype(np.float32 if values == "int8" else VALUES[values])}
     arrays: Arrays = {}
     if values == "int8":
-        codes, arrays["bias_scale"] = quantise(bias[:, None])
+        codes, arrays["bias_scale"] = quantize(bias[:, None])
         stored = codes[:, 0]
     else:
         stored = bias.astype(VALUES[values])

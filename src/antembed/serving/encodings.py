@@ -132,10 +132,10 @@ class SharedRows:
     """Row look-up where objects share rows."""
 
     inner: Rows
-    places: np.ndarray  # (V,)
+    row_index: np.ndarray  # (V,)
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        return self.inner(self.places[ids].astype(np.int64))
+        return self.inner(self.row_index[ids].astype(np.int64))
 
 
 def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows, int]:

@@ -14,29 +14,29 @@ class Table:
 
     def __init__(self, arrays: dict[str, np.ndarray], about: dict[str, Any], size: int):
         self.encoding, self.values, self.size = about["encoding"], about["values"], size
-        self.objects, self.columns = about["objects"], about["columns"]
-        self.dimensions = about["dimensions"]
+        self.num_embeddings, self.columns = about["objects"], about["columns"]
+        self.embedding_dim = about["dimensions"]
         self.offset = about.get("offset", 0.0)  # older files have none
         anchors = arrays.get("anchors")
         self.anchors = None if anchors is None else anchors.astype(np.float32)
-        self.bias = decode_bias(arrays, self.objects)
+        self.bias = decode_bias(arrays, self.num_embeddings)
         self.rows: Rows
         if self.encoding == "product":
             product = ProductRows(arrays["codes"], arrays["books"], about["padding"])
             self.rows, self.nnz = product, product.numbers
         else:
-            self.rows, self.nnz = decode(arrays, self.encoding, about.get("rows", self.objects), self.columns)
+            self.rows, self.nnz = decode(arrays, self.encoding, about.get("rows", self.num_embeddings), self.columns)
         if "scales" in arrays:
             self.rows = ScaledRows(self.rows, arrays["scales"])
         if "places" in arrays:
             self.rows = SharedRows(self.rows, arrays["places"])
 
     def __len__(self) -> int:
-        return self.objects
+        return self.num_embeddings
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.objects, self.dimensions
+        return self.num_embeddings, self.embedding_dim
 
     @property
     def parameters(self) -> int:
@@ -46,12 +46,12 @@ class Table:
 
     def __getitem__(self, ids: Any) -> np.ndarray:
         if isinstance(ids, slice):
-            ids = np.arange(self.objects)[ids]
+            ids = np.arange(self.num_embeddings)[ids]
         ids = np.asarray(ids)
         flat = self._checked(ids)
         rows = self.rows(flat)
         vectors = rows if self.anchors is None else rows @ self.anchors
-        return vectors.reshape(*ids.shape, self.dimensions)
+        return vectors.reshape(*ids.shape, self.embedding_dim)
 
     def bias_of(self, ids: Any) -> np.ndarray:
         """The objects' biases with the file's offset, 0 where it has neither: (*ids.shape)."""
@@ -70,12 +70,13 @@ class Table:
             raise TypeError(f"ids must be integers, got {ids.dtype}")
         flat = ids.reshape(-1).astype(np.int64)
         low, high = int(flat.min()), int(flat.max())
-        if low < 0 or high >= self.objects:
+        if low < 0 or high >= self.num_embeddings:
             raise IndexError(
-                f"id {low if low < 0 else high} is outside a table of {self.objects} rows (0 to {self.objects - 1})"
+                f"id {low if low < 0 else high} is outside a table of {self.num_embeddings} rows "
+                f"(0 to {self.num_embeddings - 1})"
             )
         return flat
 
     def __repr__(self) -> str:
         K = "no anchors" if self.anchors is None else f"{len(self.anchors)} anchors"
-        return f"Table({self.objects} × {self.dimensions}, {K}, {self.encoding} {self.values}, {self.size} bytes)"
+        return f"Table({self.num_embeddings} × {self.embedding_dim}, {K}, {self.encoding} {self.values}, {self.size} bytes)"

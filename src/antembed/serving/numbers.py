@@ -8,7 +8,7 @@ VALUES: dict[str, type[np.number[Any]]] = {"fp32": np.float32, "fp16": np.float1
 LARGEST_CODE = 127
 
 
-def quantise(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x (V, K) ≈ codes·scales: codes (V, K) in −127…127, scales (K,) in fp32. |x − codes·scale| ≤ scale/2, or ≤ scale where a
     number too small for its scale is kept at ±1: what is not zero was left so by training, and its count must not change."""
     # A scale of less than the smallest normal number would lose its own digits.

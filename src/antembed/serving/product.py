@@ -1,4 +1,4 @@
-"""Product-quantised tables on disk: every vector is cut into parts, and a part is the number of its nearest in a book.
+"""Product-quantized tables on disk: every vector is cut into parts, and a part is the number of its nearest in a book.
 
 As many parts as dimensions and 16 entries a book are 4-bit numbers, with levels of their own for each column.
 """
@@ -51,7 +51,7 @@ class ProductRows:
         return len(self.stored) * len(self.books) + self.books.size
 
 
-def serialise_product(codes: np.ndarray, books: np.ndarray, padding: int | None, values: str = "fp32") -> bytes:
+def serialize_product(codes: np.ndarray, books: np.ndarray, padding: int | None, values: str = "fp32") -> bytes:
     """codes (V, parts), books (parts, entries, d/parts) → the bytes of the file; books in fp32 or fp16."""
     kinds: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16}
     if values not in kinds:

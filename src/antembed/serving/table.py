@@ -14,7 +14,7 @@ from antembed.files import write_atomically
 from antembed.serving.biases import encode_bias
 from antembed.serving.encodings import encode, smallest_unsigned
 from antembed.serving.lookup import Table
-from antembed.serving.numbers import VALUES, anchors_as, check_fits, quantise
+from antembed.serving.numbers import VALUES, anchors_as, check_fits, quantize
 from antembed.serving.product import FORMAT
 from antembed.serving.product import VERSION as NEWEST
 
@@ -26,24 +26,24 @@ class TableError(ValueError):
 
 
 class Layer(Protocol):
-    """What `export` needs of a layer: tensors T and A (or None) with E = T·A, or (T·A)[places] where objects share rows."""
+    """What `export` needs of a layer: tensors T and A (or None) with E = T·A, or (T·A)[row_index] where objects share rows."""
 
     def factors(self) -> tuple[Any, Any]: ...
 
-    def places(self) -> Any: ...
+    def row_index(self) -> Any: ...
 
 
-def serialise(
+def serialize(
     T: np.ndarray,
     A: np.ndarray | None,
     *,
-    places: np.ndarray | None = None,
+    row_index: np.ndarray | None = None,
     bias: np.ndarray | None = None,
     offset: float = 0.0,
     values: str = "fp32",
     encoding: str = "auto",
 ) -> bytes:
-    """E = T·A (A is None for a plain table), or (T·A)[places], as the bytes of the file. Anchors that no object uses are
+    """E = T·A (A is None for a plain table), or (T·A)[row_index], as the bytes of the file. Anchors that no object uses are
     dropped. `bias` is one number for each object or one for all, and `offset` is added to all of them."""
     if values not in VALUES:
         raise ValueError(f"unknown values {values!r}; there are: {', '.join(VALUES)}")
@@ -53,13 +53,13 @@ def serialise(
         T, A = T[:, in_use], A[in_use]
     check_fits("T", T, VALUES[values])
     objects, arrays = len(T), {}
-    if places is not None:
-        if places.size and not (places.min() >= 0 and places.max() < len(T)):
-            wrong = places.min() if places.min() < 0 else places.max()
+    if row_index is not None:
+        if row_index.size and not (row_index.min() >= 0 and row_index.max() < len(T)):
+            wrong = row_index.min() if row_index.min() < 0 else row_index.max()
             raise ValueError(f"places name row {wrong} of a table of {len(T)} rows; they go from 0 to {len(T) - 1}")
-        objects, arrays["places"] = len(places), places.astype(smallest_unsigned(max(len(T) - 1, 0)))
+        objects, arrays["places"] = len(row_index), row_index.astype(smallest_unsigned(max(len(T) - 1, 0)))
     if values == "int8":
-        stored, arrays["scales"] = quantise(T)
+        stored, arrays["scales"] = quantize(T)
     else:
         stored = T.astype(VALUES[values])
     encoding, encoded = encode(stored, encoding)
@@ -86,9 +86,9 @@ def serialise(
     return safetensors.numpy.save(contiguous, {FORMAT: json.dumps(about)})
 
 
-def file_size(T: np.ndarray, A: np.ndarray | None, places: np.ndarray | None = None) -> int:
+def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:
     """Bytes of the file that `export` writes by default."""
-    return len(serialise(T, A, places=places))
+    return len(serialize(T, A, row_index=row_index))
 
 
 def export(
@@ -113,14 +113,14 @@ def export(
     if path.is_dir():
         raise TableError(f"{path} is a folder; name a file in it, such as {path / 'table.ant'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts = (*layer.factors(), layer.places())
-    T, A, places = (None if part is None else part.detach().cpu().numpy() for part in parts)
+    parts = (*layer.factors(), layer.row_index())
+    T, A, row_index = (None if part is None else part.detach().cpu().numpy() for part in parts)
     assert T is not None
-    write_atomically(path, serialise(T, A, places=places, bias=bias, offset=offset, values=values, encoding=encoding))
-    return open_table(path)
+    write_atomically(path, serialize(T, A, row_index=row_index, bias=bias, offset=offset, values=values, encoding=encoding))
+    return load_table(path)
 
 
-def open_table(path: str | os.PathLike[str]) -> Table:
+def load_table(path: str | os.PathLike[str]) -> Table:
     """Open a file written by `export`."""
     path = Path(path)
     if path.is_dir():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from antembed.embedding import Embedding, FullEmbedding
 
 
-class MatrixFactorisation(nn.Module):
+class MatrixFactorization(nn.Module):
     """users (B), items (B) → predicted ratings (B). The tables are any two embeddings of one width."""
 
     def __init__(self, users: Embedding, items: Embedding, *, mean: float = 0.0, biases: bool = False):

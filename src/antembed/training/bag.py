@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from antembed.data.documents import Documents
-from antembed.kernels.bag import descend_codes, descend_dense, gather_codes
-from antembed.serving.bag import Bag
+from antembed.kernels.hashed_ngrams import descend_codes, descend_dense, gather_codes
+from antembed.serving.hashed_ngrams import HashedNgrams
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.training.budget import BudgetError, parse_budget, target
 from antembed.training.logistic import curvatures, logistic, softmax
@@ -39,7 +39,7 @@ class BagSettings:
     bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
     ridge: float = 20.0
     rarity: float = 2.5  # an object's ridge is divided by its idf to this power
-    noise: float = 1.0  # objects are left out at random as often as not, on average (kernels/bag.py)
+    noise: float = 1.0  # objects are left out at random as often as not, on average (kernels/hashed_ngrams.py)
     dense_sweeps: int = 4
     ramp: int = 6
     polish: int = 3
@@ -57,7 +57,7 @@ class Incidence:
 
 
 def word_hashes(documents: Documents) -> np.ndarray:
-    """The hash of each word of the documents (total,), as Bag.scores takes them. Each word of the vocabulary is hashed once.
+    """The hash of each word of the documents (total,), as HashedNgrams.scores takes them. Each distinct word is hashed once.
 
     Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none.
     """
@@ -75,7 +75,9 @@ def incidence(documents: Documents, orders: int, bits: int, least: int = 2) -> I
     return Incidence(buckets[counts >= least], starts, inside, document_scales(documents.starts, orders))
 
 
-def fit_bag(train: Documents, settings: BagSettings | None = None, progress: Callable[[str], object] | None = None) -> Bag:
+def fit_bag(
+    train: Documents, settings: BagSettings | None = None, progress: Callable[[str], object] | None = None
+) -> HashedNgrams:
     """A classifier whose file has at most the size asked for. The same for the same documents and settings."""
     settings = settings or BagSettings()
     tell = progress or (lambda line: None)
@@ -218,7 +220,7 @@ class _Fit:
         self.S = Z @ self.B + self.bias
         self.P = softmax(self.S)
 
-    def shrink_to(self, size: float) -> Bag:
+    def shrink_to(self, size: float) -> HashedNgrams:
         """Drop the objects that matter least until the file fits."""
         kept = self.kept
         while (over := len(self.bag().to_bytes()) - size) > 0:
@@ -233,9 +235,9 @@ class _Fit:
             self.refit_anchors()
         return self.bag()
 
-    def bag(self) -> Bag:
+    def bag(self) -> HashedNgrams:
         used = np.flatnonzero(self.anchors >= 0)
-        return Bag(
+        return HashedNgrams(
             objects=self.data.buckets[used],
             anchors=self.anchors[used],
             levels=self.levels[used],

@@ -1,4 +1,4 @@
-"""Model and optimiser in one safetensors file: tensors as tensors, numbers as JSON in its header. No pickle."""
+"""Model and optimizer in one safetensors file: tensors as tensors, numbers as JSON in its header. No pickle."""
 
 import json
 from collections.abc import Iterator
@@ -38,23 +38,23 @@ class CheckpointError(ValueError):
 def save_checkpoint(
     path: Path,
     model: nn.Module,
-    optimiser: Optimizer | None,
+    optimizer: Optimizer | None,
     progress: dict[str, Any],
     extra: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write all that is needed to go on: parameters, optimiser state, random state, `progress` (plain data), and `extra`."""
+    """Write all that is needed to go on: parameters, optimizer state, random state, `progress` (plain data), and `extra`."""
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"extra/{name}": tensor for name, tensor in (extra or {}).items()}
     tensors["random"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors |= {f"{CUDA}{device}": state for device, state in enumerate(torch.cuda.get_rng_state_all())}
     packed: dict[str, Any] = {"progress": progress}
-    if optimiser is not None:
-        saved = optimiser.state_dict()
+    if optimizer is not None:
+        saved = optimizer.state_dict()
         packed["groups"] = saved["param_groups"]
         packed["state"] = {}
         for index, state in saved["state"].items():
-            tensors |= {f"optimiser/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+            tensors |= {f"optimizer/{index}/{k}": v for k, v in state.items() if isinstance(v, Tensor)}
             packed["state"][str(index)] = {k: v for k, v in state.items() if not isinstance(v, Tensor)}
     write_atomically(path, in_pieces(tensors, {"antembed": json.dumps(packed)}))
 
@@ -102,19 +102,19 @@ def load_extra(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("extra/"): tensor for name, tensor in _open(path)[0].items() if name.startswith("extra/")}
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer | None = None) -> dict[str, Any]:
-    """Put a checkpoint into a model (and an optimiser) of the same make; → its `progress`."""
+def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Any]:
+    """Put a checkpoint into a model (and an optimizer) of the same make; → its `progress`."""
     tensors, packed = _open(path)
     model.load_state_dict({k.removeprefix("model/"): v for k, v in tensors.items() if k.startswith("model/")})
-    if optimiser is not None:
+    if optimizer is not None:
         if "groups" not in packed:
-            raise CheckpointError(f"{path} holds no optimiser state, so training cannot go on from it")
+            raise CheckpointError(f"{path} holds no optimizer state, so training cannot go on from it")
         state: dict[int, dict[str, Any]] = {int(index): dict(plain) for index, plain in packed["state"].items()}
         for name, tensor in tensors.items():
-            if name.startswith("optimiser/"):
+            if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
                 state[int(index)][key] = tensor
-        optimiser.load_state_dict({"state": state, "param_groups": packed["groups"]})
+        optimizer.load_state_dict({"state": state, "param_groups": packed["groups"]})
         torch.set_rng_state(tensors["random"])
         if torch.cuda.is_available():
             devices = min(torch.cuda.device_count(), sum(name.startswith(CUDA) for name in tensors))

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from antembed.embedding.factorise import nonnegative_factorise
+from antembed.embedding.factorize import nonnegative_factorize
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import share
 from antembed.training.market import curvature, sell
@@ -90,7 +90,7 @@ class Side:
 
     def make_anchors(self, K: int, seed: int) -> None:
         """T ≥ 0 and A from the dense rows."""
-        T, A, _ = nonnegative_factorise(torch.from_numpy(self.E), K, l1=1e-3, iterations=30, seed=seed)
+        T, A, _ = nonnegative_factorize(torch.from_numpy(self.E), K, l1_penalty=1e-3, iterations=30, seed=seed)
         self.T, self.A = T.numpy().copy(), A.numpy().copy()
         self.E = self.T @ self.A
 

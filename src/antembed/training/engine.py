@@ -1,4 +1,4 @@
-"""Engines take an epoch's examples through the optimiser. This is the plain one; fused.py has the fast one for ratings."""
+"""Engines take an epoch's examples through the optimizer. This is the plain one; fused.py has the fast one for ratings."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -34,8 +34,8 @@ def chunk_size(batch_size: int) -> int:
 class TorchEngine:
     """Any model, any loss, any device."""
 
-    def __init__(self, model: nn.Module, optimiser: ProximalOptimizer, loss: Callable[[nn.Module, Any], Tensor]):
-        self.model, self.optimiser, self.loss = model, optimiser, loss
+    def __init__(self, model: nn.Module, optimizer: ProximalOptimizer, loss: Callable[[nn.Module, Any], Tensor]):
+        self.model, self.optimizer, self.loss = model, optimizer, loss
         self.step = 0  # the one being taken, for a loss that changes with it
 
     def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
@@ -43,24 +43,24 @@ class TorchEngine:
         chunks = (examples[start : start + size] for start in range(0, len(examples), size))
         batches = chain.from_iterable(zip(*(c.split(batch_size) for c in chunk), strict=True) for chunk in chunks)
         for step, batch in enumerate(batches, first):
-            set_rates(self.optimiser, lr(step), l1(step))
+            set_rates(self.optimizer, lr(step), l1(step))
             self.step = step
             loss = self.loss(self.model, batch)
             loss.backward()
-            self.optimiser.step()  # update, then prox
-            self.optimiser.zero_grad()
+            self.optimizer.step()  # update, then prox
+            self.optimizer.zero_grad()
             yield len(batch[0]), loss.item() * len(batch[0])
 
 
-def set_rates(optimiser: ProximalOptimizer, lr: float, l1: float) -> None:
+def set_rates(optimizer: ProximalOptimizer, lr: float, l1: float) -> None:
     """Put a step's learning rate and penalty where they live: in the parameter groups, the same for all."""
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = lr
-        if group["prox"] is not None and group["prox"].priced:
+        if group["prox"] is not None and group["prox"].scheduled:
             group["prox"].strength = l1
 
 
-def rates(optimiser: ProximalOptimizer) -> dict[str, float]:
+def rates(optimizer: ProximalOptimizer) -> dict[str, float]:
     """What is in force, read back from the groups."""
-    strengths = [group["prox"].strength for group in optimiser.param_groups if group["prox"] is not None]
-    return {"lr": optimiser.param_groups[0]["lr"], "l1": max(strengths, default=0.0)}
+    strengths = [group["prox"].strength for group in optimizer.param_groups if group["prox"] is not None]
+    return {"lr": optimizer.param_groups[0]["lr"], "l1": max(strengths, default=0.0)}

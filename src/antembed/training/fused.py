@@ -1,6 +1,6 @@
 """The fused engine: matrix factorisation with Yogi on the CPU, whole mini-batches in one compiled pass (kernels/ratings.py).
 
-It takes over the tensors of a model and its optimiser: their values move into rows that hold everything of one object, and the
+It takes over the tensors of a model and its optimizer: their values move into rows that hold everything of one object, and the
 parameters become views of those rows. Evaluation, checkpoints and export go on as with the torch engine, and see the same.
 """
 
@@ -21,7 +21,7 @@ from antembed.kernels.vector import CANCELLED
 from antembed.optim import ProximalYogi
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
 from antembed.optim.prox import FreeEntries, NonNegativeL1
-from antembed.tasks.recommend import MatrixFactorisation
+from antembed.tasks.recommend import MatrixFactorization
 from antembed.training.engine import Source, chunk_size, set_rates
 from antembed.training.schedule import Schedule
 
@@ -29,19 +29,19 @@ NO_INTS = np.empty(0, np.int64)
 KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, FullEmbedding)
 
 
-def why_not(model: nn.Module, optimiser: Any) -> str | None:
+def why_not(model: nn.Module, optimizer: Any) -> str | None:
     """What keeps this model from the fused engine; None if nothing does."""
-    if not isinstance(model, MatrixFactorisation):
+    if not isinstance(model, MatrixFactorization):
         return "it is made for matrix factorisation"
     if type(model.users) is not type(model.items) or type(model.users) not in KNOWN:
         return "it knows anchored, low-rank and full tables, and both sides alike"
-    if type(optimiser) is not ProximalYogi or any(group["metric"] != "diagonal" for group in optimiser.param_groups):
+    if type(optimizer) is not ProximalYogi or any(group["metric"] != "diagonal" for group in optimizer.param_groups):
         return "it knows Yogi with the diagonal metric"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in model.parameters()):
         return "it runs on the CPU, in float32 or float64"
-    if any(group["prox"] is not None and not isinstance(group["prox"], NonNegativeL1) for group in optimiser.param_groups):
+    if any(group["prox"] is not None and not isinstance(group["prox"], NonNegativeL1) for group in optimizer.param_groups):
         return "it knows the non-negative ℓ1 penalty"
-    trained = {id(p) for group in optimiser.param_groups for p in group["params"] if p.requires_grad}
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if not all(id(p) in trained for p in model.parameters()):
         return "it trains all of a model's parameters"
     if any(table.padding_idx is not None for table in model.tables.values()):
@@ -49,31 +49,31 @@ def why_not(model: nn.Module, optimiser: Any) -> str | None:
     pairs = [table.parameters() for table in (model.users, model.items)]
     pairs += [bias.parameters() for bias in (model.user_bias, model.item_bias) if bias is not None]
     for one, other in (pairs[:2], pairs[2:] or pairs[:2]):
-        if any(_settings(optimiser, a) != _settings(optimiser, b) for a, b in zip(one, other, strict=True)):
+        if any(_settings(optimizer, a) != _settings(optimizer, b) for a, b in zip(one, other, strict=True)):
             return "it has one setting for both sides"
-    if len({(*group["betas"], group["eps"]) for group in optimiser.param_groups}) > 1:
+    if len({(*group["betas"], group["eps"]) for group in optimizer.param_groups}) > 1:
         return "it has the same betas and eps for all parameters"
     return None
 
 
-def _settings(optimiser: ProximalYogi, weight: Tensor) -> tuple[Any, ...]:
+def _settings(optimizer: ProximalYogi, weight: Tensor) -> tuple[Any, ...]:
     """What must be the same for users and items."""
-    group = _group_of(optimiser, weight)
-    return group["weight_decay"], group["prox"] is None, group["prox"] is not None and group["prox"].priced
+    group = _group_of(optimizer, weight)
+    return group["weight_decay"], group["prox"] is None, group["prox"] is not None and group["prox"].scheduled
 
 
 class _Side:
     """One table with its biases as rows of everything."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, optimiser: ProximalYogi):
+    def __init__(self, weight: Tensor, bias: Tensor | None, optimizer: ProximalYogi):
         V, K = weight.shape
         self.K = kernel.padded(K)
         self.rows = kernel.make_rows(V, K, weight.detach().numpy().dtype)
-        prox = _group_of(optimiser, weight)["prox"]
+        prox = _group_of(optimizer, weight)["prox"]
         self.free: FreeEntries | None = prox.free if isinstance(prox, NonNegativeL1) else None
-        _adopt(optimiser, weight, self.rows, kernel.WEIGHTS, self.K)
+        _adopt(optimizer, weight, self.rows, kernel.WEIGHTS, self.K)
         if bias is not None:
-            _adopt(optimiser, bias, self.rows, kernel.BIAS, 1)
+            _adopt(optimizer, bias, self.rows, kernel.BIAS, 1)
 
     def laid_out(self, batch: int, parts: int, K_users: int, K_items: int) -> kernel.Side:
         """As the kernel wants it, with room for `parts` workers to show each other a batch."""
@@ -91,16 +91,16 @@ class _Side:
         )
 
 
-def _group_of(optimiser: ProximalYogi, weight: Tensor) -> dict[str, Any]:
-    return next(g for g in optimiser.param_groups if any(p is weight for p in g["params"]))
+def _group_of(optimizer: ProximalYogi, weight: Tensor) -> dict[str, Any]:
+    return next(g for g in optimizer.param_groups if any(p is weight for p in g["params"]))
 
 
-def _adopt(optimiser: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, apart: int) -> None:
+def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, apart: int) -> None:
     """Move a parameter and its moments into the rows, `apart` numbers from each other, and leave views in their place."""
-    group = _group_of(optimiser, weight)
+    group = _group_of(optimizer, weight)
     if group["table"] is not None:
         group["table"].release()
-    state = optimiser.state_of(weight, group)
+    state = optimizer.state_of(weight, group)
     for offset, (owner, key) in enumerate(((None, "weight"), (state, "momentum"), (state, "second"))):
         view = torch.from_numpy(rows)[:, at + offset * apart : at + offset * apart + weight.shape[1]]
         if owner is None:
@@ -112,21 +112,21 @@ def _adopt(optimiser: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, a
 
 
 class FusedEngine:
-    """Trains a MatrixFactorisation in place; see `why_not` for what it can take. One and two threads give the same bytes."""
+    """Trains a MatrixFactorization in place; see `why_not` for what it can take. One and two threads give the same bytes."""
 
-    def __init__(self, model: MatrixFactorisation, optimiser: ProximalYogi, threads: int | None = None):
-        reason = why_not(model, optimiser)
+    def __init__(self, model: MatrixFactorization, optimizer: ProximalYogi, threads: int | None = None):
+        reason = why_not(model, optimizer)
         if reason is not None:
             raise ValueError(f"the fused engine cannot train this model: {reason}; use the torch engine")
-        self.model, self.optimiser, self._torn = model, optimiser, False
+        self.model, self.optimizer, self._torn = model, optimizer, False
         self.threads = torch.get_num_threads() if threads is None else threads
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
         self.biases = [bias for bias in biases if bias is not None]
-        self.users, self.items = (_Side(w, b, optimiser) for w, b in zip(self.tables, biases, strict=True))
+        self.users, self.items = (_Side(w, b, optimizer) for w, b in zip(self.tables, biases, strict=True))
         self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchoredTable)]
         self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
-        group = _group_of(optimiser, self.tables[0])
+        group = _group_of(optimizer, self.tables[0])
         beta1, beta2 = group["betas"]
         self.rule = kernel.Rule(beta1, beta2, group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
 
@@ -162,8 +162,8 @@ class FusedEngine:
                 self._flush(sides, history, now, anew=True)
                 self._give_back(A)
                 for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
-                    self.optimiser.state[weight]["step"] = first + now
-                set_rates(self.optimiser, lr(first + now - 1), l1(first + now - 1))
+                    self.optimizer.state[weight]["step"] = first + now
+                set_rates(self.optimizer, lr(first + now - 1), l1(first + now - 1))
 
     def _batches(self, columns: tuple[Tensor, ...], size: int) -> kernel.Batches:
         users, items, *values = (column.numpy() for column in columns)
@@ -203,14 +203,14 @@ class FusedEngine:
     def _history(self, first: int, lr: Schedule, prices: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
         batches = len(prices)
-        group = _group_of(self.optimiser, self.tables[0])
+        group = _group_of(self.optimizer, self.tables[0])
         rates = [lr(first + b) for b in range(batches)]
-        steps = np.array([self.optimiser._scale(first + b + 1, group | {"lr": rate}) for b, rate in enumerate(rates)])
+        steps = np.array([self.optimizer._scale(first + b + 1, group | {"lr": rate}) for b, rate in enumerate(rates)])
         prox = group["prox"]
-        priced = prox is not None and prox.priced
+        priced = prox is not None and prox.scheduled
         takes = steps * prices if priced else 0 * steps
         some = [(weights[:1] or [None])[0] for weights in (self.tables, self.biases, self.anchors, [self.model.bias])]
-        decays = [0.0 if w is None else _group_of(self.optimiser, w)["weight_decay"] for w in some]
+        decays = [0.0 if w is None else _group_of(self.optimizer, w)["weight_decay"] for w in some]
         keeps = [1 - np.array(rates) * decay for decay in decays]
         idle = np.zeros((batches + 1, 8))
         idle[:, [kernel.SCALE, kernel.BIAS_SCALE]] = 1.0
@@ -248,7 +248,7 @@ class FusedEngine:
     def _tensors(self) -> list[np.ndarray]:
         found = []
         for weight in (*self.anchors, self.model.bias):
-            state = self.optimiser.state_of(weight, _group_of(self.optimiser, weight))
+            state = self.optimizer.state_of(weight, _group_of(self.optimizer, weight))
             found += [
                 t.view(1, 1).numpy() if t.dim() == 0 else t.numpy()
                 for t in (weight.detach(), state["momentum"], state["second"])

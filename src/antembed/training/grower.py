@@ -22,7 +22,7 @@ from antembed.embedding.anchor import AnchoredTable
 from antembed.embedding.usage import count_nonzeros
 from antembed.growth.objective import nbant_objective
 from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauMemory, Remove, Stop, Trend, TrendMemory
-from antembed.growth.resize import Aside, add_anchors, drop_anchors, free_pairs, set_free
+from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs, set_free
 from antembed.optim.base import ProximalOptimizer
 from antembed.training.checkpoint import load_checkpoint, load_extra, save_checkpoint
 from antembed.training.schedule import Schedule, cosine
@@ -37,7 +37,7 @@ class Grower:
         self,
         model: nn.Module,
         tables: Mapping[str, nn.Module],
-        optimiser: ProximalOptimizer,
+        optimizer: ProximalOptimizer,
         policy: Plateau | Trend,
         snapshot: Path,
         *,
@@ -56,12 +56,12 @@ class Grower:
             raise ValueError(f"0 ≤ λ2 ≤ λ1 is needed, got λ1 = {lambda1} and λ2 = {lambda2}: anchors cost λ1 − λ2 each")
         if warm + anneal >= epochs:
             raise ValueError(f"{warm} epochs to warm up and {anneal} to anneal leave none of {epochs} to grow; give it more")
-        self.model, self.optimiser, self.policy, self.snapshot = model, optimiser, policy, snapshot
+        self.model, self.optimizer, self.policy, self.snapshot = model, optimizer, policy, snapshot
         self.tables: dict[str, Any] = dict(tables)
         self.lambda1, self.lambda2, self.prune, self.seed = lambda1, lambda2, prune, seed
         self.epochs, self.warm, self.anneal = epochs, warm, anneal
         self.memory: Any = policy.begin()
-        self.aside: dict[str, Aside] = {}
+        self.aside: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
         self.trial: dict[str, Any] | None = None  # the change under way, and the objective before it
 
@@ -117,7 +117,7 @@ class Grower:
             self._go_back(step)
         elif isinstance(self.policy, Plateau):
             self._drop_dead()
-            save_checkpoint(self.snapshot, self.model, self.optimiser, {}, self.tensors())
+            save_checkpoint(self.snapshot, self.model, self.optimizer, {}, self.tensors())
         if isinstance(decision, Stop):
             self.stopped = (epoch, step)
             return
@@ -132,13 +132,13 @@ class Grower:
     def _add(self, name: str, table: AnchorEmbedding, decision: Add, draw: int) -> None:
         generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + draw)
         aside = self.aside.pop(name, None)
-        rest = add_anchors(table, self.optimiser, decision.n, None if decision.fresh else aside, generator=generator)
+        rest = add_anchors(table, self.optimizer, decision.n, None if decision.fresh else aside, generator=generator)
         if rest is not None:
             self.aside[name] = rest
 
     def _remove(self, name: str, table: AnchorEmbedding, n: int) -> None:
         order = usage(table).argsort().tolist()
-        gone = drop_anchors(table, self.optimiser, order[:n])
+        gone = drop_anchors(table, self.optimizer, order[:n])
         self.aside[name] = self.aside[name].and_then(gone) if name in self.aside else gone
 
     def _drop_dead(self) -> None:
@@ -146,12 +146,12 @@ class Grower:
         with pruned(self.tables.values(), self.prune):
             dead = {name: (table.rows.weight == 0).all(0).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
         for name, columns in dead.items():
-            drop_anchors(self.tables[name], self.optimiser, columns[: self.tables[name].num_anchors - 1])
+            drop_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
 
     def _go_back(self, step: int) -> None:
-        load_checkpoint(self.snapshot, self.model, self.optimiser)
+        load_checkpoint(self.snapshot, self.model, self.optimizer)
         self.load_tensors(load_extra(self.snapshot))
-        for state in self.optimiser.state.values():
+        for state in self.optimizer.state.values():
             state["step"] = step  # time does not go back, and both engines are to count it alike
 
     # What a checkpoint keeps.
@@ -176,11 +176,11 @@ class Grower:
         for name, table in self.tables.items():
             prefix = f"aside/{name}/"
             if found := {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}:
-                self.aside[name] = Aside.of_tensors(found)
+                self.aside[name] = RemovedAnchors.of_tensors(found)
             set_free(self._prox(table), tensors[f"free/{name}"], table)
 
     def _prox(self, table: Any) -> Any:
-        return next(g["prox"] for g in self.optimiser.param_groups if g["table"] is table.rows)
+        return next(g["prox"] for g in self.optimizer.param_groups if g["table"] is table.rows)
 
     def annealed(self, base: float, steps_per_epoch: int) -> Schedule:
         """The learning rate: `base` while K moves, then a cosine to 0."""

@@ -24,7 +24,7 @@ TELL_EVERY = 0.1  # seconds between two signs of life
 class Plan:
     """What to train on, how long, and how to judge it."""
 
-    engine: Callable[[], Engine]  # made once the model and the optimiser stand where training goes on
+    engine: Callable[[], Engine]  # made once the model and the optimizer stand where training goes on
     examples: Callable[[int], Source]  # epoch → its examples, shuffled
     batch_size: int
     epochs: int
@@ -54,7 +54,7 @@ class Tick:
 
 def fit(
     model: nn.Module,
-    optimiser: ProximalOptimizer,
+    optimizer: ProximalOptimizer,
     plan: Plan,
     folder: RunFolder,
     *,
@@ -64,13 +64,13 @@ def fit(
     """Train to the end of the plan, a checkpoint an epoch. With validation data, `best` is the lowest objective so far."""
     done, step, best, best_epoch, grower = 0, 0, float("inf"), 0, plan.grower
     if resume and folder.last.exists():
-        progress = load_checkpoint(folder.last, model, optimiser)
+        progress = load_checkpoint(folder.last, model, optimizer)
         done, step, best, best_epoch = (progress[name] for name in ("epochs", "steps", "best", "best_epoch"))
         if grower is not None:
             grower.load(progress["growth"], load_extra(folder.last))
     folder.forget_after(done)
     row: dict[str, Any] = folder.rows()[-1] if done else {}
-    spared, strength = free_entries(optimiser), row.get("strength")
+    spared, strength = free_entries(optimizer), row.get("strength")
     engine = plan.engine()
     for epoch in range(done + 1, plan.epochs + 1):
         if grower is not None and grower.done(epoch - 1):
@@ -81,7 +81,7 @@ def fit(
         if polishing:
             if epoch == plan.epochs - plan.polish + 1:
                 plan.trim()
-            freeze(optimiser, spared)
+            freeze(optimizer, spared)
             engine = plan.engine()
         l1 = constant(PROHIBITIVE) if polishing else plan.l1 if strength is None else scaled(strength / plan.price, plan.l1)
         model.train()
@@ -98,8 +98,8 @@ def fit(
         step += -(-seen // plan.batch_size)
         seconds = time.perf_counter() - started
         model.eval()
-        row = {"epoch": epoch, "steps": step, "train_loss": total / seen, **rates(optimiser), **plan.count()}
-        row["penalty"] = 0.0 if polishing else penalties(optimiser, plan.price)
+        row = {"epoch": epoch, "steps": step, "train_loss": total / seen, **rates(optimizer), **plan.count()}
+        row["penalty"] = 0.0 if polishing else penalties(optimizer, plan.price)
         if plan.validate is not None:
             if grower is not None:
                 row |= grower.judge(plan.validate)
@@ -123,5 +123,5 @@ def fit(
         progress = {"epochs": epoch, "steps": step, "best": best, "best_epoch": best_epoch}
         if grower is not None:
             progress["growth"] = grower.state()
-        save_checkpoint(folder.last, model, optimiser, progress, None if grower is None else grower.tensors())
-    thaw(optimiser, spared)
+        save_checkpoint(folder.last, model, optimizer, progress, None if grower is None else grower.tensors())
+    thaw(optimizer, spared)

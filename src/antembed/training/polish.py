@@ -1,6 +1,6 @@
 """Polishing: the last epochs of a training, in which the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1.
 
-It needs no code in the optimisers: weights that are not zero become free entries (optim/prox.py), which no path shrinks, and
+It needs no code in the optimizers: weights that are not zero become free entries (optim/prox.py), which no path shrinks, and
 the price of all others is such that they cannot leave zero. The support is taken anew before each epoch, so that a stopped run
 goes on alike.
 """
@@ -14,12 +14,12 @@ PROHIBITIVE = 1e6  # as a strength: no gradient moves a weight past it
 
 
 @torch.no_grad()
-def freeze(optimiser: ProximalOptimizer, spared: dict[int, FreeEntries | None]) -> None:
+def freeze(optimizer: ProximalOptimizer, spared: dict[int, FreeEntries | None]) -> None:
     """Make the non-zeros of every T its free entries, with those that were free before (`spared`, by group)."""
-    optimiser.flush()
-    for number, group in enumerate(optimiser.param_groups):
+    optimizer.flush()
+    for number, group in enumerate(optimizer.param_groups):
         prox = group["prox"]
-        if isinstance(prox, NonNegativeL1) and prox.priced:
+        if isinstance(prox, NonNegativeL1) and prox.scheduled:
             (weight,) = group["params"]
             used = weight != 0
             free = spared.get(number)
@@ -29,13 +29,13 @@ def freeze(optimiser: ProximalOptimizer, spared: dict[int, FreeEntries | None]) 
             prox.free = FreeEntries(objects, anchors, (weight.shape[0], weight.shape[1]))
 
 
-def free_entries(optimiser: ProximalOptimizer) -> dict[int, FreeEntries | None]:
+def free_entries(optimizer: ProximalOptimizer) -> dict[int, FreeEntries | None]:
     """What each penalty spares, by group: to be taken before the first `freeze`."""
-    proxes = enumerate(group["prox"] for group in optimiser.param_groups)
+    proxes = enumerate(group["prox"] for group in optimizer.param_groups)
     return {number: prox.free for number, prox in proxes if isinstance(prox, NonNegativeL1)}
 
 
-def thaw(optimiser: ProximalOptimizer, spared: dict[int, FreeEntries | None]) -> None:
+def thaw(optimizer: ProximalOptimizer, spared: dict[int, FreeEntries | None]) -> None:
     """The penalties as they were."""
     for number, free in spared.items():
-        optimiser.param_groups[number]["prox"].free = free
+        optimizer.param_groups[number]["prox"].free = free

@@ -11,7 +11,7 @@ SMALL = 0.01  # more would outlast the price in rows that are hardly ever seen: 
 NEAREST = 4
 
 
-def start(
+def init_weights(
     V: int,
     K: int,
     d: int,

@@ -19,7 +19,7 @@ from antembed.data.text import DataError, Format, format_of, unpacked, what_is_w
 Batch = tuple[np.ndarray, ...]  # users, items, values, and weights if there are any
 
 
-class Arrivals:
+class RatingStream:
     """Iterate over batches of at most `batch_size` ratings. `source`: a file, or "-" for standard input."""
 
     def __init__(self, source: str | Path, columns: Sequence[str] | None = None, *, batch_size: int):

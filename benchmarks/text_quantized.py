@@ -1,6 +1,6 @@
 """A full table made small after its training, as people do it, beside an anchored one, by the bytes of the file.
 
-    python benchmarks/text_quantised.py TRAIN.csv TEST.csv --model bag --trials results/text.jsonl --record FILE.jsonl
+    python benchmarks/text_quantized.py TRAIN.csv TEST.csv --model bag --trials results/text.jsonl --record FILE.jsonl
 
 Both tables are trained with the settings that `text_baselines.py` found best on validation for them (--trials). The full one is
 then written as fp16, as int8, in 4 bits, and by product quantisation with 32 to 2 codes a vector; every file is read back and
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from antembed.data.documents import Documents
-from antembed.embedding import Embedding, quantise
+from antembed.embedding import Embedding, quantize
 from antembed.files import read_json_lines
 from antembed.pipelines.classify import prepare, read, train
 from antembed.pipelines.text import TextSettings
@@ -32,9 +32,9 @@ PLAIN: dict[str, Form] = {
 }
 FORMS: dict[str, dict[str, Form]] = {
     "full": PLAIN
-    | {"4 bits": lambda table, path: quantise(table, parts=table.embedding_dim, bits=4).export(path, values="fp16")}
+    | {"4 bits": lambda table, path: quantize(table, parts=table.embedding_dim, bits=4).export(path, values="fp16")}
     | {
-        f"product, {n} codes": lambda table, path, n=n: quantise(table, parts=n).export(path, values="fp16")
+        f"product, {n} codes": lambda table, path, n=n: quantize(table, parts=n).export(path, values="fp16")
         for n in (32, 16, 8, 4, 2)
     },
     "anchor": PLAIN | {"int8 packed": lambda table, path: export(table, path, values="int8", encoding="packed")},

@@ -1,4 +1,4 @@
-"""QuantisedEmbedding: a trained table in few bits, by product quantisation with k-means books, as fastText does.
+"""QuantizedEmbedding: a trained table in few bits, by product quantisation with k-means books, as fastText does.
 
 (int8 with a scale for each column needs no layer: `export(layer, path, values="int8")`.)
 """
@@ -14,7 +14,7 @@ from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_ids, from_the_front
 from antembed.embedding.usage import Usage
 from antembed.files import write_atomically
-from antembed.serving import Table, open_table, serialise_product
+from antembed.serving import Table, load_table, serialize_product
 
 PER_ENTRY = 64  # rows to learn an entry of a book from, at most; more change little
 PIECE = 1 << 12  # rows at a time: their distances stay in the cache
@@ -40,7 +40,7 @@ def learn_book(x: Tensor, entries: int, iterations: int, generator: torch.Genera
 
 
 @torch.no_grad()
-def quantise(
+def quantize(
     weight: Tensor | nn.Embedding | Embedding,
     *,
     parts: int,
@@ -48,7 +48,7 @@ def quantise(
     iterations: int = 15,
     seed: int = 0,
     padding_idx: int | None = None,
-) -> "QuantisedEmbedding":
+) -> "QuantizedEmbedding":
     """weight (V, d) → codes of so many bits, `parts` for each vector (a divisor of d; d of them with 4 bits: 4-bit numbers)."""
     if isinstance(weight, Embedding | nn.Embedding):
         padding_idx = weight.padding_idx if padding_idx is None else padding_idx
@@ -69,10 +69,10 @@ def quantise(
     pieces = weight.view(V, parts, d // parts)
     books = torch.stack([learn_book(pieces[some, part], 1 << bits, iterations, generator) for part in range(parts)])
     codes = torch.stack([nearest(pieces[:, part], books[part]) for part in range(parts)], 1)
-    return QuantisedEmbedding(codes.to(torch.uint8), books, padding_idx)
+    return QuantizedEmbedding(codes.to(torch.uint8), books, padding_idx)
 
 
-class QuantisedEmbedding(Embedding):
+class QuantizedEmbedding(Embedding):
     """ids (*batch) → vectors (*batch, d), each part looked up in its book. For evaluation: nothing in it is learned."""
 
     codes: Tensor
@@ -114,20 +114,20 @@ class QuantisedEmbedding(Embedding):
         return self(torch.arange(self.num_embeddings, device=self.codes.device))
 
     def factors(self) -> tuple[Tensor, None]:
-        raise TypeError("a quantised table is codes and books, no T and A; write it with layer.export(path)")
+        raise TypeError("a quantized table is codes and books, no T and A; write it with layer.export(path)")
 
-    def param_groups(self, l1: float = 0.0) -> list[dict[str, Any]]:
+    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
         """None: it is not trained."""
         return []
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        raise TypeError("a quantised table does not grow; add objects before it is quantised")
+        raise TypeError("a quantized table does not grow; add objects before it is quantized")
 
     def add_objects(self, n: int) -> None:
-        raise TypeError("a quantised table does not grow; add objects before it is quantised")
+        raise TypeError("a quantized table does not grow; add objects before it is quantized")
 
     def _bytes(self, values: str = "fp32") -> bytes:
-        return serialise_product(self.codes.cpu().numpy(), self.books.cpu().numpy(), self._padding, values)
+        return serialize_product(self.codes.cpu().numpy(), self.books.cpu().numpy(), self._padding, values)
 
     def usage(self) -> Usage:
         """Codes and the numbers of the books count as parameters; bytes are the file's."""
@@ -137,7 +137,7 @@ class QuantisedEmbedding(Embedding):
     def export(self, path: str | os.PathLike[str], *, values: str = "fp32") -> Table:
         """Write the small file and open it; `values` (fp32, fp16) are those of the books."""
         write_atomically(Path(path), self._bytes(values))
-        return open_table(path)
+        return load_table(path)
 
     def extra_repr(self) -> str:
         parts, entries, _ = self.books.shape

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.embedding import quantise
-from antembed.embedding.quantised import learn_book, nearest
+from antembed.embedding import quantize
+from antembed.embedding.quantized import learn_book, nearest
 from antembed.serving.product import packed, unpacked
 
 V, d = 300, 12
@@ -25,7 +25,7 @@ def test_a_planted_book_is_found():
     """Vectors that are made of 4 × 3 pieces are kept exactly by books that can hold them."""
     books = torch.randn(3, 4, d // 3)
     E = torch.stack([books[m][torch.randint(0, 4, (V,))] for m in range(3)], 1).flatten(1)
-    assert error(quantise(E, parts=3, bits=4), E) < 1e-10
+    assert error(quantize(E, parts=3, bits=4), E) < 1e-10
 
 
 @pytest.mark.parametrize("lloyd", [1, 10])
@@ -42,7 +42,7 @@ def test_each_iteration_lowers_the_error(lloyd):
 
 def test_more_bits_and_more_parts_are_closer():
     E = torch.randn(V, d)
-    errors = [error(quantise(E, parts=parts, bits=bits), E) for parts, bits in ((3, 4), (6, 4), (12, 4), (12, 6))]
+    errors = [error(quantize(E, parts=parts, bits=bits), E) for parts, bits in ((3, 4), (6, 4), (12, 4), (12, 6))]
     assert errors == sorted(errors, reverse=True)
     assert errors[2] < 0.02  # sixteen levels a column; rounding to an even grid over ±3 has .012, and .0095 is the best
 
@@ -50,7 +50,7 @@ def test_more_bits_and_more_parts_are_closer():
 @pytest.mark.parametrize(("parts", "bits"), [(4, 8), (3, 4), (12, 4), (1, 2)])
 @pytest.mark.parametrize("values", ["fp32", "fp16"])
 def test_the_file_says_what_the_layer_says(tmp_path, parts, bits, values):
-    layer = quantise(ant.FullEmbedding(V, d, 7), parts=parts, bits=bits)
+    layer = quantize(ant.FullEmbedding(V, d, 7), parts=parts, bits=bits)
     table = layer.export(tmp_path / "t.ant", values=values)
     np.testing.assert_allclose(table[:], layer.to_dense().numpy(), atol=0 if values == "fp32" else 1e-3)
     assert not table[7].any()
@@ -73,17 +73,17 @@ def test_two_codes_share_a_byte(parts):
 
 def test_it_is_an_embedding_for_evaluation(tmp_path):
     full = ant.FullEmbedding(V, d, -1)
-    layer = quantise(full, parts=6)
+    layer = quantize(full, parts=6)
     ids = torch.tensor([[5, 299], [0, 4]], dtype=torch.int32)
     assert layer(ids).shape == (2, 2, d)
     assert layer(ids)[0, 1].eq(0).all()
     torch.testing.assert_close(layer.coordinates(ids)[0], layer.to_dense()[ids.long()])
     assert (layer.num_embeddings, layer.embedding_dim, layer.padding_idx) == (V, d, V - 1)
-    assert ant.param_groups(layer, l1=0.1) == []
-    assert torch.equal(quantise(full, parts=6).codes, layer.codes)  # by its seed
+    assert ant.param_groups(layer, l1_penalty=0.1) == []
+    assert torch.equal(quantize(full, parts=6).codes, layer.codes)  # by its seed
     with pytest.raises(TypeError, match=r"write it with layer.export\(path\)"):
         ant.export(layer, tmp_path / "t.ant")
-    with pytest.raises(TypeError, match="add objects before it is quantised"):
+    with pytest.raises(TypeError, match="add objects before it is quantized"):
         layer.add_objects(1)
     with pytest.raises(IndexError, match="id 300 is outside a table of 300 rows"):
         layer(torch.tensor([300]))
@@ -91,10 +91,10 @@ def test_it_is_an_embedding_for_evaluation(tmp_path):
 
 def test_wrong_parts():
     with pytest.raises(ValueError, match="12 dimensions cannot be cut into 5 equal parts; take a divisor of 12"):
-        quantise(torch.zeros(V, d), parts=5)
+        quantize(torch.zeros(V, d), parts=5)
     with pytest.raises(ValueError, match="1 to 8 bits, not 9"):
-        quantise(torch.zeros(V, d), parts=4, bits=9)
+        quantize(torch.zeros(V, d), parts=4, bits=9)
     with pytest.raises(ValueError, match="1 rows, padding included, has nothing to learn books from"):
-        quantise(torch.zeros(1, d), parts=4, padding_idx=0)
+        quantize(torch.zeros(1, d), parts=4, padding_idx=0)
     with pytest.raises(ValueError, match="one of fp32, fp16, not 'int8'"):
-        quantise(torch.zeros(V, d), parts=4).export("t.ant", values="int8")
+        quantize(torch.zeros(V, d), parts=4).export("t.ant", values="int8")

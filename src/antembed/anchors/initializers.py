@@ -109,7 +109,7 @@ def coreset(features: np.ndarray, K: int, seed: int, reserved: int = RESERVED) -
 
 
 @dataclass(frozen=True)
-class Known:
+class ObjectStatistics:
     """What is known of V objects. A choice asks for what it needs, and says so if it is not there."""
 
     counts: np.ndarray | None = None  # (V,)
@@ -132,7 +132,7 @@ class Known:
 
 
 # name → (known, K, seed) → ids (K,)
-CHOICES: dict[str, Callable[[Known, int, int], np.ndarray]] = {
+INITIALIZERS: dict[str, Callable[[ObjectStatistics, int, int], np.ndarray]] = {
     "frequency": lambda known, K, seed: highest(known.need("counts"), K, known.reserved),
     "tf-idf": lambda known, K, seed: highest(
         tf_idf(known.need("counts"), known.need("document_counts"), known.need("documents")), K, known.reserved
@@ -147,11 +147,11 @@ CHOICES: dict[str, Callable[[Known, int, int], np.ndarray]] = {
 }
 
 
-def choose(name: str, known: Known, K: int, seed: int = 0) -> np.ndarray:
+def choose_anchors(name: str, known: ObjectStatistics, K: int, seed: int = 0) -> np.ndarray:
     """The ids of K anchors, int64, all different."""
-    if name not in CHOICES:
-        raise ValueError(f"there is no choice of anchors {name!r}; there are {', '.join(CHOICES)}")
-    return np.asarray(CHOICES[name](known, K, seed), np.int64)
+    if name not in INITIALIZERS:
+        raise ValueError(f"there is no choice of anchors {name!r}; there are {', '.join(INITIALIZERS)}")
+    return np.asarray(INITIALIZERS[name](known, K, seed), np.int64)
 
 
 def _known(features: np.ndarray, K: int, reserved: int) -> tuple[np.ndarray, np.ndarray]:

@@ -37,12 +37,12 @@ HEAD = struct.Struct("<6sHIII")  # magic, version, length of all that follows, o
 PIECE = 1 << 21  # words scored at a time
 
 
-class BagError(ValueError):
+class HashedNgramsError(ValueError):
     """A file that is no bag classifier, or one that this version cannot read."""
 
 
 @dataclass(frozen=True)
-class Bag:
+class HashedNgrams:
     """A classifier: objects (n,) int64 sorted buckets; anchors, levels (n,): which anchor and level; B (K, C); bias (C,)."""
 
     objects: np.ndarray
@@ -131,31 +131,33 @@ class Bag:
         return len(data)
 
 
-def open_bag(path: str | os.PathLike[str]) -> Bag:
-    """Open a file written by `Bag.save`."""
+def load_hashed_ngrams(path: str | os.PathLike[str]) -> HashedNgrams:
+    """Open a file written by `HashedNgrams.save`."""
     path = Path(path)
     if path.is_dir():
-        raise BagError(f"{path} is a folder; name one of its files")
+        raise HashedNgramsError(f"{path} is a folder; name one of its files")
     data = path.read_bytes()
     if data[:6] != MAGIC:
-        raise BagError(f"{path} is no bag classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
+        raise HashedNgramsError(f"{path} is no bag classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
     if len(data) < HEAD.size:
-        raise BagError(f"{path} has {len(data)} bytes, its head alone has {HEAD.size}; copy or train it anew")
+        raise HashedNgramsError(f"{path} has {len(data)} bytes, its head alone has {HEAD.size}; copy or train it anew")
     _, version, length, about_length, checksum = HEAD.unpack_from(data)
     if version > VERSION:
-        raise BagError(f"{path} has version {version}, this antembed reads up to {VERSION}; upgrade antembed")
+        raise HashedNgramsError(f"{path} has version {version}, this antembed reads up to {VERSION}; upgrade antembed")
     body = data[HEAD.size :]
     if len(body) != length:
-        raise BagError(f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; copy or train it anew")
+        raise HashedNgramsError(f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; copy or train it anew")
     if zlib.crc32(body) != checksum:
-        raise BagError(f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy or train it anew")
+        raise HashedNgramsError(
+            f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy or train it anew"
+        )
     try:
         return _parsed(json.loads(zlib.decompress(body[:about_length])), body[about_length:])
     except (DamagedError, zlib.error, KeyError, ValueError) as error:
-        raise BagError(f"{path} is damaged ({error}); train it anew") from error
+        raise HashedNgramsError(f"{path} is damaged ({error}); train it anew") from error
 
 
-def _parsed(about: dict[str, Any], body: bytes) -> Bag:
+def _parsed(about: dict[str, Any], body: bytes) -> HashedNgrams:
     bits, orders, n, K, Q, gap_bits, gaps, *lengths = about["s"]
     C = len(about["c"])
     sizes = [*lengths, LONGEST + 1, K * Q, 2 * K * C, 4 * (C + Q)]
@@ -168,7 +170,7 @@ def _parsed(about: dict[str, Any], body: bytes) -> Bag:
     symbols = decode_symbols(high, gaps, np.frombuffer(gap_weights, np.uint8)) if n else np.empty(0, np.int64)
     code = decode_symbols(codes, n, np.frombuffer(code_weights, np.uint8)) if n else np.empty(0, np.int64)
     numbers = np.frombuffer(rest, "<f4").astype(np.float64)
-    return Bag(
+    return HashedNgrams(
         objects=join_gaps(gap_bits, unpack_bits(low, n, gap_bits), symbols),
         anchors=code // Q,
         levels=code % Q,

@@ -21,13 +21,13 @@ def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def nonnegative_factorise(
-    E: Tensor, K: int, *, l1: float = 0.0, iterations: int = 50, seed: int = 0, tolerance: float = 1e-5
+def nonnegative_factorize(
+    E: Tensor, K: int, *, l1_penalty: float = 0.0, iterations: int = 50, seed: int = 0, tolerance: float = 1e-5
 ) -> tuple[Tensor, Tensor, float]:
-    """min over T ≥ 0, A:  ½‖E − T·A‖² + l1·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
+    """min over T ≥ 0, A:  ½‖E − T·A‖² + l1_penalty·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
 
-    Alternating: T column by column, then A by least squares, until the error stands still; without l1 each half-step lowers
-    it. Anchors are put back to unit norm each time, or l1 could be dodged by scaling A up.
+    Alternating: T column by column, then A by least squares, until the error stands still. Without a penalty each half-step
+    lowers it. Anchors are put back to unit norm each time, or scaling A up would lower the penalty for nothing.
     """
     if K < 1:
         raise ValueError(f"num_anchors must be ≥ 1, got {K}")
@@ -41,19 +41,19 @@ def nonnegative_factorise(
     T = (E @ A.T).clamp(min=0) / K
     error = previous = float("inf")
     for _ in range(iterations):
-        descend_transform(E, A, T, l1)
+        descend_transform(E, A, T, l1_penalty)
         A, T = _best_anchors(E, A, T)
         error = float((E - T @ A).norm()) / size
         if abs(previous - error) < tolerance * error:
             break
         previous = error
-    descend_transform(E, A, T, l1)
+    descend_transform(E, A, T, l1_penalty)
     return T, A, float((E - T @ A).norm()) / size
 
 
-def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1: float, sweeps: int = 2) -> None:
+def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2) -> None:
     """Every column of T to its minimum given the others, in place."""
-    gram, target = A @ A.T, E @ A.T - l1
+    gram, target = A @ A.T, E @ A.T - l1_penalty
     for _ in range(sweeps):
         for k in range(len(A)):
             if gram[k, k] > 0:
