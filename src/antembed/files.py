@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+JSON = dict[str, Any]  # plain data: what a JSON object holds
+
 try:
     import fcntl
 except ImportError:  # not on Windows, where two writers of one log must be kept apart by their user

@@ -1,4 +1,4 @@
-"""The command line: parse, call a pipeline, print. Results on stdout, progress and errors on stderr."""
+"""The command line: parse, call, print. Results on stdout, progress and errors on stderr."""
 
 import sys
 
@@ -6,7 +6,7 @@ from antembed.cli.app import app
 
 
 def main() -> None:
-    """Entry point. A bad file, setting or run is one clear line and exit code 1; a wrong call is 2."""
+    """Entry point. A bad file, option value or run is one clear line and exit code 1; a wrong call is 2."""
     try:
         app()
     except (ValueError, OSError, ImportError) as error:

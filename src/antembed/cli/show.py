@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -18,13 +18,15 @@ from rich.progress import (
 )
 from rich.table import Table
 
-if TYPE_CHECKING:  # or `antembed inspect` would wait for torch
-    from antembed.training import Tick
+from antembed.files import JSON
+
+if TYPE_CHECKING:  # `antembed inspect` must not wait for it
+    from polars import DataFrame
 
 out, err = Console(), Console(stderr=True)
 
 
-def print_json(result: Any) -> None:
+def print_json(result: object) -> None:
     """One object on stdout, for machines."""
     sys.stdout.write(json.dumps(result) + "\n")
 
@@ -37,12 +39,12 @@ def size(n: float) -> str:
     return f"{n:g}"
 
 
-def pairs(value: Any) -> str:
+def pairs(value: object) -> str:
     """{"users": 3, "items": 4} → users 3, items 4."""
     return ", ".join(f"{name} {number}" for name, number in value.items()) if isinstance(value, dict) else str(value)
 
 
-def result_table(results: dict[str, dict[str, Any]]) -> Table:
+def result_table(results: dict[str, JSON]) -> Table:
     """Results side by side, one row each."""
     table = Table(box=None, header_style="bold")
     metric = next(iter(results.values()))["metric"]
@@ -61,27 +63,13 @@ def result_table(results: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
-def words(told: dict[str, Any], as_json: bool) -> None:
-    """What explain_words found."""
-    if as_json:
-        print_json(told)
-        return
-    for anchor in told["anchors"]:
-        out.print(f"anchor {anchor['anchor']}{anchor['word']}: {anchor['words']} words", highlight=False, markup=False)
-        out.print(f"    {' · '.join(anchor['best'])}", highlight=False, markup=False)
-    out.print("largest: " + ", ".join(f"{a} ← {b} {w:.2f}" for a, b, w in told["largest"]), highlight=False, markup=False)
-    zero = told["zero_rows"]
-    out.print(f"words without a vector: {zero['words']:,}, {zero['seen_once']:.0%} of them seen once", highlight=False)
-    out.print(f"    the most frequent: {' · '.join(zero['most_frequent'])}", highlight=False, markup=False)
-
-
-def facts(about: dict[str, Any]) -> None:
+def facts(about: JSON) -> None:
     """One a line."""
     for name, value in about.items():
         out.print(f"{name.replace('_', ' '):20} {pairs(value)}", highlight=False)
 
 
-def listing(rows: Any, as_json: bool) -> None:
+def listing(rows: "DataFrame", as_json: bool) -> None:
     """A table of polars, one row a line."""
     if as_json:
         print_json(rows.to_dicts())
@@ -94,27 +82,27 @@ def listing(rows: Any, as_json: bool) -> None:
     out.print(table)
 
 
-def status(text: str) -> AbstractContextManager[Any]:
+def status(text: str) -> AbstractContextManager[object]:
     """A moving sign beside the text, on stderr, while something goes on."""
     return err.status(text) if err.is_terminal else nullcontext()
 
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
-    """A bar that is told (done, seconds); where stderr is no terminal, nothing."""
+    """A bar that is given (done, seconds); where stderr is no terminal, nothing."""
     if not err.is_terminal:
         yield lambda done, seconds: None
         return
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn(), console=err
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn(), console=err
     ) as bar:
-        task = bar.add_task(what, total=total, told="")
-        yield lambda done, seconds: bar.update(task, completed=done, told=f"{size(done / max(seconds, 1e-9))}/s")
+        task = bar.add_task(what, total=total, state="")
+        yield lambda done, seconds: bar.update(task, completed=done, state=f"{size(done / max(seconds, 1e-9))}/s")
 
 
 @contextmanager
 def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar that is told (bytes so far, of how many); where stderr is no terminal, nothing."""
+    """A bar that is given (bytes so far, of how many); where stderr is no terminal, nothing."""
     if not err.is_terminal:
         yield lambda done, total: None
         return
@@ -123,33 +111,49 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+class Epoch(Protocol):
+    """What a solver reports (solvers/base.py has it; this module must not wait for torch)."""
+
+    epoch: int
+    examples: int
+    loss: float
+    seconds: float
+    record: JSON
+
+
 @contextmanager
-def progress_bar(label: str, epochs: int, examples: int) -> Iterator["Callable[[Tick], None]"]:
-    """A bar over all epochs with loss, non-zeros and speed, on stderr; where that is no terminal, a line an epoch."""
+def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[Epoch], None]]:
+    """A bar over all epochs with loss, non-zeros and speed, on stderr; where that is no terminal, a line an epoch.
+
+    `epochs` is 0 where their number is not known: a stream.
+    """
     if not err.is_terminal:
-        yield lambda tick: _line(label, tick, epochs) if tick.log.get("epoch") == tick.epoch else None
+        yield lambda now: _line(label, now, epochs) if now.record.get("epoch") == now.epoch else None
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[state]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err) as progress:
-        task = progress.add_task(label, total=epochs, told="starting (the first run compiles for some seconds)")
+    with Progress(*columns, console=err) as bar:
+        task = bar.add_task(label, total=epochs or None, state="starting (the first run compiles for some seconds)")
 
-        def tell(tick: "Tick") -> None:
-            completed = round(tick.epoch - 1 + tick.examples / max(examples, 1), 2)
-            progress.update(task, completed=completed, told=_told(tick))
+        def update(now: Epoch) -> None:
+            completed = round(now.epoch - 1 + now.examples / max(examples, 1), 2) if epochs else now.epoch
+            bar.update(task, completed=completed, state=_state(now))
 
-        yield tell
-
-
-def _told(tick: "Tick") -> str:
-    nnz = f" nnz {size(sum(tick.log['nnz'].values()))}" if "nnz" in tick.log else ""
-    return f"loss {tick.loss:.4f}{nnz} {size(tick.examples / max(tick.seconds, 1e-9))}/s"
+        yield update
 
 
-def _line(label: str, tick: "Tick", epochs: int) -> None:
-    err.print(f"{label} epoch {tick.epoch}/{epochs} {_told(tick)}", highlight=False)
+def _state(now: Epoch) -> str:
+    nnz = f" nnz {size(sum(now.record['nnz'].values()))}" if "nnz" in now.record else ""
+    before = now.record.get("mse_before")
+    error = "" if before is None else f" MSE before learning {before:.4f}"
+    return f"loss {now.loss:.4f}{error}{nnz} {size(now.examples / max(now.seconds, 1e-9))}/s"
+
+
+def _line(label: str, now: Epoch, epochs: int) -> None:
+    number = f"epoch {now.epoch}/{epochs}" if epochs else f"batch {now.epoch}"
+    err.print(f"{label} {number} {_state(now)}", highlight=False)

@@ -1,14 +1,19 @@
 """`antembed sweep` and `antembed select`: many runs, and which of them to take."""
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.common import AsJson, checked
+from antembed.cli.common import AsJson
+from antembed.files import JSON
+
+if TYPE_CHECKING:  # `antembed inspect` imports this module, and must not wait for torch
+    from rich.table import Table
+
+    from antembed.tasks import Splits, Task
 
 
 def sweep(
@@ -16,8 +21,7 @@ def sweep(
     vary: Annotated[
         list[str], typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for users/items) or OPTION=LOW..HIGH[:log].")
     ],
-    task: Annotated[str, typer.Option(help="recommend (ratings) or classify (labelled text).")] = "recommend",
-    test: Annotated[Path | None, typer.Option(help="classify: text to be tested by; default: a tenth of DATA.")] = None,
+    task: Annotated[str, typer.Option(help="As after antembed train: recommend, classify, …")] = "recommend",
     set_: Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")] = None,
     out: Annotated[Path, typer.Option(help="Records, a row a trial; trials that are in it are not repeated.")] = Path(
         "sweep.jsonl"
@@ -40,73 +44,92 @@ def sweep(
 
     The error is the MSE of ratings or the error rate (1 − accuracy) of text, on validation data.
 
-    Example:  antembed sweep ratings.dat --vary l1=1e-5,3e-5,1e-4 --vary anchors=5,10,15 --out sweep.jsonl
+    Example:  antembed sweep ratings.dat --vary l1-penalty=1e-5,3e-5,1e-4 --vary anchors=5,10,15 --out sweep.jsonl
 
-    Example:  antembed sweep ratings.dat --vary lr=0.003..0.03:log --vary l1=1e-6..1e-3:log --trials 16
+    Example:  antembed sweep ratings.dat --vary lr=0.003..0.03:log --vary l1-penalty=1e-6..1e-3:log --trials 16
 
-    Example:  antembed sweep train.csv --task classify --test test.csv --set model=bag --vary l1=1e-5..3e-4:log
-    --vary anchors=10,20,40 --trials 12 --plot front.svg
+    Example:  antembed sweep train.csv --task classify --set test=test.csv --set model=mean --vary anchors=10,20,40
     """
-    import torch
-
     from antembed.cli import show
-    from antembed.pipelines import space
-    from antembed.pipelines import sweep as job
-    from antembed.pipelines.search import search
-    from antembed.pipelines.task import TASKS
-    from antembed.reporting.front import MOVIELENS_1M, draw_settings
+    from antembed.config import ConfigError
+    from antembed.experiments import sweep as job
+    from antembed.experiments.front import draw_settings
+    from antembed.tasks import TASKS
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
-    threads = 1 if jobs > 1 else min(2, os.cpu_count() or 1)
-    with checked():
-        if task not in TASKS:
-            raise ValueError(f"task {task!r} is none of: {', '.join(TASKS)}")
-        if optuna and trials is None:
-            raise ValueError("--optuna needs to know how many points to try; add --trials 16")
-        swept = TASKS[task]
-        if paper and not swept.published:
-            raise ValueError(f"the paper's points are of ratings, not of {task}; leave out --paper")
-        tested = [] if test is None else [f"test={test}"]
-        axes, fixed = space.parse_axes(vary, swept), space.parse_fixed([*tested, *(set_ or [])], swept)
-        chosen = space.parse_seeds(seeds)
-        points = space.grid(axes) if trials is None else space.draws(axes, trials, seed)
-        # Wrong options are told before the data are read.
-        first, *_ = job.plan(str(data), points, fixed, chosen, examples=0, task=swept)
-    torch.set_num_threads(fixed.get("threads", threads))
-    with show.status(f"reading {data}"):
-        read = swept.read(first.settings)
-        examples = len(read)
-
-    def plan(points: Sequence[dict[str, Any]]) -> list[job.Trial]:
-        return job.plan(str(data), points, fixed, chosen, examples, threads, swept)
-
-    def run(trials: Sequence[job.Trial]) -> list[dict[str, Any]]:
-        return job.sweep(trials, out, read, jobs=jobs, keep=keep, tell=tell_trial)
-
+    if task not in TASKS:
+        raise typer.BadParameter(f"{task!r} is none of: {', '.join(TASKS)}", param_hint="--task")
+    swept = TASKS[task]
+    if paper and not swept.published:
+        raise typer.BadParameter(f"the paper has no points for {task}; leave out --paper", param_hint="--paper")
     try:
-        if optuna:
-            assert trials is not None
-            rows = search(axes, trials, seed, job.finished(out, read, swept), plan, run, together=jobs)
-        else:
-            planned, done = plan(points), job.finished(out, read, swept)
-            there = sum(trial.key in done for trial in planned)
-            show.err.print(f"{len(planned)} trials, {there} of them in {out} already", highlight=False)
-            rows = run(planned)
+        rows, splits = run_sweep(swept, str(data), vary, set_ or [], out, trials, seed, seeds, jobs, keep, optuna)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
     except KeyboardInterrupt:
-        show.err.print(f"stopped; the same command goes on, with what is in {out}", highlight=False)
+        show.err.print(f"interrupted; the same command continues, with what is in {out}", highlight=False)
         raise typer.Exit(1) from None
-    told = job.front_of(rows)
-    found = told.pop("all")
-    beside = read.digest == MOVIELENS_1M if paper is None else paper
+    result = job.front_of(rows)
+    found = result.pop("all")
+    beside = swept.is_published(splits) if paper is None else paper
     if plot is not None:
-        draw_settings(found, plot, error=f"{told['error']} {swept.heading}", size=swept.size, paper=beside)
+        published = swept.published if beside else {}
+        draw_settings(found, plot, error=f"{result['error']} {swept.metric.label}", published=published)
     if beside:
-        told["paper"] = swept.published
+        result["paper"] = swept.published
     if as_json:
-        show.print_json(told | {"records": str(out)})
+        show.print_json(result | {"records": str(out)})
     else:
-        show.out.print(front_table(told, swept.heading))
+        show.out.print(front_table(result, swept.metric.label))
+
+
+def run_sweep(
+    task: "Task",
+    data: str,
+    vary: Sequence[str],
+    fixed_texts: Sequence[str],
+    out: Path,
+    trials: int | None,
+    seed: int,
+    seeds: str,
+    jobs: int,
+    keep: Path | None,
+    optuna: bool,
+) -> "tuple[list[JSON], Splits]":
+    """Plan the trials, and do those that the records lack."""
+    import torch
+
+    from antembed.cli import show
+    from antembed.experiments import space
+    from antembed.experiments import sweep as job
+    from antembed.experiments.search import search
+    from antembed.kernels.threads import usable_cpus
+
+    if optuna and trials is None:
+        raise typer.BadParameter("--optuna needs to know how many points to try; add --trials 16", param_hint="--trials")
+    axes, fixed, chosen = space.parse_axes(vary, task), space.parse_fixed(fixed_texts, task), space.parse_seeds(seeds)
+    points = space.grid(axes) if trials is None else space.draws(axes, trials, seed)
+    threads = int(fixed.get("threads", 1 if jobs > 1 else min(2, usable_cpus())))
+    # Wrong options are reported before the data are read.
+    first, *_ = job.plan(task, data, points, fixed, chosen, examples=0)
+    torch.set_num_threads(threads)
+    with show.status(f"reading {data}"):
+        splits = task.load(first.config)
+
+    def plan(points: Sequence[JSON]) -> list[job.Trial]:
+        return job.plan(task, data, points, fixed, chosen, splits.count, threads)
+
+    def run(trials: Sequence[job.Trial]) -> list[JSON]:
+        return job.sweep(trials, out, splits, jobs=jobs, keep=keep, callback=print_trial)
+
+    if optuna:
+        assert trials is not None
+        return search(axes, trials, seed, job.finished(out, splits, task), plan, run, together=jobs), splits
+    planned, done = plan(points), job.finished(out, splits, task)
+    there = sum(trial.key in done for trial in planned)
+    show.err.print(f"{len(planned)} trials, {there} of them in {out} already", highlight=False)
+    return run(planned), splits
 
 
 def must_have(package: str, extra: str, wanted: bool) -> None:
@@ -115,49 +138,48 @@ def must_have(package: str, extra: str, wanted: bool) -> None:
         raise ValueError(f"{package} is not installed; pip install 'antembed[{extra}]'")
 
 
-def tell_trial(row: dict[str, Any]) -> None:
+def print_trial(row: JSON) -> None:
     """A line on stderr for a trial that is done."""
     from antembed.cli import show
-    from antembed.pipelines.sweep import label
-    from antembed.pipelines.task import TASKS
-    from antembed.reporting.front import judged_on
+    from antembed.experiments.front import evaluated_on
+    from antembed.experiments.sweep import label
+    from antembed.tasks import TASKS
 
-    task = TASKS[row["task"]]
+    metric = TASKS[row["task"]].metric
     if "failed" in row:
-        told = f"failed: {row['failed']}"
+        line = f"failed: {row['failed']}"
     else:
-        part = judged_on([row])
-        error = f"{part} {task.heading} {row[part][task.error]:.4f}"
-        told = f"{error}, {show.size(row['parameters'])} parameters, {row['seconds']:.1f} s"
-    show.err.print(f"{label(row['settings'])} seed={row['seed']}: {told}", highlight=False, markup=False, soft_wrap=True)
+        part = evaluated_on([row])
+        error = f"{part} {metric.label} {row[part][metric.name]:.4f}"
+        line = f"{error}, {show.size(row['parameters'])} parameters, {row['seconds']:.1f} s"
+    show.err.print(f"{label(row['settings'])} seed={row['seed']}: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-def front_table(told: dict[str, Any], error: str) -> Any:
+def front_table(result: JSON, error: str) -> "Table":
     """The front, smallest error first, and the paper's points, which are test errors."""
     from rich.table import Table
 
-    from antembed.pipelines.sweep import label
+    from antembed.experiments.sweep import label
 
-    table = Table(
-        box=None, header_style="bold", caption=f"{len(told['front'])} of {told['settings']} settings are on the front"
-    )
-    for heading in (f"{told['error']} {error}", f"test {error}", "parameters", "bytes", "seeds", "settings"):
+    caption = f"{len(result['front'])} of {result['settings']} settings are on the front"
+    table = Table(box=None, header_style="bold", caption=caption)
+    for heading in (f"{result['error']} {error}", f"test {error}", "parameters", "bytes", "seeds", "settings"):
         table.add_column(heading, justify="left" if heading == "settings" else "right", overflow="fold")
-    for row in told["front"]:
+    for row in result["front"]:
         spread = f" ± {row['spread']:.4f}" if len(row["seeds"]) > 1 else ""
         sizes = (f"{row['parameters']:,.0f}", f"{row['bytes']:,.0f}", str(len(row["seeds"])))
         table.add_row(f"{row['error']:.4f}{spread}", f"{row['test']:.4f}", *sizes, label(row["settings"]))
-    for name, those in told.get("paper", {}).items():
-        for parameters, error in those:
-            table.add_row("–", f"{error:.3f}", f"{parameters:,.0f}", "–", "–", name)
+    for name, points in result.get("paper", {}).items():
+        for parameters, value in points:
+            table.add_row("–", f"{value:.3f}", f"{parameters:,.0f}", "–", "–", name)
     return table
 
 
 def select(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, and files of records (of a sweep, say).")],
-    lambda1: Annotated[float, typer.Option(min=0, help="λ1, the price of an anchor in eq. 5.")],
-    lambda2: Annotated[
-        float | None, typer.Option(min=0, help="λ2, the price of a non-zero; default: the l1 each was trained with.")
+    anchor_penalty: Annotated[float, typer.Option(min=0, help="λ1, the cost of an anchor in eq. 5.")],
+    l0_penalty: Annotated[
+        float | None, typer.Option(min=0, help="λ2, the cost of a non-zero; default: that of each run.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many to print.")] = 10,
     plot: Annotated[
@@ -169,38 +191,36 @@ def select(
 
     The loss is ½·MSE for ratings, cross-entropy for text.
 
-    Example:  antembed select sweep.jsonl --lambda1 0.01 --lambda2 1e-6 --plot objective.svg
+    Example:  antembed select sweep.jsonl --anchor-penalty 0.01 --l0-penalty 1e-6 --plot objective.svg
     """
     from rich.table import Table
 
     from antembed.cli import show
-    from antembed.pipelines.select import gather, rank
-    from antembed.pipelines.sweep import label
-    from antembed.pipelines.task import TASKS
-    from antembed.reporting.objective import TABLES, draw_objective
+    from antembed.experiments.objective import draw_objective
+    from antembed.experiments.select import gather, rank, task_of
+    from antembed.experiments.sweep import label
 
     must_have("matplotlib", "plot", plot is not None)
     rows = gather(runs)
-    part, ranked = rank(rows, lambda1, lambda2)
+    part, ranked = rank(rows, anchor_penalty, l0_penalty)
     if plot is not None:
-        draw_objective(
-            ranked, plot, f"eq. 5 on {part} data, λ1 = {lambda1:g}" + ("" if lambda2 is None else f", λ2 = {lambda2:g}")
-        )
+        title = f"eq. 5 on {part} data, λ1 = {anchor_penalty:g}"
+        draw_objective(ranked, plot, title + ("" if l0_penalty is None else f", λ2 = {l0_penalty:g}"))
     if as_json:
-        show.print_json({"judged_on": part, "left_out": len(rows) - len(ranked), "ranking": ranked[:top]})
+        show.print_json({"evaluated_on": part, "left_out": len(rows) - len(ranked), "ranking": ranked[:top]})
         return
     left_out = f"; {len(rows) - len(ranked)} without anchors left out" if len(rows) > len(ranked) else ""
-    table = Table(box=None, header_style="bold", caption=f"{len(ranked)} runs, judged on {part} data{left_out}")
-    task = next(task for task in TASKS.values() if task.error in ranked[0])
-    for heading in ("objective", f"{part} {task.heading}", "nnz", "anchors", "parameters", "run"):
+    table = Table(box=None, header_style="bold", caption=f"{len(ranked)} runs, evaluated on {part} data{left_out}")
+    metric = task_of(rows).metric
+    for heading in ("objective", f"{part} {metric.label}", "nnz", "anchors", "parameters", "run"):
         table.add_column(heading, justify="left" if heading == "run" else "right", overflow="fold")
     for row in ranked[:top]:
         run = row["source"] + (f" {label(row['settings'])} seed={row['seed']}" if row["settings"] else "")
         table.add_row(
             f"{row['objective']:.4f}",
-            f"{row[task.error]:.4f}",
+            f"{row[metric.name]:.4f}",
             f"{row['nnz']:,}",
-            "/".join(str(row[table]) for table in TABLES if table in row) + (" nbANT" if row["auto"] else ""),
+            "/".join(map(str, row["anchors"].values())) + (" nbANT" if row["auto"] else ""),
             f"{row['parameters']:,}",
             run,
         )

@@ -3,6 +3,7 @@
 from antembed.data.batches import Examples
 from antembed.data.cache import default_cache
 from antembed.data.documents import Documents, documents_of, read_documents
+from antembed.data.download import find_data
 from antembed.data.ratings import Ratings, read_ratings
 from antembed.data.splits import SPLITS, shares, split
 from antembed.data.synthetic import Planted, planted
@@ -19,6 +20,7 @@ __all__ = [
     "Vocabulary",
     "default_cache",
     "documents_of",
+    "find_data",
     "planted",
     "read_documents",
     "read_ratings",

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from antembed.kernels.shuffle import pick, shuffled
 
+CHUNK = 1 << 17  # examples that are fetched at a time
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -33,12 +35,20 @@ class Examples:
         return tuple(torch.from_numpy(pick(column, rows, threads)).to(self.device) for column in self.columns)
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
-        return (self[start : start + size] for start in range(0, len(self), size))
+        """One after the other; small ones are fetched many at a time."""
+        chunk = chunk_size(size)
+        for start in range(0, len(self), chunk):
+            yield from zip(*(column.split(size) for column in self[start : start + chunk]), strict=True)
 
     def shuffled(self, seed: int, epoch: int) -> "Examples":
         """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees what it would have."""
         order = shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
         return Examples(self.columns, order, self.device, self.threads)
+
+
+def chunk_size(batch_size: int) -> int:
+    """Examples to fetch at a time: many, and whole batches."""
+    return max(CHUNK // batch_size, 1) * batch_size
 
 
 def permutation(n: int, seed: int) -> np.ndarray:

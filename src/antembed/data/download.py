@@ -75,6 +75,19 @@ def default_folder() -> Path:
     return Path(named) if named else default_cache() / "data"
 
 
+def find_data(name: str | Path) -> Path:
+    """A file of data: as named, or in the folder where `antembed data get` puts them, so that ml-1m/ratings.dat will do."""
+    path = Path(name)
+    if path.exists() or path.is_absolute():
+        return path
+    fetched = default_folder() / path
+    if fetched.exists():
+        return fetched
+    if len(path.parts) > 1 and path.parts[0] in DATA_SETS:
+        raise DataError(f"{name} is neither here nor in {default_folder()}; fetch it with: antembed data get {path.parts[0]}")
+    return path
+
+
 def get(
     name: str,
     folder: Path,

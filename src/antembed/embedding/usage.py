@@ -25,6 +25,11 @@ def count_nonzeros(T: Tensor, padding_idx: int | None) -> int:
     return int(T.count_nonzero()) - (0 if padding_idx is None else int(T[padding_idx].count_nonzero()))
 
 
+def count_parameters(T: Tensor, A: Tensor | None) -> int:
+    """nnz(T) + K·d over anchors in use."""
+    return int(T.count_nonzero()) + (0 if A is None else int((T != 0).any(0).sum()) * A.shape[1])
+
+
 def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None, row_index: Tensor | None = None) -> Usage:
     """Count E = T·A, or (T·A)[row_index]: a shared row counts once, and the row index is bytes but no parameters. A column of
     zeros is no anchor in use; the padding row is not counted. No A: a plain table, whose zeros are not counted either."""

@@ -33,6 +33,11 @@ class ProximalOptimizer(Optimizer):
             params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
         )
 
+    @classmethod
+    def eps_options(cls, eps: float) -> dict[str, float]:
+        """Constructor arguments for this eps; a rule without one has none."""
+        return {}
+
     @abstractmethod
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
         """The rule's state for `weight` (or for some of its rows) before the first step: `momentum`, `second`."""

@@ -95,6 +95,11 @@ class ProximalYogi(_Adaptive):
     ):
         super().__init__(params, lr, betas, eps, initial_second, metric, compiled)
 
+    @classmethod
+    def eps_options(cls, eps: float) -> dict[str, float]:
+        """Arguments for another eps: v starts at its square."""
+        return {"eps": eps, "initial_second": eps**2}
+
     def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         beta1, beta2 = group["betas"]
         second, square = buffers["second"], gradient.square()
@@ -122,6 +127,10 @@ class ProximalAdam(_Adaptive):
         compiled: bool | None = None,
     ):
         super().__init__(params, lr, betas, eps, 0.0, metric, compiled)
+
+    @classmethod
+    def eps_options(cls, eps: float) -> dict[str, float]:
+        return {"eps": eps}
 
     def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         beta1, beta2 = group["betas"]

@@ -1,6 +1,6 @@
 """Trained layer → small file → vectors. NumPy and safetensors only; nothing of ours is imported but files.py."""
 
-from antembed.serving.hashed_ngrams import HashedNgrams, HashedNgramsError, load_hashed_ngrams
+from antembed.serving.hashed_ngrams import HashedNgrams, HashedNgramsError, load_hashed_ngrams, read_hashed_ngrams
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import VALUES
 from antembed.serving.product import serialize_product
@@ -16,6 +16,7 @@ __all__ = [
     "file_size",
     "load_hashed_ngrams",
     "load_table",
+    "read_hashed_ngrams",
     "serialize",
     "serialize_product",
 ]

@@ -136,9 +136,13 @@ def load_hashed_ngrams(path: str | os.PathLike[str]) -> HashedNgrams:
     path = Path(path)
     if path.is_dir():
         raise HashedNgramsError(f"{path} is a folder; name one of its files")
-    data = path.read_bytes()
+    return read_hashed_ngrams(path.read_bytes(), str(path))
+
+
+def read_hashed_ngrams(data: bytes, path: str) -> HashedNgrams:
+    """The classifier that these bytes hold; `path` is where they are from, for errors."""
     if data[:6] != MAGIC:
-        raise HashedNgramsError(f"{path} is no bag classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
+        raise HashedNgramsError(f"{path} is no hashed n-gram classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
     if len(data) < HEAD.size:
         raise HashedNgramsError(f"{path} has {len(data)} bytes, its head alone has {HEAD.size}; copy or train it anew")
     _, version, length, about_length, checksum = HEAD.unpack_from(data)

@@ -1,1 +1,25 @@
-"""Vectors → loss and metric, one file a task."""
+"""One folder a task: config, data → splits, model, loss, metrics. One line here makes it known everywhere."""
+
+from antembed.tasks.base import Metric, Metrics, Part, Predictor, Source, Splits, Task
+from antembed.tasks.model import EmbeddingModel, TaskModel
+from antembed.tasks.ngrams.task import HashedNgramTask
+from antembed.tasks.ratings.task import Ratings
+from antembed.tasks.text.task import Text
+
+TASKS: dict[str, Task] = {task.name: task for task in (Ratings(), Text(), HashedNgramTask())}
+
+__all__ = [
+    "TASKS",
+    "EmbeddingModel",
+    "HashedNgramTask",
+    "Metric",
+    "Metrics",
+    "Part",
+    "Predictor",
+    "Ratings",
+    "Source",
+    "Splits",
+    "Task",
+    "TaskModel",
+    "Text",
+]

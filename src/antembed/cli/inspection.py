@@ -1,0 +1,138 @@
+"""Commands that look at finished runs and files: evaluate, export, explain, inspect, report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antembed.cli.common import AsJson, command
+from antembed.files import JSON
+
+RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
+
+
+def evaluate(
+    run: RunArgument,
+    data: Annotated[Path | None, typer.Option(help="The data, if they have moved.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a finished run on the split it was trained with.
+
+    Example:  antembed evaluate runs/ml-1m
+    """
+    from antembed import runs
+    from antembed.cli import show
+
+    result = runs.evaluate(run, str(data) if data else None) | {"command": command()}
+    if as_json:
+        show.print_json(result)
+    else:
+        show.out.print(show.result_table({result["embedding"]: result}))
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant.")],
+    table: Annotated[str | None, typer.Option(help="Which table FILE.ant is of, if the run has several.")] = None,
+    values: Annotated[str | None, typer.Option(help="fp32, fp16 or int8; default: as the run's own files.")] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
+    ] = None,
+) -> None:
+    """Write a run's tables as small files; into a folder, with what says which row is whose.
+
+    Example:  antembed export runs/ml-1m items.ant --table items --values fp16
+    """
+    from antembed import runs
+    from antembed.cli import show
+
+    if out.suffix != ".ant":
+        if table is not None:
+            raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
+        written = {out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding).items()}
+    else:
+        written = {out: runs.export_table(run, out, table, values=values, encoding=encoding)}
+    for path, size in written.items():
+        show.err.print(f"{path}: {size:,} bytes", highlight=False)
+
+
+def explain(
+    run: RunArgument,
+    items: Annotated[
+        Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the anchors stand for: their items and genres, or their words, and what is left without a vector.
+
+    Example:  antembed explain runs/ml-1m --items movies.dat
+    """
+    from antembed.cli import show
+    from antembed.runs import RunFolder
+
+    folder = RunFolder(run)
+    config, facts = folder.open()
+    folder.check_finished()
+    found, lines = folder.task().explain(folder.path, config, facts, top, items)
+    if as_json:
+        show.print_json(found)
+        return
+    for line in lines:
+        show.out.print(line, highlight=False, markup=False)
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in a small file.
+
+    Example:  antembed inspect items.ant
+    """
+    from antembed.cli import show
+    from antembed.serving import load_table
+
+    table = load_table(file)
+    dense = 4 * table.num_embeddings * table.embedding_dim
+    about: JSON = {
+        "num_embeddings": table.num_embeddings,
+        "embedding_dim": table.embedding_dim,
+        "anchors": 0 if table.anchors is None else len(table.anchors),
+        "nnz": table.nnz,
+        "parameters": table.parameters,
+        "encoding": table.encoding,
+        "values": table.values,
+        "bytes": table.size,
+        "bytes_of_full_table": dense,
+        "times_smaller": round(dense / table.size, 2),
+    }
+    if as_json:
+        show.print_json(about)
+        return
+    show.facts(about)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    out: Annotated[Path | None, typer.Option(help="Write the table to this Markdown file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare finished runs: metrics, sizes, and the options in which they differ.
+
+    Example:  antembed report runs/full runs/anchor --out report.md
+    """
+    from antembed.cli import show
+    from antembed.experiments.report import compare_runs, report_table
+
+    rows = compare_runs(runs)
+    if as_json:
+        show.print_json(rows)
+        return
+    text = report_table(rows)
+    if out is None:
+        show.out.print(text, highlight=False, markup=False, soft_wrap=True)
+    else:
+        out.write_text(text + "\n")
+        show.err.print(str(out), highlight=False)

@@ -1,0 +1,183 @@
+"""Nested configs ↔ flat options: `l1_penalty=1e-4` finds its own place, and an option of another solver is an error.
+
+A config of a task is a tree (config.solver.sparsity.l1_penalty); people type flat names. Names are unique in a tree, but
+the configs of several solvers may share some; which of these is meant follows from the solver that was chosen.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from antembed.config.base import Config, ConfigError, explained
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+Options = Mapping[str, object]
+CHOICE = "name"  # the field that tells the members of a union apart
+NOT_OPTIONS = ("version", "task", CHOICE)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A leaf of the tree."""
+
+    name: str
+    path: tuple[str, ...]
+    field: FieldInfo
+    heading: str
+    owners: tuple[str, ...] = ()  # members of a union that have it; (): it is in every config
+
+    choices: tuple[str, ...] = ()  # the words it may be, if they are listed
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        found = self.field.json_schema_extra
+        return found if isinstance(found, dict) else {}
+
+
+def _members(field: FieldInfo) -> list[type[Config]]:
+    """The configs that a field may hold: none for a leaf, several for a union."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Config)]
+
+
+def _choice_of(member: type[Config]) -> str:
+    return str(member.model_fields[CHOICE].default)
+
+
+def _walk(config: type[Config], path: tuple[str, ...] = (), owner: str = "") -> Iterator[Option]:
+    for name, field in config.model_fields.items():
+        members = _members(field)
+        if len(members) > 1:
+            first = members[0]
+            listed = FieldInfo(default=vars(field.default)[CHOICE], description=first.model_fields[CHOICE].description)
+            names = tuple(_choice_of(member) for member in members)
+            yield Option(name, (*path, name, CHOICE), listed, first.heading, choices=names)
+        for member in members:
+            yield from _walk(member, (*path, name), _choice_of(member) if len(members) > 1 else owner)
+        if not members and name not in NOT_OPTIONS:
+            words = tuple(str(word) for word in get_args(field.annotation) if isinstance(word, str))
+            yield Option(name, (*path, name), field, config.heading, (owner,) if owner else (), words)
+
+
+def options_of(config: type[Config]) -> dict[str, Option]:
+    """All options of a config by their flat names, in the order of its fields."""
+    found: dict[str, Option] = {}
+    for leaf in _walk(config):
+        if leaf.name not in found:
+            found[leaf.name] = leaf
+            continue
+        before = found[leaf.name]
+        if not (before.owners and leaf.owners):
+            raise TypeError(
+                f"{config.__name__} has two options {leaf.name!r}: {'.'.join(before.path)} and {'.'.join(leaf.path)}"
+            )
+        found[leaf.name] = replace(before, owners=(*before.owners, *leaf.owners))
+    return found
+
+
+def paths_of(config: type[Config], choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Where each option's value goes, for these members of unions."""
+    chosen = set(choices.values())
+    return {leaf.name: leaf.path for leaf in _walk(config) if not leaf.owners or set(leaf.owners) & chosen}
+
+
+def from_options(config: type[ConfigT], given: Options, defaults: Options | None = None) -> ConfigT:
+    """A config from flat options. `defaults` come behind `given`, and those of another solver than the chosen one are left out.
+
+    An unknown option, one of another solver, or one that does not go with the others is an error that says so.
+    """
+    known = options_of(config)
+    given = {name.strip().removeprefix("--").replace("-", "_"): value for name, value in given.items()}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"there is no option {name!r}{_nearest(name, known)}", name)
+    choices = {name: str(given.get(name, leaf.field.default)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
+    paths = paths_of(config, choices)
+    for name in given:
+        if name not in paths:
+            raise ConfigError(_whose(known[name], choices), name)
+    together = {name: value for name, value in (defaults or {}).items() if name in paths} | given
+    tree: dict[str, Any] = {}
+    for name, value in (choices | together).items():
+        *folders, last = paths[name]
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = value
+    made = validated(config, tree)
+    _check_company(made, given, known)
+    return made
+
+
+def validated(config: type[ConfigT], tree: Mapping[str, Any]) -> ConfigT:
+    """The config that a JSON object describes; errors in one sentence."""
+    try:
+        return config.model_validate(tree)
+    except ValidationError as error:
+        raise explained(error) from error
+
+
+def to_options(config: Config, *, all: bool = False) -> dict[str, Any]:
+    """The flat options that differ from the defaults (or `all`); from_options makes the same config of them."""
+    known = options_of(type(config))
+    choices = {name: str(_at(config, leaf.path)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
+    usual = validated(type(config), {name: {CHOICE: choice} for name, choice in choices.items()})
+    plain: dict[str, Any] = {}
+    for name, path in paths_of(type(config), choices).items():
+        value = _at(config, path)
+        default = known[name].field.default if name in choices else _at(usual, path)
+        if all or value != default:
+            plain[name] = value
+    return plain
+
+
+def with_options(config: ConfigT, **changes: object) -> ConfigT:
+    """The same config with some options changed, whether or not they go with each other by themselves."""
+    known, tree = paths_of(type(config), {"solver": str(_at(config, ("solver", CHOICE)))}), config.model_dump()
+    for name, value in changes.items():
+        *folders, last = known[name]
+        place = tree
+        for folder in folders:
+            place = place[folder]
+        place[last] = value
+    return validated(type(config), tree)
+
+
+def _at(config: Config, path: tuple[str, ...]) -> Any:
+    found: Any = config
+    for part in path:
+        found = vars(found)[part]
+    return found
+
+
+def _check_company(config: Config, given: Options, known: Mapping[str, Option]) -> None:
+    """Options that were given must go with the values of the others."""
+    values = to_options(config, all=True)
+    for name in given:
+        for other, wanted in known[name].extra.get("only_with", {}).items():
+            allowed = wanted if isinstance(wanted, tuple) else (wanted,)
+            if values.get(other) not in allowed:
+                words = " or ".join(str(each) for each in allowed)
+                raise ConfigError(
+                    f"{name} is for {typed(other)} {words}, not {values.get(other)}; leave {typed(name)} out", name
+                )
+
+
+def typed(name: str) -> str:
+    """l1_penalty → --l1-penalty."""
+    return "--" + name.replace("_", "-")
+
+
+def _nearest(name: str, known: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; there are: {', '.join(known)}"
+
+
+def _whose(leaf: Option, choices: Mapping[str, str]) -> str:
+    chosen = ", ".join(f"{typed(union)} {choice}" for union, choice in choices.items())
+    owners = " and ".join(f"--solver {owner}" for owner in leaf.owners)
+    return f"{typed(leaf.name)} is an option of {owners}; this run has {chosen}"

@@ -1,0 +1,209 @@
+"""Text classifiers in scikit-learn's manners: texts and labels in, classes out. Thin over the tasks of the same names."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+
+from antembed.config import TaskConfig, from_options, to_options
+from antembed.data.documents import Documents, documents_of
+from antembed.files import JSON, write_atomically
+from antembed.runs import RunFolder, open_predictor, train
+from antembed.tasks import TASKS
+from antembed.tasks.ngrams.config import NgramConfig
+from antembed.tasks.ngrams.task import HashedNgramTask
+from antembed.tasks.text.config import TextConfig
+from antembed.tasks.text.data import TextSplits
+from antembed.tasks.text.task import Text
+
+# Labels are text inside, and come back as what they were: by the name of their type.
+BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}
+KIND = "classifier.json"  # what kind of labels it was fitted with
+BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", "checkpoint/final.safetensors")
+
+
+class Classifier:
+    """What both classifiers share; a subclass names its task and makes the splits."""
+
+    task: ClassVar[str]
+
+    def __init__(self, **options: Any):
+        self.config: TaskConfig = from_options(TASKS[self.task].Config, options)
+
+    def _splits(self, documents: Documents) -> TextSplits:
+        raise NotImplementedError
+
+    def _reading(self) -> JSON:
+        """How texts become words."""
+        raise NotImplementedError
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All options."""
+        return {name: value for name, value in to_options(self.config, all=True).items() if name not in ("data", "test")}
+
+    def set_params(self, **options: Any) -> "Classifier":
+        """Change some of them."""
+        self.config = from_options(type(self.config), to_options(self.config) | options)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it clones, cross-validates or searches; it is there when it asks."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(one_d_array=True, two_d_array=False, string=True),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def fit(self, texts: Iterable[str | None], labels: Iterable[object]) -> "Classifier":
+        """Learn; a tenth of the texts says in `result_` how good it is, and another may choose the best epoch."""
+        texts, labels = list(texts), plain_labels(labels)
+        if len(texts) != len(labels):
+            raise ValueError(f"{len(texts)} texts but {len(labels)} labels; give one for each")
+        splits = self._splits(documents_of(texts, labels, **self._reading()))
+        kind = next((type(label).__name__ for label in labels if label is not None), "str")
+        with TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            self.result_ = train(self.config, run, splits=splits)
+            write_atomically(run / KIND, json.dumps({"labels": kind}).encode())
+            self._take(run)
+        return self
+
+    def _take(self, run: Path) -> None:
+        """What is needed to predict, and the files that hold it."""
+        self.model_ = open_predictor(run)
+        # Labels come back as what they were, 3 and not "3", or every comparison with them would fail without a word.
+        kind = json.loads((run / KIND).read_text())["labels"] if (run / KIND).is_file() else "str"
+        self.names_ = self.model_.classes
+        self.classes_ = np.array([BACK[kind](name) for name in self.names_])
+        tables = [file.name for file in run.iterdir() if file.suffix in (".ant", ".ngrams")]
+        self._files = {name: (run / name).read_bytes() for name in (*BESIDE, *tables) if (run / name).is_file()}
+
+    def _must_be_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise ValueError("this classifier has not been fitted; call fit(texts, labels), or load one")
+
+    def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:
+        """(texts, classes), in the order of `classes_`."""
+        self._must_be_fitted()
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, [text], not a single one")
+        texts = list(texts)
+        if not texts:
+            return np.empty((0, len(self.classes_)), np.float32)
+        return np.concatenate(list(self.model_.predict_texts(texts)))
+
+    def predict(self, texts: Iterable[str | None]) -> np.ndarray:
+        """The likeliest class of each text."""
+        likeliest = self.predict_proba(texts).argmax(1)
+        return self.classes_[likeliest]
+
+    def score(self, texts: Sequence[str | None], labels: Iterable[object]) -> float:
+        """The share of texts whose class is found, of those that have one."""
+        wanted = plain_labels(labels)
+        if len(wanted) != len(texts):
+            raise ValueError(f"{len(texts)} texts but {len(wanted)} labels; give one for each")
+        right = [found == label for found, label in zip(self.predict(texts), wanted, strict=True) if label is not None]
+        if not right:
+            raise ValueError(f"of {len(wanted)} labels 0 are there to be compared with; give some")
+        return float(np.mean(right))
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """As a run: `antembed predict`, `explain` and TextClassifier.load take it."""
+        self._must_be_fitted()
+        place = RunFolder(folder)
+        if place.path.exists():
+            if not overwrite:
+                raise ValueError(f"{place.path} exists; choose another folder, or say overwrite=True")
+            place.remove()
+            if place.path.exists():
+                raise ValueError(f"{place.path} is no run, and is not overwritten; choose another folder")
+        with TemporaryDirectory(dir=_parent(place.path)) as scratch:
+            for name, contents in self._files.items():
+                (Path(scratch) / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(scratch) / "run" / name).write_bytes(contents)
+            shutil.move(Path(scratch) / "run", place.path)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Classifier":
+        """What `save` or `antembed train` wrote."""
+        run = RunFolder(folder)
+        if run.task().name != cls.task:
+            raise ValueError(f"{run.path} is a run of {run.task().name}, not of {cls.task}")
+        self = cls.__new__(cls)
+        self.config, _ = run.open()
+        self._take(run.path)
+        if run.result_file.is_file():
+            self.result_ = json.loads(run.result_file.read_text())
+        return self
+
+
+class TextClassifier(Classifier):
+    """A text classifier whose table of words is small.
+
+        model = TextClassifier(anchors=10, l1_penalty=1e-4).fit(texts, labels)
+        model.predict(["stocks fell again"]), model.predict_proba([…]), model.score(texts, labels)
+        model.save("news"); TextClassifier.load("news")
+
+    Options are those of `antembed train classify`, by their names: model="mean", embedding=…, budget="40x".
+    """
+
+    task: ClassVar[str] = "classify"
+    config: TextConfig
+
+    def _splits(self, documents: Documents) -> TextSplits:
+        return Text().split(self.config, documents)
+
+    def _reading(self) -> JSON:
+        own = self.config.input
+        return {"min_count": own.min_count, "max_vocab": own.max_vocab or None, "length": own.max_length}
+
+
+class HashedNgramClassifier(Classifier):
+    """A text classifier in one file of the size you say: hashed words and n-grams, no vocabulary, NumPy alone to predict.
+
+        HashedNgramClassifier(budget="50KB").fit(texts, labels).save("news")
+
+    Options are those of `antembed train classify-ngrams`, by their names: budget, ngrams, max_length, seed.
+    """
+
+    task: ClassVar[str] = "classify-ngrams"
+    config: NgramConfig
+
+    def _splits(self, documents: Documents) -> TextSplits:
+        return HashedNgramTask().split(self.config, documents)
+
+    def _reading(self) -> JSON:
+        return {"length": self.config.input.max_length}
+
+
+def plain_labels(labels: Iterable[Any]) -> list[Any]:
+    """Labels as Python's own text, numbers or booleans, all of one type; None where there is none (None, NaN)."""
+    if isinstance(labels, np.ndarray) and labels.ndim > 1:
+        if labels.size != len(labels):
+            raise ValueError(f"labels have the shape {labels.shape}; give one for each text: ({len(labels)},)")
+        labels = labels.reshape(-1)
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    found = [None if label is None or label != label else label for label in plain]
+    kinds = {type(label).__name__ for label in found if label is not None}
+    if kinds == {"int", "float"}:
+        return [None if label is None else float(label) for label in found]
+    if not kinds <= BACK.keys() or len(kinds) > 1:
+        raise TypeError(
+            f"labels are text, numbers or booleans, all of one type, not {' and '.join(sorted(kinds))}; convert them"
+        )
+    return found
+
+
+def _parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.parent

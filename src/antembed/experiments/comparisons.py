@@ -1,0 +1,120 @@
+"""Methods side by side: the baselines at equal budgets, what parts of a recipe bring, what coarse numbers cost."""
+
+import shlex
+from itertools import pairwise
+from statistics import mean
+from typing import Any
+
+from antembed.experiments.markdown import Records, markdown, setting
+
+BUDGETS = (25_000, 50_000)  # parameters
+NAMES = {
+    "anchor": "anchored, stochastic steps",
+    "anchor cd": "anchored, coordinate descent",
+    "full": "full tables of every width",
+    "full no biases": "full tables, no biases",
+    "low-rank": "dense rank K, T free",
+    "low-rank-nonnegative": "dense rank K, T ≥ 0",
+    "mixed": "mixed dimensions",
+    "hashed": "hashing",
+    "sparse": "sparse CBOW, prox",
+    "sparse-subgradient": "sparse CBOW, subgradient",
+    "slimming": "slimming of E",
+    "slimming-transform": "slimming of T",
+}
+
+
+def by_setting(records: Records) -> dict[str, Records]:
+    """Runs that differ in their seeds alone, together."""
+    found: dict[str, Records] = {}
+    for record in records:
+        if "test" in record:  # and has not failed
+            found.setdefault(setting(record["command"]), []).append(record)
+    return found
+
+
+def option(command: str, name: str, default: str = "") -> str:
+    """The value of an option in a command."""
+    words = shlex.split(command)
+    return next((value for word, value in pairwise(words) if word == name), default)
+
+
+def method(record: dict[str, Any]) -> str:
+    more = " cd" if option(record["command"], "--solver") == "cd" else ""
+    return record["embedding"] + (" no biases" if "--no-biases" in record["command"] else "") + more
+
+
+def spread(errors: list[float]) -> str:
+    """Mean, and how far the seeds lie from the middle."""
+    return f"{mean(errors):.4f}" + (f" ± {(max(errors) - min(errors)) / 2:.4f}" if len(errors) > 1 else "")
+
+
+def baselines(records: Records) -> str:
+    """For each budget and method the trial with the lowest validation error that fits; means over its seeds, best first."""
+    rows = []
+    for budget in BUDGETS:
+        found = []
+        settings = by_setting(records)
+        for name in NAMES:
+            trials = [runs for runs in settings.values() if method(runs[0]) == name]
+            fitting = [runs for runs in trials if runs[0]["parameters"] <= budget]
+            if not fitting:
+                continue
+            best = min(fitting, key=lambda runs: runs[0]["validation"]["mse"])
+            found.append((mean(r["test"]["mse"] for r in best), name, best, len(trials)))
+        for _, name, best, tried in sorted(found, key=lambda each: each[0]):
+            coarse = mean(r["smaller_files"]["int8"]["bytes"] for r in best)
+            rows.append(
+                [
+                    NAMES[name],
+                    f"≤ {budget // 1000}K",
+                    spread([r["test"]["mse"] for r in best]),
+                    f"{mean(r['parameters'] for r in best) / 1000:.1f}K",
+                    f"{mean(r['bytes'] for r in best) / 1000:.0f} kB",
+                    f"{coarse / 1000:.0f} kB",
+                    spread([r["smaller_files"]["int8"]["test_mse"] for r in best]),
+                    str(tried),
+                    str(len(best)),
+                ]
+            )
+    headings = ["method", "budget", "test MSE", "parameters", "fp32", "int8", "test MSE of int8", "trials", "seeds"]
+    return markdown(headings, rows)
+
+
+def ablation(records: Records) -> str:
+    """One change at a time, at one budget: validation and test, means over seeds, by the option that was changed."""
+    seen: dict[str, Records] = {}
+    for record in records:
+        name, value = next(iter(record["settings"].items()))
+        seen.setdefault(f"{name}={value}", []).append(record)
+    rows = [
+        [
+            change.replace("_", "-"),
+            spread([r["validation"]["mse"] for r in runs]),
+            spread([r["test"]["mse"] for r in runs]),
+            f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+            str(len(runs)),
+        ]
+        for change, runs in seen.items()
+    ]
+    return markdown(["part", "validation MSE", "test MSE", "parameters", "seeds"], rows)
+
+
+def sizes(records: Records) -> str:
+    """The front in bytes: each setting's files in fp32, fp16, int8 and packed, and the error of what is read back."""
+    rows = []
+    groups = by_setting(records).values()
+    for runs in sorted(groups, key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
+        first, files = runs[0], [r["smaller_files"] for r in runs]
+        width = f", k={option(first['command'], '--dimensions')}" if first["embedding"] == "full" else ""
+        rows.append(
+            [
+                first["embedding"] + width,
+                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+                f"{mean(r['test']['mse'] for r in runs):.4f}",
+                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                *(f"{mean(f[kind]['bytes'] for f in files) / 1000:.0f} kB" for kind in ("fp16", "int8", "int8 packed")),
+                f"{mean(f['int8']['test_mse'] for f in files):.4f}",
+            ]
+        )
+    return markdown(["tables", "parameters", "test MSE", "fp32", "fp16", "int8", "int8 packed", "test MSE of int8"], rows)

@@ -1,0 +1,154 @@
+"""Error against size, as a picture: python -m antembed.experiments.front results/front.jsonl docs/front.svg (extra: plot)."""
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from antembed.experiments.markdown import setting
+from antembed.experiments.records import read_records
+
+# MovieLens 1M, MSE @ parameters, as published (SPEC §7).
+PAPER = {
+    "paper: full": [(155.2e3, 0.771)],
+    "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
+    "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
+}
+MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
+COARSE = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
+COUNTED = "parameters, biases counted"
+NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
+
+
+def points(records: list[dict[str, Any]], size: str) -> dict[str, list[tuple[float, float]]]:
+    """By kind of table: (size, error), means over the seeds of a setting, smallest first; `size` is parameters or bytes."""
+    settings: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        settings.setdefault((record["embedding"], setting(record["command"])), []).append(record)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for (embedding, _), runs in settings.items():
+        found.setdefault(embedding, []).append((mean(r[size] for r in runs), mean(r["test"]["mse"] for r in runs)))
+    return {embedding: sorted(those) for embedding, those in found.items()}
+
+
+def coarse(record: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The record as if its files had been written with coarser numbers."""
+    found = record["smaller_files"][kind]
+    return record | {"bytes": found["bytes"], "test": {"mse": found["test_mse"]}}
+
+
+def pareto(points: Sequence[Sequence[float]]) -> list[int]:
+    """The places of the points that no other point beats, by their first number.
+
+    A point is beaten by one that is nowhere larger and somewhere smaller; one that is not finite is on no front.
+    """
+    finite = [n for n, point in enumerate(points) if all(math.isfinite(number) for number in point)]
+
+    def beats(a: Sequence[float], b: Sequence[float]) -> bool:
+        return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
+
+    best = [n for n in finite if not any(beats(points[m], points[n]) for m in finite)]
+    return sorted(best, key=lambda n: tuple(points[n]))
+
+
+def evaluated_on(rows: Sequence[dict[str, Any]]) -> str:
+    """The part of the data to choose by: validation, if every run has it."""
+    return "validation" if all(row["validation"] for row in rows) else "test"
+
+
+def mean_by_setting(rows: Sequence[dict[str, Any]], part: str, error: str) -> list[dict[str, Any]]:
+    """One row a setting of a sweep: means over its seeds, and half of how far their errors lie apart. `error`: its name."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps(row["config"] | {"seed": 0}, sort_keys=True), []).append(row)
+    found = []
+    for runs in groups.values():
+        errors = [row[part][error] for row in runs]
+        found.append(
+            {
+                "settings": runs[0]["settings"],
+                "embedding": runs[0]["embedding"],
+                "error": mean(errors),
+                "spread": (max(errors) - min(errors)) / 2,
+                "test": mean(row["test"][error] for row in runs),
+                **{name: mean(row[name] for row in runs) for name in ("parameters", "bytes", "seconds")},
+                "seeds": sorted(row["seed"] for row in runs),
+            }
+        )
+    return found
+
+
+def draw(records: list[dict[str, Any]], out: Path) -> None:
+    """Two pictures side by side: parameters, with the paper's points, and bytes on disk."""
+    figure, sides = two_sizes()
+    for size, axes in sides.items():
+        for embedding, those in points(records, size).items():
+            name = NAMES.get(embedding, embedding)
+            axes.plot(*zip(*those, strict=True), marker="o", label=name if size == "parameters" else f"{name}, fp32")
+    for kind in ("fp16", "int8", "int8 packed"):
+        for embedding, those in points([coarse(record, kind) for record in records], "bytes").items():
+            if (embedding, kind) in COARSE:
+                label = f"{NAMES.get(embedding, embedding)}, {kind}"
+                sides["bytes"].plot(*zip(*those, strict=True), marker=".", linestyle=COARSE[embedding, kind], label=label)
+    sides["bytes"].legend()
+    add_paper(sides["parameters"])
+    sides["parameters"].set_ylabel("test MSE")
+    sides["parameters"].legend()
+    figure.suptitle("MovieLens 1M, 90/10: error against size, means over seeds")
+    save(figure, out)
+
+
+def draw_settings(
+    settings: list[dict[str, Any]], out: Path, *, error: str = "MSE", size: str = COUNTED, paper: bool = False
+) -> None:
+    """A sweep: every setting (`mean_by_setting`), and a line through those that no other beats in error and this size.
+
+    `error` and `size` say what is measured, and what the parameters are.
+    """
+    figure, sides = two_sizes(size)
+    for size, axes in sides.items():
+        found = [(setting[size], setting["error"]) for setting in settings]
+        axes.scatter(*zip(*found, strict=True), s=14, alpha=0.5, label="settings tried")
+        best = [found[n] for n in pareto(found)]
+        axes.plot(*zip(*best, strict=True), marker="o", color="black", drawstyle="steps-post", label="not beaten in both")
+    if paper:
+        add_paper(sides["parameters"], " (test)")
+    sides["parameters"].set_ylabel(error)
+    sides["parameters"].legend()
+    figure.suptitle("error against size, means over seeds")
+    save(figure, out)
+
+
+def two_sizes(size: str = COUNTED) -> tuple[Any, dict[str, Any]]:
+    """A figure, and its axes by size: parameters to the left, bytes on disk to the right."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    sides = dict(zip(("parameters", "bytes"), figure.subplots(1, 2, sharey=True), strict=True))
+    sides["parameters"].set_xlabel(size)
+    sides["bytes"].set_xlabel("bytes on disk, indices counted")
+    for axes in sides.values():
+        axes.set_xscale("log")
+        axes.grid(alpha=0.3, which="both")
+    return figure, sides
+
+
+def add_paper(axes: Any, remark: str = "") -> None:
+    for name, those in PAPER.items():
+        axes.plot(*zip(*those, strict=True), marker="x", linestyle="none", label=name + remark)
+
+
+def save(figure: Any, out: Path) -> None:
+    """The same figure gives the same file."""
+    import matplotlib as mpl
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context({"svg.hashsalt": "antembed"}):
+        figure.savefig(out, metadata={"Date": None} if out.suffix in (".svg", ".pdf") else None)
+
+
+if __name__ == "__main__":
+    draw(read_records(sys.argv[1]), Path(sys.argv[2]))

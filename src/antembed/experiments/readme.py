@@ -1,0 +1,154 @@
+"""Tables of the README and of docs/ from records: python -m antembed.experiments.readme README.md docs/… results."""
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from antembed.experiments import comparisons, growth, text
+from antembed.experiments.markdown import Records, markdown, options, setting
+from antembed.experiments.online import online
+from antembed.experiments.records import read_records
+
+
+def recommend(records: Records) -> str:
+    """One row a setting, smallest error first: the mean over its seeds, and how far they lie apart."""
+    settings: dict[str, Records] = {}
+    for record in records:
+        settings.setdefault(setting(record["command"]), []).append(record)
+    rows = []
+    for command, runs in sorted(settings.items(), key=lambda pair: mean(r["test"]["mse"] for r in pair[1])):
+        errors = [r["test"]["mse"] for r in runs]
+        anchors = sorted({"/".join(str(k) for k in r["anchors"].values()) for r in runs if any(r["anchors"].values())})
+        rows.append(
+            [
+                runs[0]["embedding"],
+                ", ".join(anchors) or "–",
+                f"{mean(errors):.3f}" + (f" ± {(max(errors) - min(errors)) / 2:.3f}" if len(runs) > 1 else ""),
+                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                f"{mean(r['seconds'] for r in runs):.0f} s",
+                str(len(runs)),
+                f"`{command}`",
+            ]
+        )
+    headings = ["tables", "anchors in use", "test MSE", "parameters", "files", "training", "seeds", "command"]
+    return markdown(headings, rows)
+
+
+def front(records: Records) -> str:
+    """One row a setting of the front, by size: means over its seeds."""
+    settings: dict[str, Records] = {}
+    for record in records:
+        settings.setdefault(setting(record["command"]), []).append(record)
+    rows = []
+    for runs in sorted(settings.values(), key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
+        errors = [r["test"]["mse"] for r in runs]
+        rows.append(
+            [
+                runs[0]["embedding"],
+                f"{mean(errors):.4f} ± {(max(errors) - min(errors)) / 2:.4f}",
+                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                f"{mean(r['seconds'] for r in runs):.0f} s",
+                str(len(runs)),
+                "`" + options(runs[0]["command"], ("--anchors", "--dimensions", "--price", "--ridge", "--ridge-each")) + "`",
+            ]
+        )
+    return markdown(["tables", "test MSE", "parameters", "files", "training", "seeds", "options"], rows)
+
+
+def bench(records: Records) -> str:
+    """The newest record of each benchmark, one row a ratio; of several of ours, those of the last, the fastest."""
+    rows = []
+    for name, record in newest(records).items():
+        what, ratios = name, record.get("ratios", {})
+        for ours, peers in ratios.items():
+            if isinstance(peers, dict):
+                what, ratios = f"{name}: {ours}", peers
+        rows += [[what, record["setting"], peer, f"{ratio:.3g} ×"] for peer, ratio in ratios.items()]
+    return markdown(["what", "setting", "peer", "peer ÷ antembed"], rows)
+
+
+def scale(records: Records) -> str:
+    """The newest record of each benchmark that is about size, one row a measurement."""
+    rows = []
+    for name, record in newest(records).items():
+        speeds = record.get("million_ratings_a_second", {})
+        if name == "growth of the cost":
+            rows += [[name, f"{what}; {record['setting']}", f"{speed:.2f}M ratings/s"] for what, speed in speeds.items()]
+        elif name == "one epoch in Amazon's shape":
+            share = sum(record["nnz"].values()) / sum(record["entries"].values())
+            told = (
+                f"{record['seconds']['epoch']:.0f} s, {speeds:.2f}M ratings/s, {record['peak_gigabytes']} GB, nnz {share:.0%}"
+            )
+            rows.append([name, f"{record['ratings']:,} ratings; {record['setting']}", told])
+        elif name == "from CSV to an exported model":
+            rows += [[name, f"reading: {what}", f"{seconds} s"] for what, seconds in record["reading_seconds"].items()]
+            rows.append([name, "an epoch", f"{record['epoch_seconds']} s"])
+            rows.append([name, f"the whole command: {record['setting']}", f"{record['whole_command_seconds']} s"])
+    return markdown(["what", "setting", "measured"], rows)
+
+
+def ranking(records: Records) -> str:
+    """The newest judgement on held-back data, best first."""
+    record = [record for record in records if record["judged_on"] == "the last fifth"][-1]
+    rows = [
+        [name, f"{r['ndcg@10']:.3f}", f"{r['recall@10']:.3f}", f"{r['bytes'] / 1000:.0f} kB" if "bytes" in r else "–"]
+        for name, r in sorted(record["results"].items(), key=lambda pair: -pair[1]["ndcg@10"])
+    ]
+    return markdown(["lists by", "NDCG@10", "recall@10", "files"], rows)
+
+
+def newest(records: Records) -> dict[str, dict[str, Any]]:
+    """The last record of each benchmark."""
+    return {record["benchmark"]: record for record in records}
+
+
+# name of the table → the file of its records, and how it is made
+TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
+    "recommend": ("recommend.jsonl", recommend),
+    "front": ("front.jsonl", front),
+    "ranking": ("ranking.jsonl", ranking),
+    "sizes": ("front.jsonl", comparisons.sizes),
+    "baselines": ("baselines.jsonl", comparisons.baselines),
+    "ablation": ("ablation.jsonl", comparisons.ablation),
+    "online": ("online.jsonl", online),
+    "planted": ("growth.jsonl", growth.planted),
+    "objective-paper": ("anchors-paper.jsonl", partial(growth.objective, lambda1=0.01, lambda2=1e-4)),
+    "objective-fine": ("anchors-fine.jsonl", partial(growth.objective, lambda1=1e-3, lambda2=1e-6)),
+    "text-step": ("text-step.jsonl", text.step),
+    "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
+    "text-bag": ("text.jsonl", partial(text.text, model="bag")),
+    "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
+    "text-paper": ("text-paper.jsonl", text.knowledge),
+    "text-quantised": ("text-quantised.jsonl", text.quantized),
+    "text-large": ("large-text.jsonl", text.large),
+    "text-budgets": ("budgets.jsonl", text.budgets),
+    "text-front": ("bag.jsonl", text.front),
+    "bench": ("bench.jsonl", bench),
+    "scale": ("bench.jsonl", scale),
+}
+
+
+def fill(text: str, results: Path) -> str:
+    """Put each table that a page has a place for between its markers, <!-- results: NAME --> and <!-- end -->."""
+    for name in re.findall(r"<!-- results: ([\w-]+) -->", text):
+        if name not in TABLES:
+            raise ValueError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
+        file, table = TABLES[name]
+        before, start, rest = text.partition(f"<!-- results: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not end:
+            raise ValueError(f"the table {name!r} has no end: the text lacks <!-- end --> behind its marker")
+        text = f"{before}{start}{table(read_records(results / file))}\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    *pages, records = map(Path, sys.argv[1:])
+    for page in pages:
+        page.write_text(fill(page.read_text(), records))

@@ -1,1 +1,0 @@
-"""One file a job: the whole way, top to bottom."""

@@ -1,0 +1,76 @@
+"""What a solver is: epochs over the data that yield records, and a state from which it continues. Only runs/ writes files."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from antembed.checkpoint import Checkpoint
+from antembed.config import SolverConfig
+from antembed.files import JSON
+from antembed.tasks.base import ConfigT, ModelT, SplitsT, Task
+
+SolverConfigT = TypeVar("SolverConfigT", bound=SolverConfig)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an epoch is; reported several times a second."""
+
+    epoch: int
+    examples: int  # seen in this epoch
+    loss: float  # mean over them
+    seconds: float  # of this epoch
+    record: JSON = field(default_factory=dict)  # of the last epoch that is complete
+
+
+Callback = Callable[[Progress], None]
+
+
+def ignore(progress: Progress) -> None:
+    """The callback of those who do not want to know."""
+
+
+class RunFiles(Protocol):
+    """The files of a run that a solver needs while it works."""
+
+    @property
+    def best(self) -> Path:
+        """The best epoch's model."""
+
+    @property
+    def snapshot(self) -> Path:
+        """What an attempt with more or fewer anchors returns to."""
+
+
+class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
+    """Minimises a task's loss. `fit` changes the model in place and yields a record an epoch; in between, `state_dict` has all
+    that a solver made anew needs to continue as if nothing had happened."""
+
+    name: ClassVar[str]
+    epoch: int = 0  # epochs done
+
+    def __init__(
+        self,
+        task: Task[ConfigT, SplitsT, ModelT],
+        config: ConfigT,
+        solver_config: SolverConfigT,
+        model: ModelT,
+        splits: SplitsT,
+    ):
+        self.task, self.config, self.own, self.model, self.splits = task, config, solver_config, model, splits
+
+    @abstractmethod
+    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+        """Train from where it stands to the end; a record after each epoch."""
+
+    @abstractmethod
+    def state_dict(self) -> Checkpoint: ...
+
+    @abstractmethod
+    def load_state_dict(self, checkpoint: Checkpoint) -> None: ...
+
+    def result(self) -> JSON:
+        """What the solver adds to the result of the run."""
+        return {"engine": self.name}

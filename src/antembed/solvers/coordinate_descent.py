@@ -1,0 +1,178 @@
+"""Coordinate descent as a solver: a sweep is an epoch, the last one counts, and a budget adjusts the ℓ0 penalty."""
+
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from antembed.checkpoint import Checkpoint
+from antembed.config import CoordinateDescentConfig
+from antembed.config.budget import parse_budget
+from antembed.config.solvers import PenaltyConfig
+from antembed.embedding import AnchorEmbedding
+from antembed.files import JSON
+from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
+from antembed.solvers.budget import BudgetController
+from antembed.solvers.descent import Descent
+from antembed.solvers.online_state import OnlineDescent
+from antembed.solvers.side import NO_BIAS, Penalties
+from antembed.tasks.base import Task
+from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.ratings.data import RatingsSplits
+from antembed.tasks.ratings.model import MatrixFactorization
+
+FIRST_PENALTY = 0.1  # from which a budget's penalty is sought
+AIM = 1.04  # of the budget: weights that were once dropped hardly come back, so it is approached from above
+POLISHED = 3  # sweeps
+
+
+class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, CoordinateDescentConfig]):
+    """Exact alternating minimisation of ratings' squared error with an ℓ0 penalty (solvers/descent.py)."""
+
+    name: ClassVar[str] = "coordinate_descent"
+
+    def __init__(
+        self,
+        task: Task[RatingsConfig, RatingsSplits, MatrixFactorization],
+        config: RatingsConfig,
+        own: CoordinateDescentConfig,
+        model: MatrixFactorization,
+        splits: RatingsSplits,
+    ):
+        super().__init__(task, config, own, model, splits)
+        self.descent = descent_of(config, splits, penalties_of(config, own.penalties, own.unobserved_weight), own.epochs)
+        self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
+        self.budget: BudgetController | None = None
+        if own.budget:
+            budget = parse_budget(own.budget, model.dense_bytes())
+            self.budget = BudgetController(budget, self.size, FIRST_PENALTY, self.steered, AIM)
+
+    def size(self) -> float:
+        assert self.budget is not None
+        copy_to_model(self.descent, self.model)
+        return self.model.stored_size(self.budget.budget.unit, self.config.values, self.config.encoding)
+
+    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+        started = time.perf_counter()
+        if not self.epoch:
+            self.descent.init_weights()
+        examples = len(self.splits.train)
+        for sweep in range(self.epoch + 1, self.own.epochs + 1):
+            l0 = self._sweep(sweep)
+            record = self._record(sweep, l0)
+            record["seconds"], started = time.perf_counter() - started, time.perf_counter()  # the first with the start
+            self.epoch = sweep
+            callback(Progress(sweep, examples, record["train_loss"], record["seconds"], record))
+            yield record
+        copy_to_model(self.descent, self.model)
+        if self.budget is not None:
+            self.budget.budget.check(self.size())
+
+    def _sweep(self, number: int) -> float:
+        """One sweep; → the ℓ0 penalty it was done with."""
+        if self.budget is None:
+            l0 = self.descent.l0_of(number)
+        elif number > self.steered:  # polishing: what is zero stays zero, and the rest is free
+            l0, self.descent.frozen = 0.0, True
+        else:
+            l0 = self.budget.penalty
+        self.descent.sweep_at(l0)
+        if self.budget is not None and number <= self.steered:
+            size = self.size()
+            self.budget.adjust(number, size)
+            if number == self.steered and size > self.budget.budget.amount:
+                self._trim(self.budget)
+        return l0
+
+    def _trim(self, budget: BudgetController) -> None:
+        """Remove as few weights and biases as meet the budget, those first without which the objective rises least."""
+        values, sides = self.descent.weight_values(), (self.descent.users, self.descent.items)
+        before = [(side.T.copy(), side.bias.copy()) for side in sides]
+        order = np.sort(np.concatenate([part[part > 0] for pair in values for part in pair]))
+
+        def keep(n: int) -> None:
+            limit = order[len(order) - n - 1] if n < len(order) else -1.0
+            for side, (T, bias), (of_weights, of_biases) in zip(sides, before, values, strict=True):
+                side.T, side.bias = np.where(of_weights > limit, T, 0.0), np.where(of_biases > limit, bias, 0.0)
+
+        budget.trim(len(order), keep)
+        for side in sides:
+            side.E = side.T @ side.A
+
+    def _record(self, sweep: int, l0: float) -> JSON:
+        copy_to_model(self.descent, self.model)
+        total = self.descent.loss()
+        record: JSON = {
+            "epoch": sweep,
+            "train_loss": total / len(self.splits.train),
+            "objective": total + self.descent.penalty(),
+            "l0_penalty": l0,
+            "anchors": {"users": len(self.descent.users.A), "items": len(self.descent.items.A)},
+            "nnz": {name: int(table.tables[0].weight.count_nonzero()) for name, table in self.model.embeddings.items()},
+        }
+        if len(self.splits.validation):
+            record["validation"] = self.task.evaluate(self.model, self.splits, "validation")
+        return record
+
+    def state_dict(self) -> Checkpoint:
+        budget = None if self.budget is None else self.budget.state()
+        return Checkpoint(self.descent.state(), {"epoch": self.epoch, "budget": budget})
+
+    def load_state_dict(self, checkpoint: Checkpoint) -> None:
+        self.descent.load(checkpoint.tensors)
+        self.epoch = checkpoint.plain["epoch"]
+        if self.budget is not None:
+            self.budget.load(checkpoint.plain["budget"])
+
+
+def penalties_of(config: RatingsConfig, own: PenaltyConfig, unobserved_weight: float = 0.0) -> Penalties:
+    """What coordinate descent adds to the squared error."""
+    return Penalties(
+        own.l0_penalty,
+        own.ridge,
+        own.ridge_per_rating,
+        own.bias_ridge if config.tables.biases else NO_BIAS,
+        unobserved_weight,
+        own.penalize_biases and config.tables.embedding == "anchor",
+    )
+
+
+def descent_of(config: RatingsConfig, splits: RatingsSplits, penalties: Penalties, sweeps: int) -> Descent:
+    """Coordinate descent on the training ratings."""
+    anchors = config.num_anchors(2)
+    return Descent(
+        tuple(column.cpu().numpy() for column in splits.train[:]),
+        splits.num_embeddings,
+        (anchors[0], anchors[1]) if config.tables.embedding == "anchor" else None,
+        config.tables.embedding_dim,
+        penalties,
+        sweeps=sweeps,
+        seed=config.machine.seed,
+        threads=config.machine.threads,
+        auto=config.auto,
+    )
+
+
+def init_from_dense(config: RatingsConfig, model: MatrixFactorization, splits: RatingsSplits) -> None:
+    """Start a model from a full solution: dense rows by alternating least squares, then anchors and weights that come near them
+    (as AnchorEmbedding.from_pretrained), and the biases that go with them."""
+    descent = descent_of(config, splits, penalties_of(config, PenaltyConfig()), sweeps=1)
+    descent.threads = 1
+    descent.init_weights()
+    copy_to_model(descent, model)
+
+
+@torch.no_grad()
+def copy_to_model(found: Descent | OnlineDescent, model: MatrixFactorization) -> None:
+    """What coordinate descent has found, into the model, whatever its size was."""
+    biases = (model.user_bias, model.item_bias)
+    for table, bias, side in zip(model.embeddings.values(), biases, (found.users, found.items), strict=True):
+        rows = side.T if isinstance(table, AnchorEmbedding) else side.E  # type: ignore[union-attr]
+        table.tables[0].replace(torch.from_numpy(rows).to(table.tables[0].weight))
+        if isinstance(table, AnchorEmbedding):
+            table.anchors.data = torch.from_numpy(side.A).to(table.anchors)
+        if bias is not None:
+            bias.rows.replace(torch.from_numpy(side.bias).unsqueeze(1).to(bias.rows.weight))
+    model.bias.fill_(found.mean)

@@ -1,0 +1,215 @@
+"""Alternating coordinate descent on the ℓ0 objective itself (eq. 5), for matrix factorization.
+
+    Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·(Σ‖e‖² + …Σ b²)  +  l0·(‖T_u‖₀ + ‖T_i‖₀ + ‖b‖₀)
+
+over T ≥ 0, A of any sign, and the biases (which l0 may leave alone). It starts from dense rows (alternating least squares),
+makes anchors of them, and takes the sides in turn, l0 rising to its full height on the way. Every step is an exact minimum over
+some of the unknowns, so at the full penalty the objective never rises. Without anchors it stays with the dense rows: plain
+biased factorization, the baseline. With `unobserved_weight` every pair of a user and an item counts a little, as if rated 0, at
+the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
+
+kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from antembed.kernels import descent as kernel
+from antembed.kernels.threads import share
+from antembed.solvers.anchor_search import prune_anchors
+from antembed.solvers.side import Penalties, Side, curvature
+
+DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
+RAMP = 0.6  # share of the sweeps over which l0 rises
+INIT = 0.1  # scale of the first random vectors
+LARGEST = 16e9  # bytes
+PIECE = 1 << 20  # ratings
+
+
+class Descent:
+    """users, items, ratings (n,), weights (n,) or None → tables for so many users and items of width d."""
+
+    def __init__(
+        self,
+        columns: tuple[np.ndarray, ...],
+        num_embeddings: tuple[int, int],
+        anchors: tuple[int, int] | None,
+        d: int,
+        penalties: Penalties,
+        *,
+        sweeps: int,
+        seed: int = 0,
+        threads: int = 1,
+        auto: bool = False,  # remove anchors that are not worth it: each costs as much as d weights
+    ):
+        needed = sum(num_embeddings) * (d + 1) ** 2 * 8
+        if needed > LARGEST:
+            raise ValueError(
+                f"coordinate descent would need {needed / 1e9:.0f} GB for {sum(num_embeddings):,} objects of width {d}, "
+                f"at most {LARGEST / 1e9:.0f} GB are allowed; use the stochastic solver"
+            )
+        users, items, ratings, *weights = columns
+        weight = weights[0] if weights else None
+        self.users = Side(users, items, ratings, weight, num_embeddings[0], d)
+        self.items = Side(items, users, ratings, weight, num_embeddings[1], d)
+        self.columns, self.anchors, self.penalties = columns, anchors, penalties
+        self.sweeps, self.seed, self.threads = sweeps, seed, threads
+        self.auto = auto
+        self.frozen = False  # polishing: what is zero stays so
+        counted = np.ones(len(ratings)) if weight is None else weight.astype(np.float64)
+        pairs = num_embeddings[0] * num_embeddings[1]
+        self.mean = float((counted * ratings).sum() / (counted.sum() + penalties.unobserved_weight * pairs))
+
+    def init_weights(self) -> None:
+        """Dense rows from small random vectors, then anchors."""
+        self.items.E = INIT * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
+        for _ in range(DENSE_SWEEPS if self.anchors else 0):
+            self.alternate(self._solve_dense)
+        for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
+            side.make_anchors(K, self.seed + number)
+
+    def l0_of(self, sweep: int) -> float:
+        """The ℓ0 penalty in sweep 1, 2, …: it rises to its full height."""
+        return self.penalties.l0 * min(sweep / max(RAMP * self.sweeps, 1), 1.0)
+
+    def sweep(self, number: int) -> None:
+        """All users and items, once."""
+        self.sweep_at(self.l0_of(number))
+
+    def sweep_at(self, l0: float) -> None:
+        """The same with another ℓ0 penalty."""
+        self.alternate(self._solve_dense if self.anchors is None else partial(self._turn, l0))
+
+    def _turn(self, l0: float, side: Side) -> None:
+        if self.auto and not self.frozen:
+            prune_anchors(side, l0, l0 * side.A.shape[1])
+        self.descend(side, l0)
+
+    def weight_values(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By how much the objective would rise without each weight (V, K) and each bias (V,), of users and items."""
+        found = []
+        for own, other in ((self.users, self.items), (self.items, self.users)):
+            self.accumulate_normal_equations(own, other)
+            weights = [0.5 * own.T[:, k] ** 2 * curvature(own, anchor) for k, anchor in enumerate(own.A)]
+            found.append((np.stack(weights, axis=1), 0.5 * own.bias**2 * own.S[:, -1, -1]))
+        return found
+
+    def _sides(self) -> tuple[Side, Side]:
+        return self.users, self.items
+
+    def alternate(self, work: Callable[[Side], None]) -> None:
+        for own, other in ((self.users, self.items), (self.items, self.users)):
+            self.accumulate_normal_equations(own, other)
+            work(own)
+
+    def accumulate_normal_equations(self, own: Side, other: Side) -> None:
+        """Add up what the ratings say about one side, the other held."""
+        ridges = self.penalties.ridge, self.penalties.ridge_per_rating, self.penalties.bias_ridge
+        Z = np.column_stack([other.E, np.ones(len(other.E))])
+        weight = self.penalties.unobserved_weight
+        S_all, v_all = weight * Z.T @ Z, weight * Z.T @ (-self.mean - other.bias)
+        given = (
+            own.starts,
+            own.others,
+            own.ratings,
+            own.weights,
+            other.E,
+            other.bias,
+            self.mean,
+            ridges,
+            S_all,
+            v_all,
+            own.S,
+            own.v,
+        )
+        self._share(own, lambda a, b: kernel.add_up(*given, a, b))
+        if own.past is not None:
+            past, d = own.past, own.E.shape[1]
+            own.S += past.n[:, None, None] * past.C
+            own.S[:, range(d), range(d)] += self.penalties.ridge_per_rating * past.count[:, None]
+            own.v += past.n[:, None] * (past.z @ past.C) + past.g
+
+    def _share(self, side: Side, work: Callable[[int, int], object]) -> None:
+        share(work, len(side.E), side.E.shape[1] ** 3, self.threads)
+
+    def _solve_dense(self, side: Side) -> None:
+        self._share(side, lambda a, b: kernel.solve_rows(side.E, side.bias, side.S, side.v, a, b))
+
+    def descend(self, side: Side, l0: float) -> None:
+        for _ in range(INNER):
+            self.descend_rows(side, l0)
+            self.descend_anchors(side)
+
+    def descend_rows(self, side: Side, l0: float) -> None:
+        """Weights and biases of all rows, the anchors held."""
+        bias_l0 = l0 if self.penalties.biases else 0.0
+        given = side.T, side.bias, side.A, side.S, side.v, l0, bias_l0, self.frozen, PASSES
+        self._share(side, lambda a, b: kernel.descend_rows(*given, a, b))
+        side.E = side.T @ side.A
+
+    def descend_anchors(self, side: Side) -> None:
+        """One anchor after the other, the weights held."""
+        d = side.A.shape[1]
+        H, g = np.empty((d, d)), np.empty(d)
+        for k in range(len(side.A)):
+            kernel.anchor_system(side.T, side.E, side.bias, k, side.S, side.v, H, g)
+            if side.past is not None and k < len(side.past.A):
+                more_H, more_g = side.past.anchor_system(k, side.A)
+                H += more_H
+                g += more_g
+            if H.any():  # else nobody uses it
+                change = np.linalg.lstsq(H, g, rcond=1e-10)[0]
+                side.A[k] += change
+                side.E += np.outer(side.T[:, k], change)
+        if side.past is not None:  # rows that are not here use them as they are
+            return
+        # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
+        norms = np.linalg.norm(side.A, axis=1)
+        norms[norms == 0] = 1.0
+        side.A /= norms[:, None]
+        side.T *= norms
+
+    def predict(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        own, other = self.users, self.items
+        return self.mean + own.bias[users] + other.bias[items] + np.einsum("nd,nd->n", own.E[users], other.E[items])
+
+    def loss(self) -> float:
+        """Σ ½·squared error over the ratings."""
+        total = self._loss_of_unobserved()
+        for start in range(0, len(self.columns[0]), PIECE):  # all vectors of all ratings at once might not fit
+            users, items, ratings, *weights = (column[start : start + PIECE] for column in self.columns)
+            squares = np.square(ratings - self.predict(users, items))
+            total += 0.5 * float((squares * weights[0]).sum() if weights else squares.sum())
+        return total
+
+    def _loss_of_unobserved(self) -> float:
+        """unobserved_weight·Σ ½·prediction² over all pairs, from the two sides' second moments."""
+        if not self.penalties.unobserved_weight:
+            return 0.0
+        U = np.column_stack([self.users.E, np.ones(len(self.users.E)), self.mean + self.users.bias])
+        V = np.column_stack([self.items.E, self.items.bias, np.ones(len(self.items.E))])
+        return 0.5 * self.penalties.unobserved_weight * float(((U.T @ U) * (V.T @ V)).sum())
+
+    def penalty(self) -> float:
+        """What the objective adds to the loss, at the full l0."""
+        return sum(side.penalty(self.penalties) for side in self._sides())
+
+    def objective(self) -> float:
+        """What is minimised."""
+        return self.loss() + self.penalty()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that a sweep starts from."""
+        return {
+            f"{name}/{part}": torch.from_numpy(getattr(side, part))
+            for name, side in (("users", self.users), ("items", self.items))
+            for part in ("T", "A", "E", "bias")
+        }
+
+    def load(self, state: dict[str, torch.Tensor]) -> None:
+        for key, tensor in state.items():
+            name, part = key.split("/")
+            setattr(getattr(self, name), part, tensor.numpy().copy())

@@ -1,0 +1,268 @@
+"""The fused engine: matrix factorisation with Yogi on the CPU, whole mini-batches in one compiled pass (kernels/ratings.py).
+
+It takes over the tensors of a model and its optimizer: their values move into rows that hold everything of one object, and the
+parameters become views of those rows. Evaluation, checkpoints and export go on as with the torch engine, and see the same.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from antembed.data.batches import Examples, chunk_size
+from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
+from antembed.embedding.anchor import AnchoredTable
+from antembed.kernels import ratings as kernel
+from antembed.kernels.threads import run_all, share
+from antembed.kernels.vector import CANCELLED
+from antembed.optim import ProximalYogi
+from antembed.optim.base import ProximalOptimizer
+from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
+from antembed.optim.prox import FreeEntries, NonNegativeL1
+from antembed.solvers.engine import set_rates
+from antembed.solvers.schedule import Schedule
+from antembed.tasks.base import Source
+from antembed.tasks.ratings.model import MatrixFactorization
+
+NO_INTS = np.empty(0, np.int64)
+KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, FullEmbedding)
+
+
+def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | None:
+    """What keeps this model from the fused engine; None if nothing does."""
+    if not isinstance(model, MatrixFactorization):
+        return "it is made for matrix factorisation"
+    if type(model.users) is not type(model.items) or type(model.users) not in KNOWN:
+        return "it knows anchored, low-rank and full tables, and both sides alike"
+    if type(optimizer) is not ProximalYogi or any(group["metric"] != "diagonal" for group in optimizer.param_groups):
+        return "it knows Yogi with the diagonal metric"
+    if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in model.parameters()):
+        return "it runs on the CPU, in float32 or float64"
+    if any(group["prox"] is not None and not isinstance(group["prox"], NonNegativeL1) for group in optimizer.param_groups):
+        return "it knows the non-negative ℓ1 penalty"
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if not all(id(p) in trained for p in model.parameters()):
+        return "it trains all of a model's parameters"
+    if any(table.padding_idx is not None for table in model.embeddings.values()):
+        return "it has no padding row"
+    pairs = [table.parameters() for table in (model.users, model.items)]
+    pairs += [bias.parameters() for bias in (model.user_bias, model.item_bias) if bias is not None]
+    for one, other in (pairs[:2], pairs[2:] or pairs[:2]):
+        if any(_settings(optimizer, a) != _settings(optimizer, b) for a, b in zip(one, other, strict=True)):
+            return "it has one setting for both sides"
+    if len({(*group["betas"], group["eps"]) for group in optimizer.param_groups}) > 1:
+        return "it has the same betas and eps for all parameters"
+    return None
+
+
+def _settings(optimizer: ProximalYogi, weight: Tensor) -> tuple[Any, ...]:
+    """What must be the same for users and items."""
+    group = _group_of(optimizer, weight)
+    return group["weight_decay"], group["prox"] is None, group["prox"] is not None and group["prox"].scheduled
+
+
+class _Side:
+    """One table with its biases as rows of everything."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, optimizer: ProximalYogi):
+        V, K = weight.shape
+        self.K = kernel.padded(K)
+        self.rows = kernel.make_rows(V, K, weight.detach().numpy().dtype)
+        prox = _group_of(optimizer, weight)["prox"]
+        self.free: FreeEntries | None = prox.free if isinstance(prox, NonNegativeL1) else None
+        _adopt(optimizer, weight, self.rows, kernel.WEIGHTS, self.K)
+        if bias is not None:
+            _adopt(optimizer, bias, self.rows, kernel.BIAS, 1)
+
+    def laid_out(self, batch: int, parts: int, K_users: int, K_items: int) -> kernel.Side:
+        """As the kernel wants it, with room for `parts` workers to show each other a batch."""
+        dtype = self.rows.dtype
+        return kernel.Side(
+            self.rows,
+            kernel.integers(self.rows),
+            NO_INTS if self.free is None else self.free.starts.numpy(),
+            NO_INTS if self.free is None else self.free.columns.numpy(),
+            np.empty((2, batch), np.int32),
+            np.zeros((2, parts * batch + kernel.VECTOR, self.K), dtype),
+            np.zeros((2, parts * batch), dtype),
+            np.empty((2, parts, K_users, K_items), dtype),
+            np.empty((2, parts), dtype),
+        )
+
+
+def _group_of(optimizer: ProximalYogi, weight: Tensor) -> dict[str, Any]:
+    return next(g for g in optimizer.param_groups if any(p is weight for p in g["params"]))
+
+
+def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, apart: int) -> None:
+    """Move a parameter and its moments into the rows, `apart` numbers from each other, and leave views in their place."""
+    group = _group_of(optimizer, weight)
+    if group["table"] is not None:
+        group["table"].release()
+    state = optimizer.state_of(weight, group)
+    for offset, (owner, key) in enumerate(((None, "weight"), (state, "momentum"), (state, "second"))):
+        view = torch.from_numpy(rows)[:, at + offset * apart : at + offset * apart + weight.shape[1]]
+        if owner is None:
+            view.copy_(weight.data)
+            weight.data = view
+        else:
+            view.copy_(owner[key])
+            owner[key] = view
+
+
+class FusedEngine:
+    """Trains a MatrixFactorization in place; `unsupported_reason` says what it cannot. One and two threads give the same bytes."""
+
+    def __init__(self, model: nn.Module, optimizer: ProximalOptimizer, threads: int | None = None):
+        reason = unsupported_reason(model, optimizer)
+        if reason is not None:
+            raise ValueError(f"the fused engine cannot train this model: {reason}; use the torch engine")
+        assert isinstance(model, MatrixFactorization)
+        assert isinstance(optimizer, ProximalYogi)
+        self.model, self.optimizer, self._torn = model, optimizer, False
+        self.threads = torch.get_num_threads() if threads is None else threads
+        biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
+        self.tables = [table.tables[0].weight for table in (model.users, model.items)]
+        self.biases = [bias for bias in biases if bias is not None]
+        self.users, self.items = (_Side(w, b, optimizer) for w, b in zip(self.tables, biases, strict=True))
+        self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchoredTable)]
+        self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
+        group = _group_of(optimizer, self.tables[0])
+        beta1, beta2 = group["betas"]
+        self.rule = kernel.Rule(beta1, beta2, group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
+
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
+        """One epoch over shuffled examples, from step `first` on; yields (ratings, their summed loss) as it goes."""
+        assert isinstance(examples, Examples)
+        if self._torn:
+            raise RuntimeError("an epoch broke off in the middle of a batch; make the model and the engine anew, or --resume")
+        batch_size = min(batch_size, max(len(examples), 1))
+        batches = -(-len(examples) // batch_size)
+        prices = np.array([l1(first + b) for b in range(batches)])
+        history = self._history(first, lr, prices)
+        # A penalty that falls faster than momentum fades: settle all rows at the old price first (optim/lazy.py).
+        steep = set((np.flatnonzero(prices[1:] < self.rule.beta1 * prices[:-1]) + 1).tolist())
+        cuts = sorted({*range(0, batches, chunk_size(batch_size) // batch_size), *steep, batches})
+        parts = max(self.threads // 2, 1)
+        sides = [side.laid_out(batch_size, parts, self.users.K, self.items.K) for side in (self.users, self.items)]
+        A = self._anchors()
+        now = 0
+        try:
+            for start, stop in pairwise(cuts):
+                chunk = self._batches(examples[start * batch_size : stop * batch_size], batch_size)
+                losses = np.empty((stop - start, parts))
+                self._torn = True
+                if start in steep:
+                    self._flush(sides, history, start, anew=False)
+                self._train(chunk, sides, A, history, start, losses)
+                self._torn, now = False, stop
+                counts = np.full(stop - start, batch_size)
+                counts[-1] = len(chunk.ratings) - batch_size * (stop - start - 1)
+                yield len(chunk.ratings), float((losses.sum(1) * counts).sum())
+        finally:  # also if nobody wants the rest of the epoch
+            if not self._torn and now:
+                self._flush(sides, history, now, anew=True)
+                self._give_back(A)
+                for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
+                    self.optimizer.state[weight]["step"] = first + now
+                set_rates(self.optimizer, lr(first + now - 1), l1(first + now - 1))
+
+    def _batches(self, columns: tuple[Tensor, ...], size: int) -> kernel.Batches:
+        users, items, *values = (column.numpy() for column in columns)
+        for name, ids, V in (("user", users, len(self.users.rows)), ("item", items, len(self.items.rows))):
+            if not (ids.min() >= 0 and ids.max() < V):  # compiled code would write anywhere
+                raise IndexError(f"{name} {ids.min() if ids.min() < 0 else ids.max()} is not one of the {V} {name}s")
+        ratings, *weights = (column.astype(self.users.rows.dtype, copy=False) for column in values)
+        return kernel.Batches(
+            users.astype(np.int32, copy=False),
+            items.astype(np.int32, copy=False),
+            ratings,
+            weights[0] if weights else ratings[:0],
+            size,
+        )
+
+    def _train(
+        self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
+    ) -> None:
+        workers = 2 * losses.shape[1]
+        if self.threads < 2:
+            kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
+            return
+        counter = np.zeros(1, np.int64)
+
+        def work(worker: int) -> None:
+            part, is_users = worker // 2, worker % 2 == 0
+            own = A if worker == 0 else kernel.Anchors(*copies[worker])
+            kernel.train_part(is_users, part, workers, counter, chunk, *sides, own, self.kind, history, self.rule, now, losses)
+
+        def give_up() -> None:
+            counter[0] = CANCELLED  # nobody waits for one who does not come
+
+        # Everybody starts from the same anchors; worker 0 changes ours.
+        copies = [[p.copy() for p in A] for _ in range(workers)]
+        run_all(work, workers, give_up)
+
+    def _history(self, first: int, lr: Schedule, prices: np.ndarray) -> kernel.History:
+        """The epoch's steps, and what they will do to rows that are idle."""
+        batches = len(prices)
+        group = _group_of(self.optimizer, self.tables[0])
+        rates = [lr(first + b) for b in range(batches)]
+        steps = np.array([self.optimizer._scale(first + b + 1, group | {"lr": rate}) for b, rate in enumerate(rates)])
+        prox = group["prox"]
+        priced = prox is not None and prox.scheduled
+        takes = steps * prices if priced else 0 * steps
+        some = [(weights[:1] or [None])[0] for weights in (self.tables, self.biases, self.anchors, [self.model.bias])]
+        decays = [0.0 if w is None else _group_of(self.optimizer, w)["weight_decay"] for w in some]
+        keeps = [1 - np.array(rates) * decay for decay in decays]
+        idle = np.zeros((batches + 1, 8))
+        idle[:, [kernel.SCALE, kernel.BIAS_SCALE]] = 1.0
+        for keep, drift, scale in (
+            (keeps[0], kernel.DRIFT, kernel.SCALE),
+            (keeps[1], kernel.BIAS_DRIFT, kernel.BIAS_SCALE),
+        ):
+            idle[1:, scale] = np.cumprod(keep)
+            if idle[-1, scale] < SMALLEST_SCALE:
+                raise ValueError(
+                    f"weight decay leaves {idle[-1, scale]:.0e} of an idle weight over an epoch; "
+                    "lower lr·weight_decay, or use the torch engine"
+                )
+            kernel.look_ahead(steps / idle[1:, scale], self.rule.beta1, idle[:, drift])
+        idle[1:, kernel.CLOCK] = np.cumsum(takes / idle[1:, kernel.SCALE])
+        fading = np.concatenate([[1.0], fading_powers(self.rule.beta1)[::-1]])
+        return kernel.History(idle, np.stack([steps, takes, *keeps], axis=1), fading)
+
+    def _anchors(self) -> kernel.Anchors:
+        """Anchors and the global bias with their moments, padded with zeros."""
+        dtype, d = self.users.rows.dtype, kernel.padded(self.model.users.embedding_dim)
+        A = kernel.Anchors(*(np.zeros((3, n, w), dtype) for n, w in ((self.users.K, d), (self.items.K, d), (1, kernel.VECTOR))))
+        for at, p in zip(self._places(A), self._tensors(), strict=True):
+            at[:] = p
+        return A
+
+    def _give_back(self, A: kernel.Anchors) -> None:
+        for at, p in zip(self._places(A), self._tensors(), strict=True):
+            p[:] = at
+
+    def _places(self, A: kernel.Anchors) -> list[np.ndarray]:
+        shapes = [(padded, weight.shape) for padded, weight in zip(A, self.anchors, strict=False)] + [(A.bias, (1, 1))]
+        return [padded[part, : shape[0], : shape[1]] for padded, shape in shapes for part in range(3)]
+
+    def _tensors(self) -> list[np.ndarray]:
+        found = []
+        for weight in (*self.anchors, self.model.bias):
+            state = self.optimizer.state_of(weight, _group_of(self.optimizer, weight))
+            found += [
+                t.view(1, 1).numpy() if t.dim() == 0 else t.numpy()
+                for t in (weight.detach(), state["momentum"], state["second"])
+            ]
+        return found
+
+    def _flush(self, sides: list[kernel.Side], history: kernel.History, now: int, anew: bool) -> None:
+        """All rows up to date; `anew`: as of step 0 of the next epoch."""
+        for side in sides:
+            settled = partial(kernel.flush, side, self.kind.biased, history, self.rule, now, anew)
+            share(settled, len(side.rows), side.rows.shape[1], self.threads)

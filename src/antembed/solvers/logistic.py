@@ -1,0 +1,33 @@
+"""Logistic regression with a quadratic penalty for each feature, warm-started: the anchors of hashed n-grams."""
+
+import numpy as np
+from scipy.optimize import minimize
+
+
+def softmax(S: np.ndarray) -> np.ndarray:
+    """Probabilities of scores (n, C)."""
+    powers = np.exp(S - S.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def curvatures(weights: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """Σ_i weights[i, k]·(diag(P_i) − P_i·P_iᵀ) for each k: (K, C, C)."""
+    rows = [weights.T @ (P[:, a : a + 1] * (np.eye(P.shape[1])[a] - P)) for a in range(P.shape[1])]
+    return np.stack(rows, axis=1)
+
+
+def logistic(
+    Z: np.ndarray, Y: np.ndarray, penalty: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
+) -> tuple[np.ndarray, np.ndarray]:
+    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k, from those given."""
+    shape, size = B.shape, B.size
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        B, bias = x[:size].reshape(shape), x[size:]
+        P = softmax(Z @ B + bias)
+        pull = (penalty @ B[..., None])[..., 0]
+        loss = -(Y * np.log(np.maximum(P, 1e-300))).sum() + 0.5 * (pull * B).sum()
+        return loss / len(Z), np.concatenate([(Z.T @ (P - Y) + pull).ravel(), (P - Y).sum(0)]) / len(Z)
+
+    found = minimize(loss, np.concatenate([B.ravel(), bias]), jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
+    return found[:size].reshape(shape), found[size:]

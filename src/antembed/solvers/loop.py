@@ -1,0 +1,30 @@
+"""The state of the stochastic loop, which its controllers read and change between epochs."""
+
+from dataclasses import dataclass, field
+
+from antembed.config import StochasticConfig, TaskConfig
+from antembed.optim.base import ProximalOptimizer
+from antembed.solvers.engine import Engine
+from antembed.solvers.schedule import Schedule
+from antembed.tasks.model import TaskModel
+
+
+@dataclass
+class Loop:
+    """What is trained, by what, and how far it is."""
+
+    config: TaskConfig
+    own: StochasticConfig
+    model: TaskModel
+    optimizer: ProximalOptimizer
+    examples: int  # for training
+    select_by: str  # the metric that makes an epoch the best
+    lr: Schedule  # step → learning rate
+    l1: Schedule  # step → λ2
+    engine: Engine | None = None  # None: made anew before the next epoch, since tensors were replaced
+    step: int = 0
+    polishing: bool = field(default=False)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.examples // self.own.train.batch_size)

@@ -1,0 +1,47 @@
+"""The solver of the hashed n-gram classifier: coordinate descent on the logistic loss, to a size (solvers/ngram_fit.py).
+
+It takes seconds, so there is no state to continue from: an interrupted run starts anew.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+from antembed.checkpoint import Checkpoint
+from antembed.files import JSON
+from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
+from antembed.solvers.ngram_fit import NgramSettings, fit_sweeps
+from antembed.tasks.ngrams.config import NgramConfig, NgramDescentConfig
+from antembed.tasks.ngrams.model import NgramModel
+from antembed.tasks.text.data import TextSplits
+
+
+class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfig]):
+    """A record for each sweep, and one for the end."""
+
+    name: ClassVar[str] = "ngram_descent"
+
+    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+        train = self.splits.train
+        assert train.documents is not None
+        own, started = self.own, time.perf_counter()
+        settings = NgramSettings(size=own.budget, orders=own.ngrams, ramp=own.epochs, seed=self.config.machine.seed)
+        for epoch, fit in enumerate(fit_sweeps(train.documents.take(train.rows), settings), 1):
+            record = {
+                "epoch": epoch,
+                "nnz": {"ngrams": fit.kept},
+                "train_loss": fit.loss,
+                "train_accuracy": fit.accuracy,
+                "seconds": time.perf_counter() - started,
+            }
+            started = time.perf_counter()
+            self.model.classifier = fit.classifier()
+            self.epoch = epoch
+            callback(Progress(epoch, len(train), fit.loss, record["seconds"], record))
+            yield record
+
+    def state_dict(self) -> Checkpoint:
+        return Checkpoint({})
+
+    def load_state_dict(self, checkpoint: Checkpoint) -> None:
+        self.epoch = 0

@@ -1,0 +1,274 @@
+"""Hashed n-grams to a size: dense rows, then anchors, then fewer and fewer n-grams, then a polish.
+
+    dense     a row of class scores for each n-gram, logistic loss, ridge and noise, by coordinate descent
+    anchors   the directions in which the rows lie (k-means), as few class-score prototypes B
+    ramp      each n-gram takes the best of `values` on the best anchor, or nothing if that is not worth the penalty, which
+              rises until as many n-grams are left as fit into the file; B and the bias are refitted after each sweep
+    polish    the n-grams that are left choose their code anew, without the penalty
+
+Values are the few of the file from the first sweep of the ramp on: what is trained is what is stored.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from antembed.config.budget import BudgetError, parse_budget
+from antembed.data.documents import Documents
+from antembed.kernels.hashed_ngrams import descend_codes, descend_dense, gather_codes
+from antembed.serving.hashed_ngrams import HashedNgrams
+from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, ngram_hashes
+from antembed.solvers.budget import target
+from antembed.solvers.logistic import curvatures, logistic, softmax
+from antembed.tasks.ngrams.task import word_hashes
+
+LONGEST_STEP = 3.0  # in scores, of one object in one sweep
+COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
+ANCHORS = 0.25  # of the file
+SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
+
+
+@dataclass(frozen=True)
+class NgramSettings:
+    """What a classifier is fitted with."""
+
+    size: str = "50KB"  # of the file, at most
+    orders: int = 2  # objects are words, and runs of up to so many
+    anchors: int = 0  # 0: by the size and the number of classes
+    values: tuple[float, ...] = ()  # of T; (): by the size
+    bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
+    ridge: float = 20.0
+    rarity: float = 2.5  # an object's ridge is divided by its idf to this power
+    noise: float = 1.0  # objects are left out at random as often as not, on average (kernels/hashed_ngrams.py)
+    dense_sweeps: int = 4
+    ramp: int = 6
+    polish: int = 3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Incidence:
+    """Which object is in which document: object j, bucket buckets[j], in documents[starts[j]:starts[j + 1]]."""
+
+    buckets: np.ndarray  # (V,) int64, sorted
+    starts: np.ndarray  # (V + 1,)
+    documents: np.ndarray  # (pairs,) int32
+    scales: np.ndarray  # (n,)
+
+
+def incidence(documents: Documents, orders: int, bits: int, least: int = 2) -> Incidence:
+    """The objects that `least` documents have: what is seen once says nothing of others."""
+    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, orders)
+    pairs = np.unique((buckets_of(hashes, bits) << 32) | owners)
+    buckets, counts = np.unique(pairs >> 32, return_counts=True)
+    enough = np.repeat(counts >= least, counts)
+    starts = np.concatenate([[0], np.cumsum(counts[counts >= least])])
+    inside = (pairs[enough] & 0xFFFFFFFF).astype(np.int32)
+    return Incidence(buckets[counts >= least], starts, inside, document_scales(documents.starts, orders))
+
+
+def fit_ngrams(train: Documents, settings: NgramSettings | None = None) -> HashedNgrams:
+    """A classifier whose file has at most the size asked for. The same for the same documents and settings."""
+    *_, fit = fit_sweeps(train, settings or NgramSettings())
+    return fit.classifier()
+
+
+def fit_sweeps(train: Documents, settings: NgramSettings) -> "Iterator[NgramFit]":
+    """The state of the fit after each sweep of the ramp, and once more at the end, when the file has its size."""
+    train = train.take(np.flatnonzero(train.labels >= 0)) if (train.labels < 0).any() else train
+    if len(train) == 0 or len(train.classes) < 2:
+        raise ValueError(
+            f"{len(train)} documents of {len(train.classes)} classes; 2 classes and some documents of each are needed"
+        )
+    budget = parse_budget(settings.size, 0)
+    if budget.unit != "bytes":
+        raise BudgetError(f"{settings.size!r} is no size of a file; say 50KB or 1MB")
+    values = settings.values or (FINE_VALUES if budget.amount > ROOMY else COARSE_VALUES)
+    K = settings.anchors or likely_anchors(budget.amount, len(train.classes), len(values))
+    bits = settings.bits or likely_bits(budget.amount, K * len(values))
+    fit = NgramFit(train, replace(settings, anchors=K, values=values, bits=bits))
+    fit.dense()
+    fit.choose_anchors()
+    for sweep in range(settings.ramp):
+        wanted = SPARE * likely_objects(budget.amount - fit.overhead, fit.code_bits, bits)
+        fit.sweep(round(target(len(fit.data.buckets), wanted, (sweep + 1) / settings.ramp)))
+        yield fit
+    fit.shrink_to(budget.amount)
+    for _ in range(settings.polish):
+        fit.sweep(None)
+    fit.shrink_to(budget.amount)
+    yield fit
+
+
+def likely_anchors(size: float, classes: int, values: int) -> int:
+    """Some for each class, but for one no more than a part of the file has room for: their scores, and their codes' chances."""
+    return min((12 if size > ROOMY else 6) * classes, max(int(ANCHORS * size / (2 * classes + values)), classes))
+
+
+def likely_objects(size: float, code_bits: float, bits: int) -> int:
+    """How many objects fit into `size` bytes, if each takes `code_bits` and the entropy of a gap between 2^bits buckets."""
+    n = room = 8 * max(size, 1)
+    for _ in range(30):
+        n = room / (max(bits - np.log2(n), 0) + 1.45 + code_bits)
+    return max(int(n), 1)
+
+
+def likely_bits(size: float, codes: int) -> int:
+    """Bits of a bucket's number such that there are 64 buckets an object: fewer, and too many others fall on it."""
+    n = likely_objects(size - 4 * codes, 0.85 * np.log2(codes), 20)
+    return int(np.clip(np.ceil(np.log2(n)) + 6, 12, MOST_BITS - 2))
+
+
+class NgramFit:
+    """The state of a fit: rows, codes, anchors, and the scores that they give."""
+
+    def __init__(self, train: Documents, settings: NgramSettings) -> None:
+        self.settings, self.classes, self.labels = settings, train.classes, train.labels
+        self.data = incidence(train, settings.orders, settings.bits)
+        V, n, C = len(self.data.buckets), len(train), len(train.classes)
+        counts = np.diff(self.data.starts)
+        self.ridge = settings.ridge / (np.log(n / np.maximum(counts, 1)) + 1) ** settings.rarity
+        self.Y = np.eye(C)[train.labels]
+        self.R, self.S, self.P = np.zeros((V, C)), np.zeros((n, C)), np.full((n, C), 1 / C)
+        self.B, self.bias = np.zeros((settings.anchors, C)), np.zeros(C)
+        self.values = np.array(settings.values)
+        self.anchors, self.levels = np.full(V, -1), np.full(V, -1)
+        self.gains, self.penalty = np.zeros(V), 0.0
+        self.random = np.random.default_rng(settings.seed)
+
+    @property
+    def kept(self) -> int:
+        return int((self.anchors >= 0).sum())
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a file without objects."""
+        none = np.empty(0, np.int64)
+        return (
+            len(replace(self.classifier(), objects=none, anchors=none, levels=none).to_bytes()) + 20
+        )  # longer numbers in its head
+
+    @property
+    def code_bits(self) -> float:
+        """Entropy of an object's code as codes are now; at first, what is usual."""
+        used = self.anchors >= 0
+        if not used.any():
+            return float(0.85 * np.log2(self.B.shape[0] * len(self.values)))
+        counts = np.bincount((self.anchors * len(self.values) + self.levels)[used])
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log2(shares)).sum())
+
+    @property
+    def loss(self) -> float:
+        """The mean cross-entropy over the training documents."""
+        return float(-np.log(np.maximum(self.P[np.arange(len(self.labels)), self.labels], 1e-300)).mean())
+
+    @property
+    def accuracy(self) -> float:
+        return float((self.S.argmax(1) == self.labels).mean())
+
+    def dense(self) -> None:
+        data = self.data
+        longest = LONGEST_STEP / data.scales.mean()
+        for _ in range(self.settings.dense_sweeps):
+            order = self.random.permutation(len(data.buckets))
+            descend_dense(
+                data.starts, data.documents, data.scales, self.Y, self.ridge, self.settings.noise, order, longest,
+                self.R, self.S, self.P,
+            )  # fmt: skip
+
+    def choose_anchors(self) -> None:
+        worth = np.diff(self.data.starts) * (self.R**2).sum(1)
+        self.B = directions(self.R, worth, self.settings.anchors) / np.median(self.values)
+
+    def sweep(self, wanted: int | None) -> None:
+        """Codes for all objects, then the `wanted` best of them only, then anchors. None: those that are left choose anew."""
+        data, frozen = self.data, wanted is None
+        order = np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets))
+        descend_codes(
+            data.starts, data.documents, data.scales, self.Y, self.ridge, self.settings.noise, self.random.permutation(order),
+            self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains, self.R, self.S, self.P,
+        )  # fmt: skip
+        if wanted is not None:
+            self.penalty = self.drop_to(wanted)
+        self.refit_anchors()
+
+    def drop_to(self, wanted: int) -> float:
+        """Keep the objects that lower the loss most; by how much the last of them does."""
+        worst_first = np.argsort(np.where(self.anchors >= 0, self.gains, -1), kind="stable")
+        dropped = worst_first[: max(len(worst_first) - wanted, 0)]
+        self.anchors[dropped] = self.levels[dropped] = -1
+        return float(self.gains[worst_first[len(dropped)]]) if len(dropped) < len(worst_first) else self.penalty
+
+    def refit_anchors(self) -> None:
+        """B and the bias for the codes as they are: a logistic regression on Z, how much of each anchor a document has."""
+        data, K, n = self.data, len(self.B), len(self.S)
+        used = self.anchors >= 0
+        t = np.where(used, self.values[self.levels], 0.0)
+        Z, squares = np.zeros((n, K)), np.zeros((n, K))
+        gather_codes(data.starts, data.documents, self.anchors, t, Z, squares)
+        Z *= data.scales[:, None]
+        squares *= data.scales[:, None] ** 2
+        ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
+        penalty = ridge[:, None, None] * np.eye(self.P.shape[1]) + self.settings.noise * curvatures(squares, self.P)
+        self.B, self.bias = logistic(Z, self.Y, penalty, self.B, self.bias)
+        self.R = np.where(used[:, None], self.B[self.anchors] * t[:, None], 0.0)
+        self.S = Z @ self.B + self.bias
+        self.P = softmax(self.S)
+
+    def shrink_to(self, size: float) -> None:
+        """Drop the objects that matter least until the file fits."""
+        kept = self.kept
+        while (over := len(self.classifier().to_bytes()) - size) > 0:
+            if self.kept == 0:
+                raise BudgetError(
+                    f"a file without objects has {over + size:.0f} bytes, {size:.0f} are allowed; allow more: "
+                    f"{len(self.B)} anchors for {len(self.classes)} classes take {2 * self.B.size}"
+                )
+            each = max(over + size - 200, 1) / self.kept
+            self.drop_to(max(self.kept - int(over / each) - 1, 0))
+        if self.kept < kept:
+            self.refit_anchors()
+
+    def classifier(self) -> HashedNgrams:
+        used = np.flatnonzero(self.anchors >= 0)
+        return HashedNgrams(
+            objects=self.data.buckets[used],
+            anchors=self.anchors[used],
+            levels=self.levels[used],
+            B=self.B.astype(np.float16).astype(np.float64),  # as it is stored
+            bias=self.bias.astype(np.float32).astype(np.float64),
+            values=self.values.astype(np.float32).astype(np.float64),
+            classes=self.classes,
+            bits=self.settings.bits,
+            orders=self.settings.orders,
+        )
+
+
+def directions(R: np.ndarray, worth: np.ndarray, K: int, most: int = 20_000, rounds: int = 20) -> np.ndarray:
+    """K anchors (K, C) along which rows lie: k-means of the directions of the rows worth most, in their usual length.
+
+    The first is that of the best row, each next one the row that is worth most and least like those so far.
+    """
+    rows = R - R.mean(1, keepdims=True)  # softmax does not see what classes have in common
+    lengths = np.linalg.norm(rows, axis=1)
+    top = np.argsort(-np.where(lengths > 1e-9, worth, -1), kind="stable")[:most]
+    top = top[lengths[top] > 1e-9]
+    if len(top) == 0:
+        return np.zeros((K, R.shape[1]))
+    rows, lengths, worth = rows[top] / lengths[top, None], lengths[top], worth[top]
+    found = np.empty((K, R.shape[1]))
+    found[0] = rows[0]
+    for k in range(1, K):
+        found[k] = rows[np.argmax(np.sqrt(worth) * (1 - (rows @ found[:k].T).max(1)))]
+    for _ in range(rounds):
+        nearest = (rows @ found.T).argmax(1)
+        for k in range(K):
+            mean = (worth[nearest == k, None] * rows[nearest == k]).sum(0)
+            if (size := np.linalg.norm(mean)) > 0:
+                found[k] = mean / size
+    nearest = (rows @ found.T).argmax(1)
+    usual = [np.median(lengths[nearest == k]) if (nearest == k).any() else np.median(lengths) for k in range(K)]
+    return found * np.array(usual)[:, None]

@@ -1,0 +1,100 @@
+"""One side of a factorization (users, or items) as coordinate descent sees it: its ratings by rows, T, A and biases."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from antembed.embedding.factorize import nonnegative_factorize
+
+NO_BIAS = 1e30  # a ridge under which a bias is nothing
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """What the objective adds to the summed ½·squared error."""
+
+    l0: float  # of a non-zero
+    ridge: float  # ½·ridge·‖e‖²
+    ridge_per_rating: float  # and as much again for each rating of the object
+    bias_ridge: float
+    unobserved_weight: float = 0.0  # of every pair there is, as if rated 0: for lists of items rather than ratings
+    biases: bool = False  # biases that are not zero cost l0 too
+
+
+@dataclass(frozen=True)
+class Past:
+    """What ratings that are gone say about a side, −g·(z − z_old) + ½·n·(z − z_old)ᵀ·C·(z − z_old) for a row that stood at
+    z_old = [e, b]: it had n of them, about objects with the mean moments C, and they pulled it by g. Rows that are not here
+    have a say in the anchors alone.
+    """
+
+    n: np.ndarray  # (V,): how many, or the sum of their weights
+    count: np.ndarray  # (V,): how many, for the ridge
+    z: np.ndarray  # (V, d + 1)
+    g: np.ndarray  # (V, d + 1)
+    C: np.ndarray  # (d + 1, d + 1)
+    A: np.ndarray  # (K, d): the anchors as the rows that are not here know them,
+    crowd: np.ndarray  # (K, K): their Σ n·t⊗t,
+    ridged: np.ndarray  # (K, K): their Σ ridge·t⊗t,
+    pull: np.ndarray  # (K, d): their Σ t⊗g
+
+    def penalty(self, z: np.ndarray, A: np.ndarray) -> float:
+        """The sum of the above, over rows here and elsewhere, but for a constant."""
+        moved, A = z - self.z, A[: len(self.A)]
+        turned = A - self.A
+        rows = 0.5 * np.einsum("r,ra,ab,rb->", self.n, moved, self.C, moved, optimize=True) - (self.g * moved).sum()
+        crowd = 0.5 * (self.crowd * (turned @ self.C[:-1, :-1] @ turned.T)).sum() + 0.5 * (self.ridged * (A @ A.T)).sum()
+        return float(rows + crowd - (self.pull * turned).sum())
+
+    def anchor_system(self, k: int, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What rows elsewhere add to the quadratic in anchor k: curvature (d, d) and downhill direction (d)."""
+        C, A = self.C[:-1, :-1], A[: len(self.A)]
+        H = self.crowd[k, k] * C + self.ridged[k, k] * np.eye(len(C))
+        return H, self.pull[k] - C @ (self.crowd[k] @ (A - self.A)) - self.ridged[k] @ A
+
+
+class Side:
+    """One side: its ratings by rows, its T, A and biases, and what the ratings say given the other side."""
+
+    def __init__(self, ids: np.ndarray, others: np.ndarray, ratings: np.ndarray, weights: np.ndarray | None, V: int, d: int):
+        order = np.argsort(ids, kind="stable")
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=V))])
+        self.others, self.ratings = others[order], ratings[order].astype(np.float64)
+        self.weights = np.empty(0) if weights is None else weights[order].astype(np.float64)
+        self.E, self.bias = np.zeros((V, d)), np.zeros(V)
+        self.T, self.A = np.zeros((V, 0)), np.zeros((0, d))
+        self.S, self.v = np.empty((V, d + 1, d + 1)), np.empty((V, d + 1))
+        self.past: Past | None = None
+
+    def make_anchors(self, K: int, seed: int) -> None:
+        """T ≥ 0 and A from the dense rows."""
+        T, A, _ = nonnegative_factorize(torch.from_numpy(self.E), K, l1_penalty=1e-3, iterations=30, seed=seed)
+        self.T, self.A = T.numpy().copy(), A.numpy().copy()
+        self.E = self.T @ self.A
+
+    def ridges(self, penalties: Penalties) -> np.ndarray:
+        """On e, row by row: (V,)."""
+        counts = np.diff(self.starts) + (0 if self.past is None else self.past.count)
+        return penalties.ridge + penalties.ridge_per_rating * counts
+
+    def penalty(self, penalties: Penalties) -> float:
+        squares = float((self.ridges(penalties) * np.square(self.E).sum(1)).sum())
+        if penalties.bias_ridge < NO_BIAS:
+            squares += penalties.bias_ridge * float(np.square(self.bias).sum())
+        if self.past is not None:
+            squares += 2 * self.past.penalty(np.column_stack([self.E, self.bias]), self.A)
+        counted = np.count_nonzero(self.T) + (np.count_nonzero(self.bias) if penalties.biases else 0)
+        return 0.5 * squares + penalties.l0 * counted
+
+
+def slopes(side: Side) -> np.ndarray:
+    """−∂/∂e of each row's quadratic where it stands: (V, d)."""
+    d = side.E.shape[1]
+    return side.v[:, :d] - np.einsum("rab,rb->ra", side.S[:, :d, :d], side.E) - side.S[:, :d, d] * side.bias[:, None]
+
+
+def curvature(side: Side, anchor: np.ndarray) -> np.ndarray:
+    """aᵀ·S·a of each row: (V,)."""
+    d = len(anchor)
+    return np.einsum("rab,a,b->r", side.S[:, :d, :d], anchor, anchor, optimize=True)

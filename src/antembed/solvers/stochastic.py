@@ -1,0 +1,164 @@
+"""The stochastic solver, for any task: mini-batches, a gradient rule, the prox; controllers.py has what comes between epochs."""
+
+import math
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+
+from antembed.checkpoint import Checkpoint, capture, restore
+from antembed.config import StochasticConfig
+from antembed.embedding import Embedding, param_groups
+from antembed.files import JSON
+from antembed.growth.objective import penalties
+from antembed.optim import OPTIMIZERS
+from antembed.optim.base import ProximalOptimizer
+from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
+from antembed.solvers.controllers import BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning
+from antembed.solvers.engine import Engine, TorchEngine, rates
+from antembed.solvers.fused import FusedEngine, unsupported_reason
+from antembed.solvers.loop import Loop
+from antembed.solvers.schedule import Schedule, constant, cosine, halving, ramp, scaled
+from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT, Task
+
+REPORT_EVERY = 0.1  # seconds between two calls of the callback
+PIECE = 1 << 20  # rows
+
+
+class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
+    """Update, then prox, batch by batch; with validation data the best epoch counts."""
+
+    name: ClassVar[str] = "stochastic"
+
+    def __init__(
+        self, task: Task[ConfigT, SplitsT, ModelT], config: ConfigT, own: StochasticConfig, model: ModelT, splits: SplitsT
+    ):
+        super().__init__(task, config, own, model, splits)
+        examples = len(splits.train)
+        lr, l1 = schedules(own, examples)
+        optimizer = self._optimizer(lr(0), l1(0))
+        self.fused = uses_fused(own.train.engine, model, optimizer)
+        self.regularizers = task.regularizers(config, splits, model)
+        self.warmup = ramp(round(own.sparsity.l1_warmup * own.epochs * examples / own.train.batch_size))
+        self.loop = Loop(config, own, model, optimizer, examples, task.select_by, lr, l1)
+        self.growth = GrowthControl(self.loop) if config.auto else None
+        budget, pruning = BudgetSteering(self.loop) if config.budget else None, Pruning(self.loop)
+        polish = Polish(self.loop, pruning.apply if budget is None else budget.trim)
+        made = (polish, BestEpoch(self.loop), pruning, budget, self.growth)
+        self.controllers: list[Controller] = [controller for controller in made if controller is not None]
+
+    def _optimizer(self, lr: float, l1_penalty: float) -> ProximalOptimizer:
+        own = self.own.optimizer
+        groups = param_groups(self.model, l1_penalty, own.weight_decay)
+        for name, free in self.task.free_entries(self.splits, self.model).items():
+            (rows, _), *_ = self.model.embeddings[name].pairs
+            next(group for group in groups if group.get("table") is rows)["prox"].free = free
+        kind = OPTIMIZERS[own.optimizer]
+        return kind(groups, lr=lr, **({} if own.eps is None else kind.eps_options(own.eps)))
+
+    def loss(self, batch: Batch, step: int) -> torch.Tensor:
+        """What a step minimises: the task's loss, the KL of variational tables (warmed up), the task's regularizers."""
+        total = self.task.loss(self.model, batch)
+        for table in self.model.embeddings.values():
+            kl = table.divergence()
+            if kl is not None:
+                total = total + self.warmup(step) / self.loop.examples * kl
+        for regularizer in self.regularizers:
+            total = total + regularizer(batch, step)
+        return total
+
+    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+        record: JSON = {}
+        for epoch in range(self.epoch + 1, self.own.epochs + 1):
+            if any(controller.stops(epoch) for controller in self.controllers):
+                break
+            for controller in self.controllers:
+                controller.begin(epoch)
+            record = self._train(epoch, callback, record) | self._evaluate()
+            for controller in self.controllers:
+                controller.end(epoch, record, files)
+            self.epoch = epoch
+            callback(Progress(epoch, self.loop.examples, record["train_loss"], record["seconds"], record))
+            yield record
+        for controller in self.controllers:
+            controller.finish(files)
+
+    def _train(self, epoch: int, callback: Callback, before: JSON) -> JSON:
+        """One epoch of steps."""
+        loop, batch_size = self.loop, self.own.train.batch_size
+        engine = loop.engine = loop.engine or self._engine()
+        self.model.train()
+        started = reported = time.perf_counter()
+        total, seen = 0.0, 0
+        for examples, loss in engine.run(self._shuffled(epoch), batch_size, loop.step, loop.lr, loop.l1):
+            seen += examples
+            total += loss
+            if (now := time.perf_counter()) - reported > REPORT_EVERY:
+                reported = now
+                callback(Progress(epoch, seen, total / seen, now - started, before))
+        if not math.isfinite(total):
+            raise ValueError(f"the loss is {total} after epoch {epoch}: training has diverged; start anew with a lower --lr")
+        loop.step += -(-seen // batch_size)
+        return {"epoch": epoch, "steps": loop.step, "train_loss": total / seen, "seconds": time.perf_counter() - started}
+
+    def _shuffled(self, epoch: int) -> Source:
+        return self.splits.train.shuffled(self.config.machine.seed, epoch)
+
+    def _engine(self) -> Engine:
+        if self.fused:
+            return FusedEngine(self.model, self.loop.optimizer, self.config.machine.threads)
+        return TorchEngine(self.loop.optimizer, self.loss)
+
+    def _evaluate(self) -> JSON:
+        """Sizes, and metrics on validation data with the penalty added."""
+        self.model.eval()
+        counts = {name: count_nonzeros(table) for name, table in self.model.embeddings.items()}
+        record: JSON = {**rates(self.loop.optimizer), "nnz": counts}
+        record["penalty"] = 0.0 if self.loop.polishing else penalties(self.loop.optimizer, self.own.sparsity.l1_penalty)
+        if len(self.splits.validation):
+            if self.growth is not None:
+                return record | self.growth.evaluate(self.validate)
+            record["validation"] = self.validate()
+            record["objective"] = record["validation"]["loss"] + record["penalty"]
+        return record
+
+    def validate(self) -> dict[str, float]:
+        return self.task.evaluate(self.model, self.splits, "validation")
+
+    def state_dict(self) -> Checkpoint:
+        states = {controller.name: controller.state() for controller in self.controllers}
+        extra = {} if self.growth is None else self.growth.tensors()
+        progress = {"epoch": self.epoch, "step": self.loop.step, "controllers": states}
+        return capture(self.model, self.loop.optimizer, progress, extra)
+
+    def load_state_dict(self, checkpoint: Checkpoint) -> None:
+        progress = restore(checkpoint, self.model, self.loop.optimizer)
+        self.epoch, self.loop.step = progress["epoch"], progress["step"]
+        for controller in self.controllers:
+            controller.load(progress["controllers"][controller.name], checkpoint.part("extra/"))
+
+    def result(self) -> JSON:
+        engine = {"engine": "fused" if self.fused else "torch"}
+        return engine if self.growth is None else engine | {"growth": self.growth.summary()}
+
+
+def schedules(own: StochasticConfig, examples: int) -> tuple[Schedule, Schedule]:
+    """Learning rate and λ2 by step."""
+    steps = own.epochs * -(-examples // own.train.batch_size)
+    shapes = {"constant": constant(), "halving": halving(own.optimizer.halve_every), "cosine": cosine(steps)}
+    warmup = ramp(round(own.sparsity.l1_warmup * steps))
+    return scaled(own.optimizer.lr, shapes[own.optimizer.schedule]), scaled(own.sparsity.l1_penalty, warmup)
+
+
+def uses_fused(engine: str, model: torch.nn.Module, optimizer: ProximalOptimizer) -> bool:
+    """Whether the fused engine does the work; an error if it was asked for and cannot."""
+    reason = unsupported_reason(model, optimizer)
+    if engine == "fused" and reason is not None:
+        raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
+    return engine != "torch" and reason is None
+
+
+def count_nonzeros(table: Embedding) -> int:
+    """nnz over a table's rows, cheap enough for every epoch."""
+    return sum(int(piece.count_nonzero()) for rows in table.tables for piece in rows.current.split(PIECE))

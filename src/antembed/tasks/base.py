@@ -1,0 +1,184 @@
+"""What a task is: config, data, model, loss and metrics. Runs, solvers, sweeps and reports know no more of it.
+
+    class Links(Task[LinksConfig, Splits, LinkModel]):
+        name, Config, metric = "links", LinksConfig, Metric("error", "error rate")
+        def load(self, config): ...             # → Splits: train, validation and test examples
+        def build(self, config, splits): ...    # → a model with `embeddings`
+        def loss(self, model, batch): ...       # → a scalar, the mean over the batch
+        def evaluate(self, model, splits, part): ...   # → {"loss": …, "error": …}
+
+and one line in TASKS (tasks/__init__.py). The other methods have defaults that suit most tasks.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from antembed.config import TaskConfig
+from antembed.data.batches import Examples
+from antembed.files import JSON
+from antembed.optim import FreeEntries
+from antembed.tasks.model import TaskModel
+
+Batch = tuple[Tensor, ...]
+Part = Literal["train", "validation", "test"]
+Metrics = dict[str, float]
+Regularizer = Callable[[Batch, int], Tensor]  # batch, step → a term of the loss
+NONE = Examples((np.empty(0),), np.empty(0, np.int64))
+
+
+class Source(Protocol):
+    """Examples of one part of the data."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int) -> Iterator[Batch]: ...
+
+    def shuffled(self, seed: int, epoch: int) -> "Source": ...
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a task is measured by."""
+
+    name: str  # the number that is to be small, by its name among the metrics
+    label: str  # for people
+    shown: str = ""  # the name among the metrics that results show, if it is another: accuracy beside error
+
+    @property
+    def headline(self) -> str:
+        return self.shown or self.name
+
+
+@dataclass
+class Splits:
+    """The data of a run, cut into parts; a part may be empty."""
+
+    train: Source = NONE
+    validation: Source = NONE
+    test: Source = NONE
+    complaints: tuple[str, ...] = ()  # what the reader of the data noticed: rows that were skipped, labels that are missing
+
+    def part(self, name: Part) -> Source:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    @property
+    def count(self) -> int:
+        """All examples."""
+        return len(self.train) + len(self.validation) + len(self.test)
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells these data from others: SHA-256 over all batches, whatever the split."""
+        sums = np.zeros(32, np.uint8)
+        for part in (self.train, self.validation, self.test):
+            for batch in part.batches(1):
+                one = hashlib.sha256(b"".join(np.ascontiguousarray(column.cpu().numpy()).tobytes() for column in batch))
+                sums += np.frombuffer(one.digest(), np.uint8)  # in any order
+        return hashlib.sha256(sums.tobytes()).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write what is needed beside the tables to use them: which row is whose."""
+
+
+ConfigT = TypeVar("ConfigT", bound=TaskConfig)
+SplitsT = TypeVar("SplitsT", bound=Splits)
+ModelT = TypeVar("ModelT", bound=TaskModel)
+
+
+class Predictor(Protocol):
+    """A finished run that says which class a text is of."""
+
+    classes: list[str]
+
+    def predict_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
+        """Probabilities (n, classes), some texts at a time."""
+
+    def predict_file(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Iterator[np.ndarray], str]:
+        """The same for a file, and what there is to say of it."""
+
+
+class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
+    """Stateless: all that varies comes in as config, splits and model."""
+
+    name: ClassVar[str]  # antembed train NAME
+    Config: ClassVar[type[TaskConfig]]
+    metric: ClassVar[Metric]
+    select_by: ClassVar[str] = "loss"  # the metric that, with the penalty added, makes an epoch the best
+    examples: ClassVar[str] = "examples"  # what the data consist of
+    about: ClassVar[str] = ""  # one line for --help
+    usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
+    sweep_options: ClassVar[JSON] = {}  # that a sweep adds to those it is given
+    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {}  # the paper's (parameters, error), for plots
+
+    @abstractmethod
+    def load(self, config: ConfigT) -> SplitsT:
+        """Read the data and cut them into parts."""
+
+    @abstractmethod
+    def build(self, config: ConfigT, splits: SplitsT) -> ModelT:
+        """A seeded model."""
+
+    @abstractmethod
+    def loss(self, model: ModelT, batch: Batch) -> Tensor:
+        """The mean loss of a batch."""
+
+    @abstractmethod
+    def evaluate(self, model: ModelT, splits: SplitsT, part: Part) -> Metrics:
+        """Metrics over the examples of a part; "loss" is the mean loss."""
+
+    # What has a default.
+
+    def pretraining(self, config: ConfigT) -> ConfigT | None:
+        """A run that comes before this one, and whose model `use_pretrained` takes; None: there is none."""
+        return None
+
+    def use_pretrained(self, splits: SplitsT, model: ModelT) -> None:
+        """Keep of that model what `build` needs."""
+
+    def regularizers(self, config: ConfigT, splits: SplitsT, model: ModelT) -> list[Regularizer]:
+        """Terms that are added to the loss while training."""
+        return []
+
+    def free_entries(self, splits: SplitsT, model: ModelT) -> dict[str, FreeEntries]:
+        """Entries of T that cost nothing, by embedding."""
+        return {}
+
+    def defaults(self, examples: int) -> JSON:
+        """Options that depend on how many examples there are, where they are not given."""
+        return {}
+
+    def facts(self, splits: SplitsT, model: ModelT) -> JSON:
+        """What a run remembers of its data (config.json), so that it is evaluated on the same."""
+        return {"examples": splits.count, "sha256": splits.digest}
+
+    def is_published(self, splits: SplitsT) -> bool:
+        """Whether these are the data of `published`."""
+        return False
+
+    def details(self, config: ConfigT, splits: SplitsT, model: ModelT) -> JSON:
+        """What the task adds to the result of a run."""
+        return {}
+
+    def reopen(self, config: ConfigT, facts: JSON, folder: Path) -> SplitsT:
+        """What `build` needs of the data of a finished run that are not at hand: names and sizes, no examples."""
+        raise ValueError(f"a run of {self.name} cannot be opened without its data; give them with --data")
+
+    def for_evaluation(self, config: ConfigT) -> ConfigT:
+        """The config by which a finished run is built again: without what is for the start of training alone."""
+        return config
+
+    def predictor(self, folder: Path, config: ConfigT, model: ModelT, splits: SplitsT) -> Predictor:
+        """A finished run as a classifier. `splits`: what `reopen` gave."""
+        raise ValueError(f"a run of {self.name} predicts no classes")
+
+    def explain(self, folder: Path, config: ConfigT, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+        """What the anchors of a finished run stand for: as data, and as lines. `items`: a file that describes the items."""
+        raise ValueError(f"a run of {self.name} has nothing that explains its anchors")

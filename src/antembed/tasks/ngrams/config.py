@@ -1,0 +1,35 @@
+"""What a hashed n-gram classifier is configured by: the size of its file, and little else."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
+
+from antembed.config import SolverConfig, TaskConfig, option
+from antembed.config.base import Whole
+from antembed.config.budget import parse_budget
+from antembed.tasks.text.config import TextInput
+
+
+def _bytes(text: str) -> str:
+    if parse_budget(text, 0).unit != "bytes" or str(text).lower().strip().endswith("x"):
+        raise ValueError(f"budget is the size of a file: 50KB or 1MB, not {text!r}")
+    return text
+
+
+class NgramDescentConfig(SolverConfig):
+    """Coordinate descent on the logistic loss, to a size."""
+
+    heading: ClassVar[str] = "Size"
+    name: Literal["ngram_descent"] = option("ngram_descent", "How the loss is minimised.")
+    epochs: Whole = option(6, "Sweeps over which the number of n-grams falls to the size.", ge=1)
+    budget: Annotated[str, AfterValidator(_bytes)] = option("50KB", "Of the file, all that is needed to predict.")
+    ngrams: Whole = option(2, "Runs of up to so many words.", ge=1)
+    hold_out: bool = option(False, "Hold a tenth out for validation, to compare settings; else it is learned too.")
+
+
+class NgramConfig(TaskConfig):
+    """A run of the hashed n-gram classifier."""
+
+    task: Literal["classify-ngrams"] = "classify-ngrams"
+    input: TextInput = TextInput()
+    solver: NgramDescentConfig = NgramDescentConfig()

@@ -1,0 +1,70 @@
+"""The config of a run on ratings. The defaults are the paper's for MovieLens 1M, with biases, a warm-up of λ2 and pruning."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from antembed.config import (
+    Config,
+    CoordinateDescentConfig,
+    EmbeddingConfig,
+    EmbeddingTaskConfig,
+    OnlineConfig,
+    StochasticConfig,
+    option,
+)
+from antembed.config.base import Names, Number
+from antembed.data import SPLITS
+
+LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
+LARGE_DEFAULTS = {"l1_penalty": 2e-6, "batch_size": 1024, "halve_every": 200_000, "initial_anchors": 20, "anchor_step": 2}
+
+
+class RatingsInput(Config):
+    """The ratings."""
+
+    heading: ClassVar[str] = "Data"
+    data: str = option(
+        "", "Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet; - with --solver online."
+    )
+    columns: Names | None = option(None, "USER,ITEM,RATING[,WEIGHT] columns, by name or by number from 1.")
+    on_error: Literal["stop", "skip"] = option("stop", "At a row that is no rating: stop, or skip it and say how many.")
+    split: Literal["80/10/10", "90/10"] = option(
+        "80/10/10", "Train/validation/test, the best epoch by validation; or the paper's 90/10, the last epoch."
+    )
+
+
+class RatingsTables(EmbeddingConfig):
+    """Users' and items' tables."""
+
+    biases: bool = option(True, "A bias for each user and item; they are counted.")
+    alpha: Number = option(0.3, "A table's widths fall as popularity to this power.", ge=0, only_with={"embedding": "mixed"})
+
+
+class RatingsStochastic(StochasticConfig):
+    """Stochastic steps on ratings."""
+
+    init: Literal["signed", "half-normal", "dense"] = option(
+        "signed",
+        "Anchors of both signs; half-normal, the paper's; dense: from a full solution.",
+        only_with={"embedding": "anchor"},
+    )
+
+
+Solver = Annotated[RatingsStochastic | CoordinateDescentConfig | OnlineConfig, Field(discriminator="name")]
+
+
+class RatingsConfig(EmbeddingTaskConfig):
+    """A run on ratings."""
+
+    task: Literal["recommend"] = "recommend"
+    input: RatingsInput = RatingsInput()
+    tables: RatingsTables = RatingsTables()
+    solver: Solver = RatingsStochastic()
+    provides: ClassVar[frozenset[str]] = frozenset({"counts"})
+
+    @model_validator(mode="after")
+    def _has_validation(self) -> "RatingsConfig":
+        if self.auto and isinstance(self.solver, StochasticConfig) and not SPLITS[self.input.split][1]:
+            raise ValueError(f"anchors auto needs validation data, --split {self.input.split} has none; use --split 80/10/10")
+        return self

@@ -1,0 +1,108 @@
+"""The data of a run on ratings: read once, cut into parts, and the labels of its rows."""
+
+import io
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+
+from antembed.data import Examples, Ratings, default_cache, find_data, read_ratings, split
+from antembed.files import JSON, write_atomically
+from antembed.tasks.base import NONE, Splits
+from antembed.tasks.ratings.config import RatingsInput
+
+PIECE = 1 << 20  # ratings
+SIDES = ("users", "items")
+
+
+@dataclass
+class RatingsSplits(Splits):
+    """users, items, ratings (and weights) of each part; the labels of all users and items."""
+
+    train: Examples = NONE
+    validation: Examples = NONE
+    test: Examples = NONE
+    labels: dict[str, pl.Series] = field(default_factory=lambda: dict.fromkeys(SIDES, pl.Series("label", [], pl.String)))
+    ratings: Ratings | None = None  # None: a finished run whose data are not at hand, or a stream
+    mean: float = 0.0  # of the training ratings
+    scale: tuple[float, float] = (float("-inf"), float("inf"))  # their smallest and largest
+
+    @property
+    def num_embeddings(self) -> tuple[int, int]:
+        return len(self.labels["users"]), len(self.labels["items"])
+
+    @property
+    def counts(self) -> list[np.ndarray]:
+        """How many training ratings each user and item has."""
+        columns = zip(self.train.columns, self.num_embeddings, strict=False)
+        return [np.bincount(ids[self.train.rows], minlength=V) for ids, V in columns]
+
+    @property
+    def count(self) -> int:
+        return 0 if self.ratings is None else len(self.ratings)
+
+    @cached_property
+    def digest(self) -> str:
+        return "" if self.ratings is None else self.ratings.digest
+
+    def save(self, folder: Path) -> None:
+        """users.labels.parquet and items.labels.parquet, one column in the order of the rows."""
+        for side, labels in self.labels.items():
+            packed = io.BytesIO()
+            labels.alias("label").to_frame().write_parquet(packed)
+            write_atomically(folder / f"{side}.labels.parquet", packed.getvalue())
+
+
+def read_labels(folder: Path) -> dict[str, pl.Series]:
+    """What RatingsSplits.save wrote."""
+    return {side: pl.read_parquet(folder / f"{side}.labels.parquet").to_series() for side in SIDES}
+
+
+def read_input(source: RatingsInput) -> Ratings:
+    """The ratings that a config names. The last file stays in memory: a sweep reads it once."""
+    path = find_data(source.data)
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read(str(path), stamp, source.columns, source.on_error)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, stamp: int, columns: tuple[str, ...] | None, on_error: str) -> Ratings:
+    return read_ratings(path, columns, on_error=on_error, cache=default_cache())
+
+
+def cut(ratings: Ratings, kind: str, seed: int, device: str = "cpu", threads: int | None = 1) -> RatingsSplits:
+    """A seeded split of this kind, as "80/10/10"."""
+    return _splits(ratings, split(len(ratings), kind, seed), device, threads)
+
+
+def all_for_training(ratings: Ratings, device: str = "cpu", threads: int | None = None) -> RatingsSplits:
+    """No validation and no test data."""
+    none = np.empty(0, np.int32)
+    rows = {"train": np.arange(len(ratings), dtype=np.int32), "validation": none, "test": none}
+    return _splits(ratings, rows, device, threads)
+
+
+def _splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads: int | None) -> RatingsSplits:
+    parts = {name: Examples(ratings.columns, own, device, threads) for name, own in rows.items()}
+    pieces = [ratings.values[rows["train"][start : start + PIECE]] for start in range(0, len(rows["train"]), PIECE)]
+    values = torch.from_numpy(np.concatenate(pieces))
+    labels = {"users": ratings.user_labels, "items": ratings.item_labels}
+    scale = (float(values.min()), float(values.max()))
+    skipped = f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}"
+    return RatingsSplits(
+        **parts,
+        complaints=(skipped,) if ratings.skipped else (),
+        labels=labels,
+        ratings=ratings,
+        mean=float(values.mean()),
+        scale=scale,
+    )
+
+
+def facts_of(splits: RatingsSplits) -> JSON:
+    """What a run remembers of its ratings."""
+    users, items = splits.num_embeddings
+    return {"num_embeddings": {"users": users, "items": items}, "examples": splits.count, "sha256": splits.digest}

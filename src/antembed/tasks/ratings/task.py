@@ -1,0 +1,123 @@
+"""Ratings → users' and items' tables: predict what a user would rate an item."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from antembed.config import OnlineConfig, StochasticConfig
+from antembed.embedding import Embedding
+from antembed.files import JSON
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
+from antembed.tasks.ratings.config import LARGE, LARGE_DEFAULTS, RatingsConfig, RatingsStochastic
+from antembed.tasks.ratings.data import RatingsSplits, cut, facts_of, read_input, read_labels
+from antembed.tasks.ratings.explain import explain_items
+from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
+
+EVALUATION_BATCH = 65_536
+SMALLEST_INIT, LARGEST_INIT = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
+MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
+SAMPLE = 4096  # pairs to measure it by
+
+
+class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
+    """Matrix factorization over any two embeddings."""
+
+    name: ClassVar[str] = "recommend"
+    Config = RatingsConfig
+    metric: ClassVar[Metric] = Metric("mse", "MSE")
+    examples: ClassVar[str] = "ratings"
+    about: ClassVar[str] = "Learn users' and items' tables from ratings, and write them as small files."
+    usage: ClassVar[Sequence[str]] = (
+        "ratings.dat --anchors 15 --l1-penalty 1e-4 --out runs/ml-1m",
+        "ratings.csv --solver coordinate_descent --budget 40x",
+    )
+    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {  # MovieLens 1M, SPEC §7
+        "paper: full": [(155.2e3, 0.771)],
+        "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
+        "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
+    }
+
+    def load(self, config: RatingsConfig) -> RatingsSplits:
+        if isinstance(config.solver, OnlineConfig):
+            return RatingsSplits()  # the solver reads the stream itself
+        device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
+        return cut(read_input(config.input), config.input.split, config.machine.seed, device, config.machine.threads)
+
+    def defaults(self, examples: int) -> JSON:
+        return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
+
+    def build(self, config: RatingsConfig, splits: RatingsSplits) -> MatrixFactorization:
+        torch.manual_seed(config.machine.seed)
+        users, items = (_table(config, side, splits) for side in range(2))
+        init = config.solver.init if isinstance(config.solver, RatingsStochastic) else "signed"
+        if config.tables.embedding == "anchor" and init != "half-normal":
+            # Of both signs: with biases in the model, what is left to explain has mean 0, and parallel anchors stay parallel.
+            for layer in (users, items):
+                layer.pairs[0][1].data.normal_(std=config.tables.embedding_dim**-0.5)
+        if config.tables.kind.small_init is None:
+            rescale_init_(users, items)
+        model = MatrixFactorization(users, items, mean=splits.mean, biases=config.tables.biases)
+        return model.to(config.solver.train.device) if isinstance(config.solver, StochasticConfig) else model
+
+    def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
+        return half_squared_error(model, batch)
+
+    @torch.no_grad()
+    def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:
+        """Errors over examples, each counted once whatever its weight; `clipped_mse` keeps predictions inside the scale."""
+        squared = clipped = absolute = 0.0
+        n = 0
+        for users, items, ratings, *_ in splits.part(part).batches(EVALUATION_BATCH):
+            predicted, wanted = model(users, items).double(), ratings.double()
+            squared += float((predicted - wanted).square().sum())
+            absolute += float((predicted - wanted).abs().sum())
+            clipped += float((predicted.clamp(*splits.scale) - wanted).square().sum())
+            n += len(ratings)
+        if n == 0:
+            raise ValueError(f"nothing to evaluate: the {part} part has 0 examples")
+        mse = squared / n
+        return {"loss": mse / 2, "mse": mse, "rmse": mse**0.5, "mae": absolute / n, "clipped_mse": clipped / n, "examples": n}
+
+    def is_published(self, splits: RatingsSplits) -> bool:
+        return splits.digest == MOVIELENS_1M
+
+    def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
+        return facts_of(splits) | ({"online": True} if splits.ratings is None else {})
+
+    def reopen(self, config: RatingsConfig, facts: JSON, folder: Path) -> RatingsSplits:
+        return RatingsSplits(labels=read_labels(folder))
+
+    def explain(self, folder: Path, config: RatingsConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+        return explain_items(folder, top, items, config.input)
+
+
+def _table(config: RatingsConfig, side: int, splits: RatingsSplits) -> Embedding:
+    tables, kind = config.tables, config.tables.kind
+    options: JSON = {} if kind.small_init is None else {"std": kind.small_init}
+    if "counts" in kind.requires:
+        options["counts"] = torch.from_numpy(splits.counts[side]) if len(splits.train) else None
+    if tables.embedding == "mixed":
+        options["alpha"] = tables.alpha
+    V, K = splits.num_embeddings[side], config.num_anchors(2)[side]
+    return kind(V, tables.embedding_dim, num_anchors=K, sparse=True, **options)
+
+
+@torch.no_grad()
+def rescale_init_(users: Embedding, items: Embedding) -> None:
+    """Scale both T until e_u·e_i starts neither far from 0 nor at nothing.
+
+    T starts at √(2/V). With few objects that is too much; with millions it is so little that no gradient gets through.
+    """
+    if not (users.num_embeddings and items.num_embeddings):
+        return
+    some = [torch.randint(0, layer.num_embeddings, (SAMPLE,), device=layer.tables[0].weight.device) for layer in (users, items)]
+    now = float((users(some[0]) * items(some[1])).sum(-1).square().mean().sqrt())
+    wanted = min(max(now, SMALLEST_INIT), LARGEST_INIT)
+    if wanted != now != 0:
+        for layer in (users, items):
+            for table, anchors in layer.pairs:
+                # The shares of a softmax add up to 1 whatever its weights: there the anchors are scaled.
+                (anchors if layer.softmax else table.weight).mul_((wanted / now) ** 0.5)

@@ -1,0 +1,163 @@
+"""The data of a run on labelled text: documents, cut into parts, and what is known of their words."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from antembed.data import find_data
+from antembed.data.batches import permutation
+from antembed.data.documents import Documents, read_documents
+from antembed.data.text import DataError
+from antembed.data.vocabulary import Vocabulary
+from antembed.kernels.shuffle import shuffled
+from antembed.tasks.base import Batch, Splits
+from antembed.tasks.text.config import TextInput
+
+HELD_OUT = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
+
+
+@dataclass(frozen=True)
+class DocumentExamples:
+    """Some documents; a batch is their words one after the other, where each begins, and their classes."""
+
+    documents: Documents | None = None
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    device: str = "cpu"
+    threads: int = 1
+    word_dropout: float = 0.0  # while training: words that are left out, anew each time
+    training: bool = False
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        assert self.documents is not None
+        for first in range(0, len(self), size):
+            taken = self.documents.take(self.rows[first : first + size])
+            words, starts, labels = (
+                torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts, taken.labels)
+            )
+            if self.training and self.word_dropout:
+                words, starts = drop_words(words, starts, self.word_dropout)
+            yield words, starts, labels.long()
+
+    def shuffled(self, seed: int, epoch: int) -> "DocumentExamples":
+        """In the order of this epoch, which depends on the seed and the epoch only; for training."""
+        return replace(self, rows=shuffled(self.rows, seed, epoch, self.threads), training=True)
+
+
+def drop_words(words: Tensor, starts: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Leave out each word with this probability: documents are not learned by heart, and no word is relied on alone."""
+    kept = torch.rand(len(words), device=words.device) >= share
+    before = torch.cat([starts.new_zeros(1), kept.cumsum(0)])
+    return words[kept], before[starts]
+
+
+@dataclass
+class TextSplits(Splits):
+    """Documents of each part; the words and classes of all."""
+
+    train: DocumentExamples = DocumentExamples()
+    validation: DocumentExamples = DocumentExamples()
+    test: DocumentExamples = DocumentExamples()
+    vocabulary: Vocabulary | None = None
+    classes: list[str] = field(default_factory=list)
+    features: np.ndarray | None = None  # (V, width) of the words
+    relations: sparse.csr_array | None = None  # (V, V): words that are related
+    without_vector: int = 0  # words that the pretrained vectors lack
+    scores: np.ndarray | None = None  # (V,) of the words, from a model that was trained once
+    files: tuple[str, ...] = ()  # that were read
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the bytes of the files, or of the documents in memory."""
+        whole = hashlib.sha256()
+        for name in self.files:
+            with Path(name).open("rb") as file:
+                whole.update(hashlib.file_digest(file, "sha256").digest())
+        for part in () if self.files else (self.train, self.test):
+            if part.documents is not None:
+                whole.update(part.documents.tokens.tobytes() + part.documents.labels.tobytes())
+        return whole.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """vocabulary.parquet: which row is which word."""
+        if self.vocabulary is not None:
+            self.vocabulary.write(folder / "vocabulary.parquet")
+
+
+def read_input(
+    source: TextInput, min_count: int = 1, max_vocab: int = 0, share_words: bool = True
+) -> tuple[Documents, Documents | None]:
+    """Documents to train on, and those to test on if there is a file of them. The last ones stay in memory for a sweep.
+
+    `share_words`: test documents are read with the vocabulary of the others; else with words of their own, for hashes.
+    """
+    files = [find_data(name) for name in (source.data, source.test) if name]
+    stamps = tuple((str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in files)
+    return _read(stamps, source.text, source.label, source.max_length, min_count, max_vocab, share_words)
+
+
+@lru_cache(maxsize=1)
+def _read(
+    files: tuple[tuple[str, int], ...],
+    text: tuple[str, ...] | None,
+    label: str | None,
+    length: int,
+    min_count: int,
+    max_vocab: int,
+    share_words: bool,
+) -> tuple[Documents, Documents | None]:
+    (data, _), *test = files
+    train_docs = read_documents(data, text=text, label=label, length=length, min_count=min_count, max_vocab=max_vocab or None)
+    if not test:
+        return train_docs, None
+    words = train_docs.vocabulary if share_words else None
+    return train_docs, read_documents(
+        test[0][0], text=text, label=label, length=length, vocabulary=words, classes=train_docs.classes
+    )
+
+
+def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:
+    """Rows of each part, seeded: a tenth for validation, and a tenth for the test if there is no file of it.
+
+    Every model of text is given the same parts at the same seed. Documents without a class are left out.
+    """
+    labelled = np.flatnonzero(documents.labels >= 0)
+    order = labelled[permutation(len(labelled), seed)]
+    n = len(order) // HELD_OUT
+    if n < 1:
+        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; is --label right?")
+    if test is None:
+        return {"validation": order[:n], "test": order[n : 2 * n], "train": order[2 * n :]}
+    if not (test.labels >= 0).any():
+        raise DataError(f"of {len(test)} test documents 0 are of a class that is trained; is --label right?")
+    return {"validation": order[:n], "train": order[n:], "test": np.arange(len(test))}
+
+
+def make_splits(
+    documents: Documents, test: Documents | None, seed: int, *, device: str = "cpu", threads: int = 1, word_dropout: float = 0.0
+) -> TextSplits:
+    """The parts of these documents."""
+    rows = cut(documents, test, seed)
+    source = dict.fromkeys(rows, documents) | ({} if test is None else {"test": test})
+    parts = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
+    noticed = (documents.complaint, "" if test is None else test.complaint, _header(documents))
+    complaints = tuple(line for line in noticed if line)
+    return TextSplits(**parts, vocabulary=documents.vocabulary, classes=documents.classes, complaints=complaints)
+
+
+def _header(documents: Documents) -> str:
+    """Whether the first row looks like a header that was taken for a document."""
+    first, classes = int(documents.labels[0]), len(documents.classes)
+    if first >= 0 and (documents.labels == first).sum() == 1 < classes < len(documents) / 10:
+        name = documents.classes[first]
+        return f"only the first row has the class {name!r}: if it is a header, say so with --text NAME --label NAME"
+    return ""

@@ -1,0 +1,74 @@
+"""What is known of words before a model is trained: their features, and which are related to which."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from antembed.anchors import (
+    ObjectStatistics,
+    cached,
+    choose_anchors,
+    cooccurrences,
+    find_wordnet,
+    free_entries,
+    read_edges,
+    read_vectors,
+    read_wordnet,
+    svd_features,
+    union,
+)
+from antembed.data.cache import default_cache
+from antembed.data.documents import Documents
+from antembed.tasks.text.config import TextConfig
+from antembed.tasks.text.data import TextSplits
+
+WIDTH = 64  # of features made from co-occurrences
+
+
+def gather(config: TextConfig, splits: TextSplits, cache: Path | None = None) -> None:
+    """Put what the config asks for into the splits; co-occurrences are those of the training documents."""
+    own, cache = config.anchors, cache or default_cache()
+    documents = splits.train.documents
+    assert documents is not None
+    train_docs = documents.take(splits.train.rows)
+    text, V = (train_docs.tokens, train_docs.starts), len(train_docs.vocabulary)
+    if own.vectors:
+        found = read_vectors(own.vectors, train_docs.vocabulary.words)
+        splits.features, splits.without_vector = found.vectors, found.missing
+    elif config.wants_features:
+        counts = cached(lambda: cooccurrences(*text, V, min_count=1, min_pmi=-np.inf), cache, "all co-occurrences", V, *text)
+        splits.features = svd_features(counts, min(WIDTH, V - 1), config.machine.seed).astype(np.float32)
+    related = [_relation(name, own.wordnet, train_docs, cache) for name in own.relations]
+    splits.relations = union(*related) if related else None
+
+
+def _relation(name: str, wordnet: str, documents: Documents, cache: Path) -> sparse.csr_array:
+    words, text = documents.vocabulary.words, (documents.tokens, documents.starts)
+    if name == "wordnet":
+        folder = find_wordnet(wordnet or None)
+        return cached(partial(read_wordnet, words, folder), cache, name, words, folder)
+    if name == "cooccurrence":
+        return cached(lambda: cooccurrences(*text, len(words)), cache, name, len(words), *text)
+    return read_edges(name, words)
+
+
+def anchor_words(config: TextConfig, splits: TextSplits, K: int) -> np.ndarray | None:
+    """The words that are anchors (K,); None: anchors are no words."""
+    name, words = config.anchors.anchor_init, splits.vocabulary
+    if name == "none" or words is None:
+        return None
+    statistics = ObjectStatistics(
+        counts=words.counts,
+        document_counts=words.document_counts,
+        documents=words.documents,
+        features=splits.features,
+        scores=splits.scores,
+    )
+    return choose_anchors(name, statistics, K, config.machine.seed)
+
+
+def free_pairs(splits: TextSplits, anchors: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Entries of T that cost nothing: words related to an anchor, or one themselves."""
+    return None if splits.relations is None or anchors is None else free_entries(splits.relations, anchors)
