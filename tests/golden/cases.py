@@ -21,44 +21,48 @@ from antembed.data.synthetic import planted, ratings
 from antembed.data.topics import write_topics
 
 FILE = Path(__file__).with_name("golden.json")
-RATINGS = ("--dimensions", "8", "--seed", "3")
-STEPS = (*RATINGS, "--epochs", "5", "--batch-size", "128", "--anchors", "6,5", "--lr", "0.03", "--l1", "1e-4")
-PRICE = ("--price", "0.5")
-DESCENT = (*RATINGS, "--solver", "cd", "--epochs", "6", "--anchors", "6,5", *PRICE)
-TEXT = ("--dimensions", "16", "--epochs", "3", "--batch-size", "32", "--lr", "0.01", "--seed", "3", "--threads", "1")
-WORDS = ("--choice", "frequency", "--relations", "cooccurrence", "--negative", "0.1", "--orthogonal", "0.01")
-GROWN = ("--anchors", "auto", "--epochs", "12", "--first-anchors", "2")
+RATINGS = ("--embedding-dim", "8", "--seed", "3")
+STEPS = (*RATINGS, "--epochs", "5", "--batch-size", "128", "--anchors", "6,5", "--lr", "0.03", "--l1-penalty", "1e-4")
+DESCENT = (*RATINGS, "--solver", "coordinate_descent", "--epochs", "6", "--anchors", "6,5", "--l0-penalty", "0.5")
+ONLINE = ("--solver", "online", "--epochs", "6", "--anchors", "auto", "--batch-size", "2000", "--l0-penalty", "0.5")
+TEXT = ("--embedding-dim", "16", "--epochs", "3", "--batch-size", "32", "--lr", "0.01", "--seed", "3", "--threads", "1")
+MEAN = (*TEXT, "--model", "mean")
+WORDS = (
+    *("--anchor-init", "frequency", "--relations", "cooccurrence"),
+    *("--unrelated-penalty", "0.1", "--orthogonality-penalty", "0.01"),
+)
+GROWN = ("--anchors", "auto", "--epochs", "12", "--initial-anchors", "2")
 
 # name → task, options
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "fused": ("recommend", STEPS),
-    "fused-full": ("recommend", (*STEPS, "--embedding", "full", "--l2", "0.1", "--schedule", "cosine")),
+    "fused-full": ("recommend", (*STEPS, "--embedding", "full", "--weight-decay", "0.1", "--schedule", "cosine")),
     "fused-polish": ("recommend", (*STEPS, "--polish", "0.4")),
     "fused-budget": ("recommend", (*STEPS, "--budget", "900")),
     "fused-bytes": ("recommend", (*STEPS, "--budget", "2KB")),
     "fused-dense-init": ("recommend", (*STEPS, "--init", "dense")),
-    "fused-auto": ("recommend", (*STEPS, *GROWN, "--lambda1", "1e-3")),
-    "fused-trend": ("recommend", (*STEPS, *GROWN, "--lambda1", "1e-3", "--growth", "trend")),
+    "fused-auto": ("recommend", (*STEPS, *GROWN, "--anchor-penalty", "1e-3")),
+    "fused-trend": ("recommend", (*STEPS, *GROWN, "--anchor-penalty", "1e-3", "--growth", "trend")),
     "torch-adam": ("recommend", (*STEPS, "--engine", "torch", "--optimizer", "adam")),
     "hashed": ("recommend", (*STEPS, "--embedding", "hashed", "--anchors", "40,20")),
-    "mixture": ("recommend", (*STEPS, "--embedding", "mixture", "--keep", "300")),
+    "mixture": ("recommend", (*STEPS, "--embedding", "mixture", "--max-nonzeros", "300")),
     "descent": ("recommend", DESCENT),
     "descent-full": ("recommend", (*DESCENT, "--embedding", "full", "--split", "90/10")),
     "descent-budget": ("recommend", (*DESCENT, "--budget", "900", "--epochs", "9")),
     "descent-auto": ("recommend", (*DESCENT, "--anchors", "auto")),
-    "descent-unobserved": ("recommend", (*DESCENT, "--unseen", "0.01")),
-    "online": ("recommend", (*RATINGS, "--online", "--epochs", "6", "--anchors", "auto", "--batch-size", "2000", *PRICE)),
+    "descent-unobserved": ("recommend", (*DESCENT, "--unobserved-weight", "0.01")),
+    "online": ("recommend", (*RATINGS, *ONLINE)),
     "cnn": ("classify", TEXT),
     "cnn-words": ("classify", (*TEXT, *WORDS)),
-    "bag": ("classify", (*TEXT, "--model", "bag")),
-    "bag-budget": ("classify", (*TEXT, "--model", "bag", "--budget", "3KB")),
-    "bag-auto": ("classify", (*TEXT, "--model", "bag", *GROWN)),
-    "bag-kmeans": ("classify", (*TEXT, "--model", "bag", "--choice", "kmeans")),
-    "bag-vvd-init": ("classify", (*TEXT, "--model", "bag", "--choice", "vvd")),
-    "bag-vvd": ("classify", (*TEXT, "--model", "bag", "--embedding", "vvd")),
-    "bag-sparse-code": ("classify", (*TEXT, "--model", "bag", "--embedding", "sparse-code")),
-    "ngrams": ("classify", ("--model", "tiny", "--size", "2KB", "--seed", "3", "--threads", "1")),
-}  # fmt: skip
+    "bag": ("classify", MEAN),
+    "bag-budget": ("classify", (*MEAN, "--budget", "3KB")),
+    "bag-auto": ("classify", (*MEAN, *GROWN)),
+    "bag-kmeans": ("classify", (*MEAN, "--anchor-init", "kmeans")),
+    "bag-vvd-init": ("classify", (*MEAN, "--anchor-init", "vvd")),
+    "bag-vvd": ("classify", (*MEAN, "--embedding", "vvd")),
+    "bag-sparse-code": ("classify", (*MEAN, "--embedding", "sparse-code")),
+    "ngrams": ("classify-ngrams", ("--budget", "2KB", "--seed", "3")),
+}
 
 
 def write_data(folder: Path) -> dict[str, Path]:
@@ -68,7 +72,7 @@ def write_data(folder: Path) -> dict[str, Path]:
     rows = (f"u{u},{i},{v:.2f}" for u, i, v in zip(r.users, r.items, r.values, strict=True))
     (folder / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
     write_topics(folder / "text.csv", 600, 300, classes=3, length=20, purity=0.6)
-    return {"recommend": folder / "ratings.csv", "classify": folder / "text.csv"}
+    return {"recommend": folder / "ratings.csv"} | dict.fromkeys(("classify", "classify-ngrams"), folder / "text.csv")
 
 
 def run_case(name: str, data: dict[str, Path], out: Path) -> dict[str, object]:
@@ -81,7 +85,7 @@ def run_case(name: str, data: dict[str, Path], out: Path) -> dict[str, object]:
     if done.exit_code != 0:
         raise AssertionError(f"{name}: {done.output} {done.exception!r}")
     result = json.loads(done.stdout)
-    files = sorted(file for file in out.iterdir() if file.suffix in (".ant", ".bag"))
+    files = sorted(file for file in out.iterdir() if file.suffix in (".ant", ".ngrams"))
     return {
         "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
         **{key: result[key] for key in ("anchors", "nnz", "parameters", "bytes", "validation", "test")},

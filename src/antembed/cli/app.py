@@ -4,9 +4,8 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
 from antembed.cli import apply, inspection, measure, sweep
@@ -23,18 +22,18 @@ app = typer.Typer(
 class TaskGroup(TyperGroup):
     """`antembed train`: its commands are made from the tasks' configs, when somebody asks for them."""
 
-    def _made(self) -> dict[str, click.Command]:
+    def made(self) -> TyperGroup:
         from antembed.cli.train import make_train_app
 
         group = typer.main.get_command(make_train_app())
-        assert isinstance(group, click.Group)
-        return dict(group.commands)
+        assert isinstance(group, TyperGroup)
+        return group
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._made())
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(self.made().commands)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return self._made().get(cmd_name)
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | None:  # type: ignore[override]
+        return self.made().commands.get(cmd_name)  # type: ignore[return-value]
 
 
 def version(asked: bool) -> None:

@@ -79,10 +79,10 @@ def options_of(config: type[Config]) -> dict[str, Option]:
     return found
 
 
-def paths_of(config: type[Config], choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Where each option's value goes, for these members of unions."""
+def chosen_options(config: type[Config], choices: Mapping[str, str]) -> dict[str, Option]:
+    """The options that there are with these members of unions."""
     chosen = set(choices.values())
-    return {leaf.name: leaf.path for leaf in _walk(config) if not leaf.owners or set(leaf.owners) & chosen}
+    return {leaf.name: leaf for leaf in _walk(config) if not leaf.owners or set(leaf.owners) & chosen}
 
 
 def from_options(config: type[ConfigT], given: Options, defaults: Options | None = None) -> ConfigT:
@@ -96,20 +96,20 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
         if name not in known:
             raise ConfigError(f"there is no option {name!r}{_nearest(name, known)}", name)
     choices = {name: str(given.get(name, leaf.field.default)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
-    paths = paths_of(config, choices)
+    chosen = chosen_options(config, choices)
     for name in given:
-        if name not in paths:
+        if name not in chosen:
             raise ConfigError(_whose(known[name], choices), name)
-    together = {name: value for name, value in (defaults or {}).items() if name in paths} | given
+    together = {name: value for name, value in (defaults or {}).items() if name in chosen} | given
     tree: dict[str, Any] = {}
     for name, value in (choices | together).items():
-        *folders, last = paths[name]
+        *folders, last = chosen[name].path
         place = tree
         for folder in folders:
             place = place.setdefault(folder, {})
         place[last] = value
     made = validated(config, tree)
-    _check_company(made, given, known)
+    _check_company(made, given, chosen)
     return made
 
 
@@ -127,9 +127,9 @@ def to_options(config: Config, *, all: bool = False) -> dict[str, Any]:
     choices = {name: str(_at(config, leaf.path)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
     usual = validated(type(config), {name: {CHOICE: choice} for name, choice in choices.items()})
     plain: dict[str, Any] = {}
-    for name, path in paths_of(type(config), choices).items():
-        value = _at(config, path)
-        default = known[name].field.default if name in choices else _at(usual, path)
+    for name, leaf in chosen_options(type(config), choices).items():
+        value = _at(config, leaf.path)
+        default = leaf.field.default if name in choices else _at(usual, leaf.path)
         if all or value != default:
             plain[name] = value
     return plain
@@ -137,9 +137,10 @@ def to_options(config: Config, *, all: bool = False) -> dict[str, Any]:
 
 def with_options(config: ConfigT, **changes: object) -> ConfigT:
     """The same config with some options changed, whether or not they go with each other by themselves."""
-    known, tree = paths_of(type(config), {"solver": str(_at(config, ("solver", CHOICE)))}), config.model_dump()
+    chosen = chosen_options(type(config), {"solver": str(_at(config, ("solver", CHOICE)))})
+    tree = config.model_dump()
     for name, value in changes.items():
-        *folders, last = known[name]
+        *folders, last = chosen[name].path
         place = tree
         for folder in folders:
             place = place[folder]
