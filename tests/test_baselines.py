@@ -6,8 +6,8 @@ import torch
 
 import antembed as ant
 from antembed.embedding import keep_largest
-from antembed.embedding.hashed import buckets_of
-from antembed.embedding.mixed import blocks_of
+from antembed.embedding.baselines.hashed import buckets_of
+from antembed.embedding.baselines.mixed_dimension import blocks_of
 from antembed.optim import L1, OPTIMIZERS, SubgradientL1
 
 V, d = 60, 8

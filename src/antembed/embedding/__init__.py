@@ -6,19 +6,19 @@ from typing import Any
 from antembed.embedding.anchor import AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.base import Embedding, keep_largest, param_groups
-from antembed.embedding.full import FullEmbedding
-from antembed.embedding.grouplasso import GroupLassoEmbedding
-from antembed.embedding.hashed import HashEmbedding
-from antembed.embedding.lowrank import LowRankEmbedding
-from antembed.embedding.mixed import MixedDimensionEmbedding
+from antembed.embedding.baselines.full import FullEmbedding
+from antembed.embedding.baselines.group_lasso import GroupLassoEmbedding
+from antembed.embedding.baselines.hashed import HashEmbedding
+from antembed.embedding.baselines.low_rank import LowRankEmbedding
+from antembed.embedding.baselines.mixed_dimension import MixedDimensionEmbedding
+from antembed.embedding.baselines.slimming import SlimmingTransform
+from antembed.embedding.baselines.sparse import SparseEmbedding
+from antembed.embedding.baselines.sparse_code import SparseCodeEmbedding, sparse_codes
+from antembed.embedding.baselines.sparse_vd import SparseVariationalEmbedding
+from antembed.embedding.baselines.vvd import VocabularyDropout
 from antembed.embedding.mixture import MixtureEmbedding
 from antembed.embedding.quantized import QuantizedEmbedding, quantize
-from antembed.embedding.slimming import SlimmingTransform
-from antembed.embedding.sparse import SparseEmbedding
-from antembed.embedding.sparsecode import SparseCodeEmbedding, sparse_codes
-from antembed.embedding.sparsevd import SparseVariationalEmbedding
 from antembed.embedding.usage import Usage
-from antembed.embedding.vvd import VocabularyDropout
 
 
 def _mixture(kind: str) -> Callable[..., Embedding]:

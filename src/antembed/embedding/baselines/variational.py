@@ -1,4 +1,4 @@
-"""Variational dropout for tables, what vvd.py and sparsevd.py share: Gaussian noise of learned strength, and what it drowns is
+"""Variational dropout for tables, what vvd.py and sparse_vd.py share: Gaussian noise of learned strength, and what it drowns is
 dropped.
 
 In training, noise is drawn for each occurrence of an object, so it costs the rows of the batch. The loss takes `divergence()`,
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from antembed.embedding.full import PlainTable
-from antembed.embedding.selection import without_zero_rows
+from antembed.embedding.baselines.full import PlainTable
+from antembed.embedding.baselines.selection import without_zero_rows
 from antembed.embedding.table import RowTable
 
 THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise

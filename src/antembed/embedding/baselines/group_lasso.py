@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from antembed.embedding.base import check_kept
-from antembed.embedding.full import PlainTable
-from antembed.embedding.selection import largest, without_zero_rows
+from antembed.embedding.baselines.full import PlainTable
+from antembed.embedding.baselines.selection import largest, without_zero_rows
 from antembed.optim.prox import GroupL2
 
 

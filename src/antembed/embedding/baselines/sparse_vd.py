@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from antembed.embedding.base import check_kept
+from antembed.embedding.baselines.variational import START, VariationalTable, divergence_of, log_alpha_of, with_noise
 from antembed.embedding.table import RowTable
-from antembed.embedding.variational import START, VariationalTable, divergence_of, log_alpha_of, with_noise
 
 
 class SparseVariationalEmbedding(VariationalTable):

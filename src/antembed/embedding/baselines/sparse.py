@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from antembed.embedding.full import PlainTable
+from antembed.embedding.baselines.full import PlainTable
 from antembed.optim.prox import L1, Prox, SubgradientL1
 
 PRICES: dict[str, type[Prox]] = {"two-sided": L1, "subgradient": SubgradientL1}

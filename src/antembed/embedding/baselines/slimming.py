@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
-from antembed.embedding.lowrank import normal_rows, start_normal
+from antembed.embedding.baselines.low_rank import normal_rows, start_normal
 from antembed.embedding.table import RowTable
 from antembed.optim.prox import FreeEntries, SubgradientL1
 

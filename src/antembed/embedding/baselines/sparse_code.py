@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
+from antembed.embedding.baselines.low_rank import start_normal
 from antembed.embedding.factorize import descend_transform
-from antembed.embedding.lowrank import start_normal
 from antembed.embedding.table import RowTable
 from antembed.optim.prox import FreeEntries
 

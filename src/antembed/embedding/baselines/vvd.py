@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from antembed.embedding.base import check_kept
-from antembed.embedding.selection import largest
+from antembed.embedding.baselines.selection import largest
+from antembed.embedding.baselines.variational import BOUND, START, VariationalTable, divergence_of
 from antembed.embedding.table import RowTable
-from antembed.embedding.variational import BOUND, START, VariationalTable, divergence_of
 
 
 class VocabularyDropout(VariationalTable):
