@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from antembed.data import Examples, Ratings, split
-from antembed.embedding import Embedding
-from antembed.pipelines.settings import COUNTED, Settings, build_model
+from antembed.embedding import EMBEDDINGS, Embedding
+from antembed.pipelines.settings import Settings, build_model
 from antembed.serving import Table, export, serialize
 from antembed.tasks.recommend import MatrixFactorization, evaluate, loss
 from antembed.training import Engine, FusedEngine, TorchEngine, why_not
@@ -82,7 +82,7 @@ def prepare(settings: Settings, ratings: Ratings) -> Job:
 
 def counts_of(settings: Settings, ratings: Ratings, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """How many of these ratings each user and item has, for the embeddings that want to know."""
-    if settings.embedding not in COUNTED:
+    if "counts" not in EMBEDDINGS[settings.embedding].requires:
         return None
     sides = zip((ratings.users, ratings.items), ratings.objects, strict=True)
     users, items = (np.bincount(ids[rows], minlength=V) for ids, V in sides)

@@ -9,7 +9,7 @@ import torch
 
 from antembed.data import SPLITS
 from antembed.data.ratings import ON_ERROR
-from antembed.embedding import EMBEDDINGS, Embedding, MixtureEmbedding
+from antembed.embedding import EMBEDDINGS, Embedding
 from antembed.growth.policy import POLICIES
 from antembed.optim import OPTIMIZERS
 from antembed.serving import VALUES
@@ -24,14 +24,8 @@ INITS = ("signed", "half-normal", "dense")
 SMALLEST_START, LARGEST_START = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
 PLENTY = 48  # anchors from which coordinate descent takes those away that do not pay
 SAMPLE = 4096  # pairs to measure it by
-# Small, or a free vector for everybody starts as noise that is never unlearned.
-PLAIN, PRODUCT = {"std": 0.01}, {"std": 0.1}
-STARTS = dict.fromkeys(
-    ("frequency", "full", "group-lasso", "hashed", "mixed", "slimming", "sparse", "sparse-subgradient"), PLAIN
-) | dict.fromkeys(("low-rank", "low-rank-nonnegative", "slimming-transform"), PRODUCT)
 # Codes need features, scores documents, variational tables a divergence in the loss: ratings have none of it.
-TEXT_ONLY = ("sparse-code", "sparse-vd", "sparse-vd-words", "tf-idf", "vvd")
-COUNTED = ("frequency", "hashed", "mixed")  # these treat frequent objects otherwise
+TEXT_ONLY = [name for name, table in EMBEDDINGS.items() if table.variational or table.requires & {"tf-idf", "features"}]
 
 
 @dataclass(frozen=True)
@@ -189,21 +183,22 @@ def build_model(
 ) -> MatrixFactorization:
     """Seeded tables for so many users and items. `counts`: how often each occurs; who loads a checkpoint needs none."""
     torch.manual_seed(settings.seed)
-    more: list[dict[str, Any]] = [dict(STARTS.get(settings.embedding, {})) for _ in objects]
+    table = EMBEDDINGS[settings.embedding]
+    more: list[dict[str, Any]] = [{} if table.small_init is None else {"std": table.small_init} for _ in objects]
     for side, options in enumerate(more):
-        if settings.embedding in COUNTED:
+        if "counts" in table.requires:
             options["counts"] = None if counts is None else torch.from_numpy(counts[side])
         if settings.embedding == "mixed":
             options["alpha"] = settings.alpha
     users, items = (
-        EMBEDDINGS[settings.embedding](V, settings.dimensions, num_anchors=K, sparse=True, **options)
+        table(V, settings.dimensions, num_anchors=K, sparse=True, **options)
         for V, K, options in zip(objects, settings.start, more, strict=True)
     )
     if settings.embedding == "anchor" and settings.init != "half-normal":
         # Of both signs: with biases in the model, what is left to explain has mean 0, and anchors that start parallel stay so.
         for layer in (users, items):
             layer.pairs[0][1].data.normal_(std=settings.dimensions**-0.5)
-    if settings.embedding not in STARTS:  # which have a scale of their own
+    if table.small_init is None:
         calm(users, items)
     return MatrixFactorization(users, items, mean=mean, biases=settings.biases).to(settings.device)
 
@@ -220,6 +215,5 @@ def calm(users: Embedding, items: Embedding) -> None:
     if wanted != start != 0:
         for layer in (users, items):
             # The shares of a softmax add up to 1 whatever its weights: there the anchors are scaled.
-            softmax = isinstance(layer, MixtureEmbedding) and layer.kind == "softmax"
             for table, anchors in layer.pairs:
-                (anchors if softmax else table.weight).mul_((wanted / start) ** 0.5)
+                (anchors if layer.softmax else table.weight).mul_((wanted / start) ** 0.5)

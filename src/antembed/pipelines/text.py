@@ -27,8 +27,6 @@ SOME = 4096  # words to measure it by
 # What a tiny classifier is told by; the other settings are of the models cnn and bag, and these two of it alone.
 OF_TINY = ("data", "test", "text", "label", "length", "model", "size", "ngrams", "seed", "threads")
 ONLY_TINY = ("size", "ngrams")
-ANCHORED = ("anchor", "low-rank", "low-rank-nonnegative", "mixture", "softmax-mixture", "slimming-transform", "sparse-code")
-COUNTED = ("frequency", "tf-idf", "hashed", "mixed")  # these treat words otherwise that are frequent (or whatever the score)
 
 
 @dataclass(frozen=True)
@@ -125,11 +123,11 @@ class TextSettings:
                 raise ValueError(f"{wrong[0]} is for the models cnn and bag; tiny takes size, ngrams, length and seed")
         elif wrong := [name for name in changed if name in ONLY_TINY]:
             raise ValueError(f"{wrong[0]} is for --model tiny; {self.model} takes a budget")
-        if self.vectors and self.choice == "none" and self.embedding != "sparse-code":
+        if self.vectors and self.choice == "none" and "features" not in EMBEDDINGS[self.embedding].requires:
             raise ValueError("vectors are for anchors that are words (--choice frequency, kmeans, …) and for sparse-code")
         if self.wordnet and "wordnet" not in self.relations:
             raise ValueError("a folder of WordNet goes with --relations wordnet")
-        if self.orthogonal and self.embedding not in ANCHORED:
+        if self.orthogonal and not EMBEDDINGS[self.embedding].anchored:
             raise ValueError(f"orthogonal is for tables with anchors, not {self.embedding}")
         if self.keep and self.budget:
             raise ValueError(f"a budget and keep={self.keep} both say how many weights are left; give one of them")
@@ -186,19 +184,15 @@ def build_model(
     torch.manual_seed(settings.seed)
     K = min(settings.first, words)
     options: dict[str, Any] = {}
-    if settings.embedding in COUNTED and vocabulary is not None:
-        options["counts"] = scores_of(vocabulary, settings.embedding)
-    if settings.embedding == "sparse-code" and known is not None and known.features is not None:
+    kind = EMBEDDINGS[settings.embedding]
+    if kind.requires & {"counts", "tf-idf"} and vocabulary is not None:
+        options["counts"] = torch.from_numpy(scores(vocabulary, "tf-idf" if "tf-idf" in kind.requires else "frequency"))
+    if "features" in kind.requires and known is not None and known.features is not None:
         common = torch.arange(2, K + 2)  # words are in the order of their counts, behind padding and unknown
         options["codes"] = sparse_codes(torch.from_numpy(known.features), common)
-    table = EMBEDDINGS[settings.embedding](words, settings.dimensions, PADDING, num_anchors=K, sparse=True, **options)
+    table = kind(words, settings.dimensions, PADDING, num_anchors=K, sparse=True, **options)
     begin(table, settings, known)
     return MODELS[settings.model](table, classes, dropout=settings.dropout).to(settings.device)
-
-
-def scores_of(vocabulary: Vocabulary, embedding: str) -> torch.Tensor:
-    """By which words have rows of their own: the most frequent, or those of the highest tf-idf."""
-    return torch.from_numpy(scores(vocabulary, "tf-idf" if embedding == "tf-idf" else "frequency"))
 
 
 @torch.no_grad()
@@ -222,12 +216,12 @@ def begin(table: Embedding, settings: TextSettings, known: Knowledge | None) -> 
             table.anchors.copy_(A)
         else:
             table.anchors.normal_(std=table.embedding_dim**-0.5)  # of both signs: parallel anchors stay so
-    mixture = table.kind if isinstance(table, MixtureEmbedding) else ""
+    mixture = isinstance(table, MixtureEmbedding)
     for rows, anchors in (free := [pair for pair in table.pairs if pair[0].weight.requires_grad]):
         if mixture and len(anchors) > 1:  # what anchors have in common is in every vector, whatever T is
             anchors.sub_(anchors.mean(0))
         # A share of K moves by a K-th of its weight.
-        longer = LONG * (len(anchors) ** 0.5 if mixture == "softmax" else 1.0) / float(anchors.norm(dim=1).mean())
+        longer = LONG * (len(anchors) ** 0.5 if table.softmax else 1.0) / float(anchors.norm(dim=1).mean())
         anchors.mul_(longer)
         rows.weight.div_(longer)
     vectors = table(torch.arange(1, min(table.num_embeddings, SOME)))
