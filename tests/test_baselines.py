@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.embedding import keep_largest
-from antembed.embedding.hashed import buckets_of
-from antembed.embedding.mixed import blocks_of
+from antembed.embedding import SparseEmbedding, SubgradientSparseEmbedding, keep_largest
+from antembed.embedding.baselines.hashed import buckets_of
+from antembed.embedding.baselines.mixed_dimension import blocks_of
 from antembed.optim import L1, OPTIMIZERS, SubgradientL1
 
 V, d = 60, 8
@@ -144,20 +144,20 @@ def test_a_subgradient_is_a_term_of_the_loss(name):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_prox_ends_in_zeros_and_the_subgradient_does_not(sparse):
     zeros = {}
-    for prox in ("two-sided", "subgradient"):
+    for kind in (SparseEmbedding, SubgradientSparseEmbedding):
         torch.manual_seed(0)
-        layer = ant.SparseEmbedding(V, d, prox=prox, sparse=sparse)
+        layer = kind(V, d, sparse=sparse)
         optimizer = ant.ProximalSGD(layer.param_groups(l1_penalty=0.3), lr=0.1)
         target = torch.randn(V, d, generator=torch.Generator().manual_seed(1))
         for _ in range(60):
             optimizer.zero_grad()
             (layer(torch.arange(V)) - target).square().sum().div(2).backward()
             optimizer.step()
-        zeros[prox] = layer.to_dense() == 0
-        if prox == "subgradient":
+        zeros[kind] = layer.to_dense() == 0
+        if kind is SubgradientSparseEmbedding:
             assert layer.to_dense()[target.abs() < 0.25].abs().max() < 0.1  # near zero, never there
-    assert torch.equal(zeros["two-sided"], target.abs() <= 0.3)
-    assert not zeros["subgradient"].any()
+    assert torch.equal(zeros[SparseEmbedding], target.abs() <= 0.3)
+    assert not zeros[SubgradientSparseEmbedding].any()
 
 
 def test_a_sparse_table_is_counted_by_its_non_zeros():
@@ -166,8 +166,6 @@ def test_a_sparse_table_is_counted_by_its_non_zeros():
     layer.keep(17)
     used = layer.usage()
     assert (used.nnz, used.parameters) == (17, 17)
-    with pytest.raises(ValueError, match="prox 'l0' is none of: two-sided, subgradient"):
-        ant.SparseEmbedding(V, d, prox="l0")
 
 
 def test_slimming_of_the_transform_by_hand():
@@ -181,7 +179,7 @@ def test_slimming_of_the_transform_by_hand():
     assert layer.keep(2) == 2  # of the contributions 1, .2, .3, 4 (times √d)
     assert torch.equal(layer.transform[:3], torch.tensor([[1.0, 0, 0], [0, 0, 0], [-4, 0, 0]]))
     assert layer.usage().parameters == 2 + d  # one anchor is left in use
-    with pytest.raises(ValueError, match="1 entries are to be free, but a subgradient spares none"):
+    with pytest.raises(ValueError, match="1 free entries were given, but a subgradient supports 0"):
         layer.param_groups(0.1, free=ant.FreeEntries(torch.tensor([0]), torch.tensor([0]), (V, 3)))
 
 
@@ -193,7 +191,7 @@ def test_the_largest_over_several_layers():
 
 
 def test_other_optimizers_do_not_ignore_a_subgradient():
-    layer = ant.SparseEmbedding(V, d, prox="subgradient")
+    layer = SubgradientSparseEmbedding(V, d)
     with pytest.raises(ValueError, match="SubgradientL1 acts on the gradient, before the step; use ProximalSGD"):
         ant.Proximal(torch.optim.SGD(layer.param_groups(0.1), lr=0.1))
     assert L1(0.1).subgradient(torch.ones(2)) is None

@@ -37,6 +37,28 @@ def name(request):
     return request.param
 
 
+def test_the_attributes_are_true(name):
+    kind = EMBEDDINGS[name]
+    small, large = (sum(p.numel() for p in kind(V, d, num_anchors=n).parameters()) for n in (K, 3 * K))
+    layer = build(name)
+    assert isinstance(layer, kind)
+    assert kind.uses_anchors == (small != large)
+    assert kind.variational == (layer.divergence() is not None)
+    assert not kind.anchored or layer.pairs
+    if kind.requires & {"counts", "tf-idf"}:
+        counts = torch.arange(V)  # the last is the most frequent
+        assert not torch.equal(*(torch.as_tensor(build(name, counts=given).row_of) for given in (counts, None)))
+    if kind.small_init is not None:
+        larger, smaller = (build(name, std=std).to_dense().norm() for std in (1.0, kind.small_init))
+        assert smaller < 0.3 * larger
+    if kind.anchored:  # T scales the vectors, unless they are a softmax's
+        before = layer.to_dense()
+        with torch.no_grad():
+            for table, _ in layer.pairs:
+                table.weight.mul_(2)
+        assert kind.softmax != torch.allclose(layer.to_dense(), 2 * before)
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (2, 1, 3), (0,), (4, 0)])
 def test_any_shape_of_ids(name, shape, dtype):
@@ -68,7 +90,7 @@ def test_coordinates_are_those_of_the_vectors(name, sparse):
 
 
 def test_distinct_ids_have_distinct_rows(name):
-    """Unless hashed: then those whose place is the same, and no others, have the same row."""
+    """Unless rows are shared: then objects with the same row index, and no others, have the same vector."""
     layer = build(name)
     alike = torch.cdist(layer.to_dense(), layer.to_dense(), compute_mode="donot_use_mm_for_euclid_dist") == 0
     row_index = torch.arange(V) if layer.row_index() is None else layer.row_index()
@@ -224,7 +246,7 @@ def test_repr_names_the_sizes(name):
 
 
 def test_pruning_drops_what_hardly_counts(name):
-    """Where weights have a price; a table that is meant to be dense stays dense."""
+    """Where weights have a penalty; a table that is meant to be dense stays dense."""
     layer = build(name)
     dense = name in DENSE
     before = layer.to_dense().detach().clone()

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import antembed as ant
+from antembed.embedding import MixtureEmbedding, SoftmaxMixture
 from antembed.embedding.mixture import sparse_softmax_weights
 
 
@@ -25,14 +26,14 @@ def test_its_gradient_is_that_of_the_softmax():
     torch.testing.assert_close(ours, dense)
 
 
-@pytest.mark.parametrize("kind", ["linear", "softmax"])
+@pytest.mark.parametrize("kind", [MixtureEmbedding, SoftmaxMixture])
 def test_sets_of_different_sizes(kind):
-    layer = ant.MixtureEmbedding(30, 4, num_anchors=(2, 5, 3), kind=kind)
+    layer = kind(30, 4, num_anchors=(2, 5, 3))
     ids = torch.randint(0, 30, (7,))
     expected = 0
     for table, A in zip(layer.tables, layer.anchors, strict=True):
         t = table.weight[ids]
-        expected = expected + (t.softmax(-1) if kind == "softmax" else t) @ A
+        expected = expected + (t.softmax(-1) if kind is SoftmaxMixture else t) @ A
     torch.testing.assert_close(layer(ids), expected)
 
 
@@ -41,9 +42,12 @@ def test_one_anchor_a_set_without_a_penalty_is_low_rank():
     assert torch.linalg.matrix_rank(layer.to_dense()) == 3
 
 
+@pytest.mark.parametrize(("num_anchors", "sets"), [(5, (3, 2)), (2, (1, 1)), (1, (1,))])
+def test_one_number_is_split_into_two_sets(num_anchors, sets):
+    assert ant.MixtureEmbedding(3, 3, num_anchors=num_anchors).num_anchors == sets
+
+
 def test_bad_mixtures():
-    with pytest.raises(ValueError, match="'linear' or 'softmax', not 'max'"):
-        ant.MixtureEmbedding(3, 3, kind="max")
     with pytest.raises(ValueError, match="got none"):
         ant.MixtureEmbedding(3, 3, num_anchors=())
     with pytest.raises(ValueError, match="≥ 1, got 0"):

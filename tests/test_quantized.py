@@ -83,7 +83,7 @@ def test_it_is_an_embedding_for_evaluation(tmp_path):
     assert torch.equal(quantize(full, parts=6).codes, layer.codes)  # by its seed
     with pytest.raises(TypeError, match=r"write it with layer.export\(path\)"):
         ant.export(layer, tmp_path / "t.ant")
-    with pytest.raises(TypeError, match="add objects before it is quantized"):
+    with pytest.raises(TypeError, match="cannot grow; add objects before quantizing it"):
         layer.add_objects(1)
     with pytest.raises(IndexError, match="id 300 is outside a table of 300 rows"):
         layer(torch.tensor([300]))
@@ -94,7 +94,7 @@ def test_wrong_parts():
         quantize(torch.zeros(V, d), parts=5)
     with pytest.raises(ValueError, match="1 to 8 bits, not 9"):
         quantize(torch.zeros(V, d), parts=4, bits=9)
-    with pytest.raises(ValueError, match="1 rows, padding included, has nothing to learn books from"):
+    with pytest.raises(ValueError, match="1 rows, padding included, has nothing to learn codebooks from"):
         quantize(torch.zeros(1, d), parts=4, padding_idx=0)
     with pytest.raises(ValueError, match="one of fp32, fp16, not 'int8'"):
         quantize(torch.zeros(V, d), parts=4).export("t.ant", values="int8")

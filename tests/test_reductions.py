@@ -3,6 +3,7 @@
 import torch
 
 import antembed as ant
+from antembed.embedding import NonnegativeLowRank
 from antembed.optim import FreeEntries, NonNegativeL1
 
 V, d = 40, 6
@@ -46,7 +47,7 @@ def test_one_anchor_a_set_without_a_penalty_is_low_rank():
     torch.manual_seed(0)
     M, target = 3, torch.rand(V, 3) @ torch.randn(3, d)
     mixture = ant.MixtureEmbedding(V, d, num_anchors=(1,) * M)
-    low = ant.LowRankEmbedding(V, d, num_anchors=M, nonnegative=True)
+    low = NonnegativeLowRank(V, d, num_anchors=M)
     with torch.no_grad():
         low.rows.weight.copy_(torch.cat([table.weight for table in mixture.tables], 1))
         low.anchors.copy_(torch.cat(list(mixture.anchors)))

@@ -5,7 +5,7 @@ import torch
 
 import antembed as ant
 from antembed.embedding import EMBEDDINGS
-from antembed.embedding.selection import largest, without_zero_rows
+from antembed.embedding.baselines.selection import largest, without_zero_rows
 from antembed.optim import GroupL2
 from antembed.optim.prox import group_soft_threshold
 

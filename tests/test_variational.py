@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.embedding import EMBEDDINGS, variational
-from antembed.embedding.variational import divergence_of, log_alpha_of
+from antembed.embedding import EMBEDDINGS
+from antembed.embedding.baselines import variational
+from antembed.embedding.baselines.variational import divergence_of, log_alpha_of
 
 V, d = 60, 5
 NAMES = ["sparse-vd", "sparse-vd-words", "vvd"]

@@ -1,77 +1,52 @@
-"""ids → vectors: one file an embedding, one line here."""
-
-from collections.abc import Callable
-from typing import Any
+"""ids → vectors: AnchorEmbedding (T·A), bags, mixtures; the baselines are in baselines/."""
 
 from antembed.embedding.anchor import AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.base import Embedding, keep_largest, param_groups
-from antembed.embedding.full import FullEmbedding
-from antembed.embedding.grouplasso import GroupLassoEmbedding
-from antembed.embedding.hashed import HashEmbedding
-from antembed.embedding.lowrank import LowRankEmbedding
-from antembed.embedding.mixed import MixedDimensionEmbedding
-from antembed.embedding.mixture import MixtureEmbedding
+from antembed.embedding.baselines import (
+    FrequencyEmbedding,
+    FullEmbedding,
+    GroupLassoEmbedding,
+    HashEmbedding,
+    LowRankEmbedding,
+    MixedDimensionEmbedding,
+    NonnegativeLowRank,
+    SlimmingEmbedding,
+    SlimmingTransform,
+    SparseCodeEmbedding,
+    SparseEmbedding,
+    SparseVariationalEmbedding,
+    SparseVDWords,
+    SubgradientSparseEmbedding,
+    TfidfEmbedding,
+    VocabularyDropout,
+    sparse_codes,
+)
+from antembed.embedding.mixture import MixtureEmbedding, SoftmaxMixture
 from antembed.embedding.quantized import QuantizedEmbedding, quantize
-from antembed.embedding.slimming import SlimmingTransform
-from antembed.embedding.sparse import SparseEmbedding
-from antembed.embedding.sparsecode import SparseCodeEmbedding, sparse_codes
-from antembed.embedding.sparsevd import SparseVariationalEmbedding
 from antembed.embedding.usage import Usage
-from antembed.embedding.vvd import VocabularyDropout
 
-
-def _mixture(kind: str) -> Callable[..., Embedding]:
-    def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
-        sets = (num_anchors - num_anchors // 2, num_anchors // 2) if num_anchors > 1 else (num_anchors,)
-        return MixtureEmbedding(V, d, padding_idx, num_anchors=sets, kind=kind, **settings)
-
-    return build
-
-
-def _nonnegative_low_rank(V: int, d: int, padding_idx: int | None = None, **settings: Any) -> Embedding:
-    return LowRankEmbedding(V, d, padding_idx, nonnegative=True, **settings)
-
-
-def _without_anchors(table: Callable[..., Embedding], **fixed: Any) -> Callable[..., Embedding]:
-    def build(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int = 0, **settings: Any) -> Embedding:
-        return table(V, d, padding_idx, **fixed, **settings)
-
-    return build
-
-
-def _selected(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
-    """A row each for the `num_anchors` objects of the largest `counts` (or any other score); the rest share one."""
-    return HashEmbedding(V, d, padding_idx, own=num_anchors, buckets=1, **settings)
-
-
-def _hashed(V: int, d: int, padding_idx: int | None = None, *, num_anchors: int, **settings: Any) -> Embedding:
-    """`num_anchors` rows in all, half of them for the most frequent objects."""
-    own = num_anchors // 2
-    return HashEmbedding(V, d, padding_idx, own=own, buckets=num_anchors - own, **settings)
-
-
-# name → builder(V, d, padding_idx, num_anchors=…, sparse=…, device=…, dtype=…); the contract tests run over all of them.
-EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
+# name → class; the contract tests and the command line run over all of them.
+EMBEDDINGS: dict[str, type[Embedding]] = {
     "anchor": AnchorEmbedding,
-    "frequency": _selected,
-    "full": _without_anchors(FullEmbedding),
-    "group-lasso": _without_anchors(GroupLassoEmbedding),
-    "hashed": _hashed,
+    "frequency": FrequencyEmbedding,
+    "full": FullEmbedding,
+    "group-lasso": GroupLassoEmbedding,
+    "hashed": HashEmbedding,
     "low-rank": LowRankEmbedding,
-    "low-rank-nonnegative": _nonnegative_low_rank,
-    "mixed": _without_anchors(MixedDimensionEmbedding),
-    "mixture": _mixture("linear"),
-    "slimming": _without_anchors(SparseEmbedding, prox="subgradient"),  # then `keep`; sparse-subgradient is left to `prune`
+    "low-rank-nonnegative": NonnegativeLowRank,
+    "mixed": MixedDimensionEmbedding,
+    "mixture": MixtureEmbedding,
+    "slimming": SlimmingEmbedding,
     "slimming-transform": SlimmingTransform,
-    "softmax-mixture": _mixture("softmax"),
-    "sparse": _without_anchors(SparseEmbedding, prox="two-sided"),
+    "softmax-mixture": SoftmaxMixture,
+    "sparse": SparseEmbedding,
     "sparse-code": SparseCodeEmbedding,
-    "sparse-subgradient": _without_anchors(SparseEmbedding, prox="subgradient"),
-    "sparse-vd": _without_anchors(SparseVariationalEmbedding),
-    "sparse-vd-words": _without_anchors(SparseVariationalEmbedding, words=True),
-    "tf-idf": _selected,
-    "vvd": _without_anchors(VocabularyDropout),
+    "sparse-subgradient": SubgradientSparseEmbedding,
+    "sparse-vd": SparseVariationalEmbedding,
+    "sparse-vd-words": SparseVDWords,
+    "tf-idf": TfidfEmbedding,
+    "vvd": VocabularyDropout,
 }
 
 __all__ = [
@@ -79,17 +54,24 @@ __all__ = [
     "AnchorEmbedding",
     "AnchorEmbeddingBag",
     "Embedding",
+    "FrequencyEmbedding",
     "FullEmbedding",
     "GroupLassoEmbedding",
     "HashEmbedding",
     "LowRankEmbedding",
     "MixedDimensionEmbedding",
     "MixtureEmbedding",
+    "NonnegativeLowRank",
     "QuantizedEmbedding",
+    "SlimmingEmbedding",
     "SlimmingTransform",
+    "SoftmaxMixture",
     "SparseCodeEmbedding",
     "SparseEmbedding",
+    "SparseVDWords",
     "SparseVariationalEmbedding",
+    "SubgradientSparseEmbedding",
+    "TfidfEmbedding",
     "Usage",
     "VocabularyDropout",
     "keep_largest",

@@ -2,33 +2,38 @@
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from antembed.embedding.base import Embedding
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.lookup import expand
 from antembed.embedding.table import RowTable, check_sizes
+from antembed.optim.groups import Group
 from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
 
 DEFAULT_ANCHORS = 16
 
 
-def half_normal(*shape: int, device: Any = None, dtype: torch.dtype | None = None) -> Tensor:
+def half_normal(*shape: int, device: Device = None, dtype: torch.dtype | None = None) -> Tensor:
     """|N(0, 1)|·√(2/rows): never zero, since T = 0 has no gradient for A (and A = 0 none for T)."""
     return torch.randn(*shape, device=device, dtype=dtype).abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
 
 
 def more_half_normal(weight: Tensor, n: int) -> Tensor:
-    """n more rows for a table that was drawn by half_normal, as if drawn with it."""
+    """n more rows for a table initialized by half_normal, as if they had been drawn with it."""
     V, K = weight.shape
     return half_normal(n, K, device=weight.device, dtype=weight.dtype) * math.sqrt(max(n, 1) / max(V + n, 1))
 
 
 class AnchoredTable(Embedding):
-    """T (V, K) in an inner nn.Embedding, A (K, d) as one parameter, and all that can be done with the two."""
+    """E = T·A: T (V, K) in an inner nn.Embedding, A (K, d) as one parameter."""
+
+    anchored = True
+    uses_anchors = True
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class AnchoredTable(Embedding):
         *,
         num_anchors: int = DEFAULT_ANCHORS,
         sparse: bool = False,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -64,15 +69,15 @@ class AnchoredTable(Embedding):
 
     @abstractmethod
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> Prox | None:
-        """T's penalty."""
+        """The penalty on T."""
 
     @property
     def transform(self) -> Tensor:
         """T (V, K), up to date."""
         return self.rows.current
 
-    def param_groups(self, l1_penalty: float, *, free: FreeEntries | None = None) -> list[dict[str, Any]]:
-        """Groups for an optimizer: T with its penalty (where it has one, but for `free` entries), and A without one."""
+    def param_groups(self, l1_penalty: float, *, free: FreeEntries | None = None) -> list[Group]:
+        """Optimizer groups: T with its penalty (if any; `free` entries have none), and A without one."""
         return [
             {"params": [self.rows.weight], "prox": self.penalty_for(l1_penalty, free), "table": self.rows},
             {"params": [self.anchors]},
@@ -83,7 +88,7 @@ class AnchoredTable(Embedding):
         groups = self.rows.groups(ids)
         if groups is None:
             return self.rows(ids) @ self.anchors
-        # Words and users repeat: multiply each distinct row once.
+        # Ids repeat within a batch: multiply each distinct row once.
         vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
         return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
 
@@ -91,11 +96,11 @@ class AnchoredTable(Embedding):
         return (self.rows(ids), self.anchors) if self.num_anchors < self.embedding_dim else (self.vectors(ids), None)
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """T (V, K) and A (K, d) with E = T·A: what is exported."""
+        """T (V, K) and A (K, d) with E = T·A, for `export`."""
         return self.transform, self.anchors
 
     def logits(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The tied output side, hidden: (*batch, d) → E·h + bias: (*batch, V), in the cheaper order of multiplication."""
+        """Scores of a tied output layer, hidden: (*batch, d) → E·h + bias: (*batch, V), multiplied in the cheaper order."""
         if hidden.shape[-1] != self.embedding_dim:
             raise ValueError(f"hidden has {hidden.shape[-1]} dimensions, this layer {self.embedding_dim}; project it first")
         (V, K), d, n = self.rows.weight.shape, self.embedding_dim, hidden.numel() // self.embedding_dim
@@ -103,7 +108,7 @@ class AnchoredTable(Embedding):
             scores = (hidden @ self.anchors.T) @ self.transform.T
         else:
             scores = hidden @ self.to_dense().T
-        if self.padding_idx is not None:  # it is zero, and gets no gradient from here either
+        if self.padding_idx is not None:  # its vector is zero, and it gets no gradient
             scores = scores.index_fill(-1, torch.tensor(self.padding_idx, device=scores.device), 0.0)
         return scores if bias is None else scores + bias
 
@@ -146,14 +151,16 @@ class AnchoredTable(Embedding):
 
 
 class AnchorEmbedding(AnchoredTable):
-    """A drop-in for nn.Embedding: ids (*batch) → vectors (*batch, d), where vector i is T[i]·A.
+    """A drop-in replacement for nn.Embedding: ids (*batch) → vectors (*batch, d), where vector i is T[i]·A.
 
-    With sparse=True, T gets row gradients, which ProximalYogi and ProximalSGD handle exactly and at the cost of the rows
-    touched. Take the optimizer's groups from `param_groups`: they carry T's penalty.
+    With sparse=True, T gets row-sparse gradients; ProximalYogi and ProximalSGD then give the same result as with dense ones, at
+    the cost of the touched rows. Take the optimizer's groups from `param_groups`: they carry the penalty on T.
 
         layer = AnchorEmbedding(1_000_000, 64, num_anchors=20, sparse=True)
         optimizer = ProximalYogi(layer.param_groups(l1_penalty=2e-6), lr=0.01)
     """
+
+    reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
@@ -175,8 +182,8 @@ class AnchorEmbedding(AnchoredTable):
         seed: int = 0,
         padding_idx: int | None = None,
         sparse: bool = False,
-    ) -> "AnchorEmbedding":
-        """Factorise a trained table, weight (V, d) ≈ T·A with T ≥ 0; the relative error is in `reconstruction_error`."""
+    ) -> Self:
+        """Factorize a trained table, weight (V, d) ≈ T·A with T ≥ 0. The relative error is in `reconstruction_error`."""
         weight = torch.as_tensor(weight.weight if isinstance(weight, nn.Embedding) else weight).detach()
         if weight.dim() != 2:
             raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
@@ -192,5 +199,3 @@ class AnchorEmbedding(AnchoredTable):
                 layer.rows.weight[layer.padding_idx].zero_()
         layer.reconstruction_error = error
         return layer
-
-    reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained

@@ -1,10 +1,9 @@
-"""AnchorEmbeddingBag: sums or means of bags of objects, taken over K mixing weights before the anchors are applied."""
-
-from typing import Any
+"""AnchorEmbeddingBag: sums or means over bags of objects, computed on the K weights before multiplying by the anchors."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.types import Device
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable, more_half_normal
 from antembed.embedding.table import RowTable, check_integers
@@ -12,10 +11,10 @@ from antembed.optim.prox import FreeEntries, NonNegativeL1
 
 
 class AnchorEmbeddingBag(AnchoredTable):
-    """A drop-in for nn.EmbeddingBag with mode "sum" or "mean": ids → one vector a bag, (B, d).
+    """A drop-in replacement for nn.EmbeddingBag with mode "sum" or "mean": ids → one vector per bag, (B, d).
 
-    ids is (B, n), a bag a row, or 1-D with `offsets` (B) where each bag starts; with include_last_offset, offsets end with
-    len(ids). Padding ids are left out of sums and counts. `per_sample_weights` (as ids) go with mode "sum" only.
+    ids is (B, n), one bag per row, or 1-D with `offsets` (B), where each bag starts; with include_last_offset, offsets end
+    with len(ids). Padding ids are left out of sums and counts. `per_sample_weights` (as ids) go with mode "sum" only.
     """
 
     def __init__(
@@ -28,7 +27,7 @@ class AnchorEmbeddingBag(AnchoredTable):
         mode: str = "mean",
         include_last_offset: bool = False,
         sparse: bool = False,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         if mode not in ("sum", "mean"):
@@ -72,13 +71,13 @@ class AnchorEmbeddingBag(AnchoredTable):
         return mixed @ self.anchors
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, None]:
-        return self(ids), None  # the anchors are applied to few vectors already
+        return self(ids), None  # forward applies the anchors to B vectors only
 
     def _from_rows(self, ids: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
-        """The same from rows that are read through the optimizer's lazy state: (B, K)."""
+        """Weights of the bags (B, K), from rows read through the optimizer's lazy state."""
         if ids.dim() == 2:
             if offsets is not None:
-                raise ValueError("offsets go with 1-D ids; these are 2-D, where each row is a bag")
+                raise ValueError("offsets go with 1-D ids; these are 2-D, with one bag per row")
             B = len(ids)
             bag = torch.arange(B, device=ids.device).repeat_interleave(ids.shape[1])
             ids, weights = ids.reshape(-1), None if weights is None else weights.reshape(-1)

@@ -1,21 +1,45 @@
-"""What every embedding of this room is and can do; the tasks, the trainer and the exporter know no more of it than this."""
+"""The interface of every embedding. Tasks, solvers and the exporter use nothing else of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from antembed.embedding.table import RowTable
 from antembed.embedding.usage import Usage, usage_of
+from antembed.optim.groups import Group
 from antembed.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
 
-PIECE = 1 << 20  # rows at a time, where a whole table's worth of intermediate results might not fit
+PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
 
 
 class Embedding(nn.Module, ABC):
-    """ids (*batch) → vectors (*batch, d), held in one or more tables of rows."""
+    """ids (*batch) → vectors (*batch, d), held in one or more tables of rows.
+
+    A class in EMBEDDINGS is constructed as cls(num_embeddings, embedding_dim, padding_idx, *, num_anchors=…, sparse=…,
+    device=…, dtype=…, **options). What differs between embeddings is said by these attributes, and nowhere by name.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset()
+    """What must be known of the objects: "counts" and "tf-idf" are passed as `counts`, "features" as `codes`."""
+
+    anchored: ClassVar[bool] = False
+    """E = T·A with anchors A that an orthogonality penalty can act on."""
+
+    uses_anchors: ClassVar[bool] = False
+    """Whether `num_anchors` has an effect (for hashed tables it is the number of rows)."""
+
+    softmax: ClassVar[bool] = False
+    """The weights of T go through a softmax: scaling T does not scale the vectors."""
+
+    variational: ClassVar[bool] = False
+    """The loss must add `divergence()`."""
+
+    small_init: ClassVar[float | None] = None
+    """`std` for a product of two tables (ratings), where larger vectors start as noise that is never unlearned; None: the
+    layer has no `std` that suits, and T is rescaled after construction."""
 
     @property
     @abstractmethod
@@ -25,7 +49,7 @@ class Embedding(nn.Module, ABC):
     @property
     @abstractmethod
     def pairs(self) -> list[tuple[RowTable, Tensor]]:
-        """Each T (V, K) with its A (K, d); none for a table without anchors."""
+        """Each T (V, K) with its A (K, d); an empty list for a table without anchors."""
 
     @property
     @abstractmethod
@@ -33,25 +57,25 @@ class Embedding(nn.Module, ABC):
         """d."""
 
     @abstractmethod
-    def param_groups(self, l1_penalty: float) -> list[dict[str, Any]]:
-        """Groups for an optimizer, each with its penalty (l1_penalty·‖T‖₁ where there is a T) and its table."""
+    def param_groups(self, l1_penalty: float) -> list[Group]:
+        """Optimizer groups, each with its penalty (l1_penalty·‖T‖₁ where there is a T) and its table."""
 
     @abstractmethod
     def factors(self) -> tuple[Tensor, Tensor | None]:
-        """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. This is exported."""
+        """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. `export` writes this."""
 
     def row_index(self) -> Tensor | None:
         """The row of T of each object (V,), where objects share rows: E = (T·A)[row_index]. None: a row an object, in order."""
         return None
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """ids (n,) → X (n, k) and A (k, d) with vectors X·A, where k < d: who multiplies the vectors by more takes A into that
-        first. (vectors, None) where there is nothing smaller."""
+        """ids (n,) → X (n, k) and A (k, d) with vectors X·A, where k < d: if the vectors are multiplied by a matrix, multiply A
+        by it first. (vectors, None) where there is nothing smaller."""
         return self(ids), None
 
     def divergence(self) -> Tensor | None:
-        """A variational layer's KL(posterior ‖ prior), summed over all its weights: whoever adds it to a mean loss divides it
-        by the number of training examples (and warms it up). None: there is no such term."""
+        """A variational layer's KL(posterior ‖ prior), summed over all weights. Divide it by the number of training examples
+        before adding it to a mean loss (and warm it up). None: there is no such term."""
         return None
 
     @property
@@ -69,11 +93,11 @@ class Embedding(nn.Module, ABC):
 
     @abstractmethod
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        """n rows for `table`, as a layer of the present size would start them."""
+        """n rows for `table`, initialized as in a layer of the present size."""
 
     @torch.no_grad()
     def add_objects(self, n: int) -> None:
-        """Append n new objects with random vectors. An optimizer that holds this layer goes on with it."""
+        """Append n new objects with random vectors. An existing optimizer keeps working."""
         if n < 0:
             raise ValueError(f"add_objects takes a number ≥ 0, got {n}")
         for table in self.tables:
@@ -81,14 +105,14 @@ class Embedding(nn.Module, ABC):
 
     @torch.no_grad()
     def prune(self, share: float) -> int:
-        """Set to zero what hardly counts, and say how many: weights whose part of the vector, t_k·‖a_k‖, is below `share` of
-        the mean one. Gradient noise keeps such weights alive at a small fraction of the others, where no penalty gets at them.
-        Tables whose weights have no price each are meant to be dense, and stay so.
+        """Set weights to zero whose contribution t_k·‖a_k‖ is below `share` of the mean one; → how many. Gradient noise keeps
+        such weights at a small fraction of the others, where no penalty removes them. Tables without a penalty on every
+        weight are meant to be dense and stay so.
         """
-        priced = {id(group["table"]) for group in self.param_groups(0.0) if _by_weight(group.get("prox"))}
+        penalized = {id(group["table"]) for group in self.param_groups(0.0) if _on_every_weight(group.get("prox"))}
         pruned = 0
         for table, norms in self.lengths():
-            if id(table) not in priced:
+            if id(table) not in penalized:
                 continue
             total, count = 0.0, 0
             for rows in table.current.split(PIECE):
@@ -102,12 +126,12 @@ class Embedding(nn.Module, ABC):
         return pruned
 
     def keep(self, n: int) -> int:
-        """Set all but the n weights to zero that have the largest part of a vector; → how many that were not zero. Methods that
-        drop whole rows, or go by noise, do that."""
+        """Set all but the n largest contributions to zero; → how many of them were not zero before. Group lasso and
+        variational layers drop whole rows, or the noisiest weights, instead."""
         return keep_largest([self], n)
 
     def lengths(self) -> list[tuple[RowTable, Tensor]]:
-        """Each table with the lengths of what its weights multiply: ‖a_k‖, or 1 in a table without anchors."""
+        """Each table with the norms of the vectors that its weights multiply: ‖a_k‖, or 1 in a table without anchors."""
         anchors = {id(table): A for table, A in self.pairs}
         return [
             (table, anchors[id(table)].norm(dim=1) if id(table) in anchors else table.weight.new_ones(table.embedding_dim))
@@ -130,8 +154,8 @@ class Embedding(nn.Module, ABC):
         return usage_of(*self.factors(), self.padding_idx, self.row_index())
 
 
-def _by_weight(prox: Prox | None) -> bool:
-    """Whether every weight has a price of its own."""
+def _on_every_weight(prox: Prox | None) -> bool:
+    """Whether every weight has a penalty of its own."""
     return isinstance(prox, NonNegativeL1 | L1 | SubgradientL1) and prox.scheduled
 
 
@@ -143,7 +167,7 @@ def check_kept(n: int) -> None:
 @torch.no_grad()
 def keep_largest(layers: Iterable[Embedding], n: int) -> int:
     """Over all tables of all these layers, set all but the n largest contributions (|t_k|·‖a_k‖, or |e_k| in a table without
-    anchors) to zero; → how many that were not zero."""
+    anchors) to zero; → how many of them were not zero before."""
     check_kept(n)
     tables = [pair for layer in layers for pair in layer.lengths()]
     parts = torch.cat([(table.current.abs() * norms).reshape(-1).float() for table, norms in tables])
@@ -157,11 +181,10 @@ def keep_largest(layers: Iterable[Embedding], n: int) -> int:
     return before - sum(int(table.weight.count_nonzero()) for table, _ in tables)
 
 
-def param_groups(model: nn.Module, l1_penalty: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+def param_groups(model: nn.Module, l1_penalty: float, weight_decay: float = 0.0) -> list[Group]:
     """Optimizer groups of a whole model: each T with the penalty l1_penalty·‖T‖₁, everything else without one.
 
-    `weight_decay` (decoupled) is for the tables without a penalty and for the anchors: T has its own price, and of the rest
-    of a model we know nothing.
+    `weight_decay` (decoupled) applies to tables without a penalty and to anchors, not to T and not to the rest of the model.
 
     optimizer = ProximalYogi(param_groups(model, l1_penalty=2e-6), lr=0.01)
     """

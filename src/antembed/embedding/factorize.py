@@ -1,4 +1,4 @@
-"""A given table as E ≈ T·A with T ≥ 0: alternating least squares for A and coordinate descent for T."""
+"""Factorize a given table as E ≈ T·A with T ≥ 0: alternate least squares for A and coordinate descent for T."""
 
 import torch
 from torch import Tensor
@@ -26,8 +26,8 @@ def nonnegative_factorize(
 ) -> tuple[Tensor, Tensor, float]:
     """min over T ≥ 0, A:  ½‖E − T·A‖² + l1_penalty·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
 
-    Alternating: T column by column, then A by least squares, until the error stands still. Without a penalty each half-step
-    lowers it. Anchors are put back to unit norm each time, or scaling A up would lower the penalty for nothing.
+    Alternating: T column by column, then A by least squares, until the error no longer changes. Without a penalty each
+    half-step lowers it. Anchors are normalized each time; otherwise scaling A up would lower the penalty without changing T·A.
     """
     if K < 1:
         raise ValueError(f"num_anchors must be ≥ 1, got {K}")
@@ -52,7 +52,7 @@ def nonnegative_factorize(
 
 
 def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2) -> None:
-    """Every column of T to its minimum given the others, in place."""
+    """Set each column of T to its minimum given the others, in place."""
     gram, target = A @ A.T, E @ A.T - l1_penalty
     for _ in range(sweeps):
         for k in range(len(A)):
@@ -61,7 +61,7 @@ def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps
 
 
 def _best_anchors(E: Tensor, A: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares for A given T; an anchor without a user is pointed at the row that is fitted worst."""
+    """Least squares for A given T; an unused anchor is set to the row with the largest residual."""
     gram = T.T @ T
     gram.diagonal().add_(1e-6 * float(gram.diagonal().mean()) + torch.finfo(E.dtype).tiny)
     A = torch.linalg.solve(gram, T.T @ E)

@@ -40,7 +40,7 @@ class _Expand(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         values, groups = gradients[0], ctx.groups
         if torch.is_grad_enabled() or values.dtype not in (torch.float32, torch.float64):
-            # A second derivative is asked for, or autocast sends half precision: the plain twin.
+            # For second derivatives, and for half precision from autocast: the same in plain torch.
             empty = values.new_zeros(len(groups.unique), values.shape[1])
             return empty.index_add(0, torch.from_numpy(groups.group), values), None
         values = values.contiguous()

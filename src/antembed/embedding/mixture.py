@@ -1,24 +1,25 @@
-"""MixtureEmbedding: M sets of anchors. Linear, Σ T_m·A_m, or softmax, Σ softmax(T_m)·A_m with the softmax of a sparse row
-never written out."""
+"""Mixtures of M sets of anchors: MixtureEmbedding is linear, Σ T_m·A_m; SoftmaxMixture is Σ softmax(T_m)·A_m, where the softmax
+of a sparse row is never materialized."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from antembed.embedding.anchor import half_normal, more_half_normal
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_sizes
 from antembed.embedding.usage import Usage, count_nonzeros
+from antembed.optim.groups import Group
 from antembed.optim.prox import NonNegativeL1
 
 
 def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax(t) over K, for t ≥ 0 mostly zero, as w + c: w (*batch, K) is zero where t is, c (*batch, 1) is all rows' share.
+    """softmax(t) over K, for t ≥ 0 mostly zero, as w + c: w (*batch, K) is zero where t is, c (*batch, 1) is common to a row.
 
-    softmax_k = e^{t_k}/Z = (e^{t_k} − 1)/Z + 1/Z with Z = K + Σ(e^{t_k} − 1); the row's maximum is taken out of all
+    softmax_k = e^{t_k}/Z = (e^{t_k} − 1)/Z + 1/Z with Z = K + Σ(e^{t_k} − 1); the row's maximum is subtracted from all
     exponents, so nothing overflows.
     """
     top = t.amax(dim=-1, keepdim=True).detach()
@@ -29,10 +30,13 @@ def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class MixtureEmbedding(Embedding):
-    """ids (*batch) → vectors (*batch, d), mixed from several sets of anchors, `num_anchors` of each.
+    """ids (*batch) → vectors (*batch, d), the sum of the vectors of several sets of anchors.
 
-    kind="softmax" is the paper's nonlinear mixture: each set's vector is softmax(T_m[i])·A_m.
+    `num_anchors` is the size of each set, or one number, which is split into two sets.
     """
+
+    anchored = True
+    uses_anchors = True
 
     def __init__(
         self,
@@ -40,18 +44,17 @@ class MixtureEmbedding(Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: Sequence[int] = (8, 8),
-        kind: str = "linear",
+        num_anchors: int | Sequence[int] = (8, 8),
         sparse: bool = False,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        if kind not in ("linear", "softmax"):
-            raise ValueError(f"kind is 'linear' or 'softmax', not {kind!r}")
+        if isinstance(num_anchors, int):
+            half = num_anchors // 2
+            num_anchors = (num_anchors - half, half) if half else (num_anchors,)
         if not num_anchors:
             raise ValueError("num_anchors names the size of each set, e.g. (5, 5); got none")
-        self.kind = kind
         self.rows, self.anchors = nn.ModuleList(), nn.ParameterList()
         for K in num_anchors:
             check_sizes(num_embeddings, embedding_dim, K, dtype)
@@ -77,8 +80,31 @@ class MixtureEmbedding(Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         rows = [table(ids) for table in self.tables]
-        if self.kind == "linear":
-            return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
+        return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table.weight, n)
+
+    def param_groups(self, l1_penalty: float) -> list[Group]:
+        """Optimizer groups: each T_m with its penalty, then all A_m without one."""
+        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1_penalty), "table": t} for t in self.tables]
+        return [*tables, {"params": list(self.anchors)}]
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """All T_m side by side, all A_m stacked."""
+        return torch.cat([table.current for table in self.tables], 1), torch.cat(list(self.anchors))
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}"
+
+
+class SoftmaxMixture(MixtureEmbedding):
+    """The paper's nonlinear mixture: each set's vector is softmax(T_m[i])·A_m."""
+
+    softmax = True
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = [table(ids) for table in self.tables]
         total: Tensor | None = None
         for t, A in zip(rows, self.anchors, strict=True):
             weights, share = sparse_softmax_weights(t)
@@ -89,18 +115,8 @@ class MixtureEmbedding(Embedding):
             total = total * (ids != self.padding_idx).unsqueeze(-1)
         return total
 
-    def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table.weight, n)
-
-    def param_groups(self, l1_penalty: float) -> list[dict[str, Any]]:
-        """Groups for an optimizer: each T_m with its penalty, then all A_m."""
-        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1_penalty), "table": t} for t in self.tables]
-        return [*tables, {"params": list(self.anchors)}]
-
     def factors(self) -> tuple[Tensor, Tensor]:
-        """T and A with E = T·A. A softmax's common share is one more anchor, Σ_k a_k, that every object uses."""
-        if self.kind == "linear":
-            return torch.cat([table.current for table in self.tables], 1), torch.cat(list(self.anchors))
+        """T and A with E = T·A. The share common to a row is one more anchor, Σ_k a_k, that every object uses."""
         columns: list[Tensor] = []
         vectors: list[Tensor] = []
         for table, A in self.pairs:
@@ -112,14 +128,9 @@ class MixtureEmbedding(Embedding):
         return T, torch.cat(vectors)
 
     def usage(self) -> Usage:
-        """Counted over all sets: nnz of every T_m and all anchors in use; bytes of the file, which holds one T·A."""
+        """Counted over all sets: nnz of every T_m and all anchors; bytes are those of the file, which holds one T·A."""
         exported = super().usage()
-        if self.kind == "linear":
-            return exported
         T, K = torch.cat([table.current for table in self.tables], 1), sum(self.num_anchors)
-        # A softmax uses every anchor, also one that no row singles out; the common share is no parameter.
+        # A softmax uses every anchor, even one without a non-zero weight; the common share is no parameter.
         nnz = count_nonzeros(T, self.padding_idx)
         return replace(exported, anchors=K, anchors_in_use=K, nnz=nnz, parameters=nnz + K * self.embedding_dim)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}, kind={self.kind!r}"

@@ -1,11 +1,10 @@
-"""QuantizedEmbedding: a trained table in few bits, by product quantisation with k-means books, as fastText does.
+"""QuantizedEmbedding: a trained table in few bits, by product quantization with k-means codebooks, as fastText does.
 
 (int8 with a scale for each column needs no layer: `export(layer, path, values="int8")`.)
 """
 
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +13,20 @@ from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_ids, from_the_front
 from antembed.embedding.usage import Usage
 from antembed.files import write_atomically
+from antembed.optim.groups import Group
 from antembed.serving import Table, load_table, serialize_product
 
-PER_ENTRY = 64  # rows to learn an entry of a book from, at most; more change little
+PER_ENTRY = 64  # at most so many rows per entry to learn a codebook from; more change little
 PIECE = 1 << 12  # rows at a time: their distances stay in the cache
 
 
 def nearest(x: Tensor, book: Tensor) -> Tensor:
-    """x (n, w), book (C, w) → the number of each row's nearest entry: (n,)."""
+    """x (n, w), book (C, w) → the index of each row's nearest entry: (n,)."""
     return torch.cat([(book.square().sum(1) - 2 * rows @ book.T).min(1).indices for rows in x.split(PIECE)])
 
 
 def learn_book(x: Tensor, entries: int, iterations: int, generator: torch.Generator) -> Tensor:
-    """k-means (Lloyd): min over C entries of Σ_rows ‖x − nearest‖². An entry without rows is moved to a row drawn at random."""
+    """k-means (Lloyd): min over C entries of Σ_rows ‖x − nearest‖². An entry without rows is set to a random row."""
     n = len(x)
     book = x[torch.randperm(n, generator=generator)[:entries]].clone()
     for _ in range(iterations):
@@ -49,7 +49,7 @@ def quantize(
     seed: int = 0,
     padding_idx: int | None = None,
 ) -> "QuantizedEmbedding":
-    """weight (V, d) → codes of so many bits, `parts` for each vector (a divisor of d; d of them with 4 bits: 4-bit numbers)."""
+    """weight (V, d) → `parts` codes of `bits` bits for each vector. `parts` divides d; parts=d, bits=4 gives 4-bit numbers."""
     if isinstance(weight, Embedding | nn.Embedding):
         padding_idx = weight.padding_idx if padding_idx is None else padding_idx
         weight = weight.to_dense() if isinstance(weight, Embedding) else weight.weight
@@ -65,7 +65,7 @@ def quantize(
     if padding_idx is not None:
         some = some[some != padding_idx]
     if not len(some):
-        raise ValueError(f"a table of {V} rows, padding included, has nothing to learn books from")
+        raise ValueError(f"a table of {V} rows, padding included, has nothing to learn codebooks from")
     pieces = weight.view(V, parts, d // parts)
     books = torch.stack([learn_book(pieces[some, part], 1 << bits, iterations, generator) for part in range(parts)])
     codes = torch.stack([nearest(pieces[:, part], books[part]) for part in range(parts)], 1)
@@ -73,7 +73,7 @@ def quantize(
 
 
 class QuantizedEmbedding(Embedding):
-    """ids (*batch) → vectors (*batch, d), each part looked up in its book. For evaluation: nothing in it is learned."""
+    """ids (*batch) → vectors (*batch, d), each part looked up in its codebook. For evaluation: it cannot be trained."""
 
     codes: Tensor
     books: Tensor
@@ -114,28 +114,28 @@ class QuantizedEmbedding(Embedding):
         return self(torch.arange(self.num_embeddings, device=self.codes.device))
 
     def factors(self) -> tuple[Tensor, None]:
-        raise TypeError("a quantized table is codes and books, no T and A; write it with layer.export(path)")
+        raise TypeError("a quantized table has codes and codebooks, no T and A; write it with layer.export(path)")
 
-    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
-        """None: it is not trained."""
+    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
+        """None: it cannot be trained."""
         return []
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        raise TypeError("a quantized table does not grow; add objects before it is quantized")
+        raise TypeError("a quantized table cannot grow; add objects before quantizing it")
 
     def add_objects(self, n: int) -> None:
-        raise TypeError("a quantized table does not grow; add objects before it is quantized")
+        raise TypeError("a quantized table cannot grow; add objects before quantizing it")
 
     def _bytes(self, values: str = "fp32") -> bytes:
         return serialize_product(self.codes.cpu().numpy(), self.books.cpu().numpy(), self._padding, values)
 
     def usage(self) -> Usage:
-        """Codes and the numbers of the books count as parameters; bytes are the file's."""
+        """Codes and codebook entries count as parameters; bytes are those of the file."""
         numbers = self.codes.numel() + self.books.numel()
         return Usage(self.num_embeddings, self.embedding_dim, 0, 0, numbers, numbers, len(self._bytes()))
 
     def export(self, path: str | os.PathLike[str], *, values: str = "fp32") -> Table:
-        """Write the small file and open it; `values` (fp32, fp16) are those of the books."""
+        """Write the small file and load it; `values` (fp32, fp16) is the type of the codebooks."""
         write_atomically(Path(path), self._bytes(values))
         return load_table(path)
 

@@ -1,6 +1,6 @@
-"""The inner table: an nn.Embedding whose rows an optimizer may keep exactly lazy (optim/lazy.py) without anyone noticing.
+"""The inner table: an nn.Embedding whose rows an optimizer may keep exactly lazy (optim/lazy.py), invisibly to its readers.
 
-It stays an nn.Embedding because DDP takes row-sparse gradients from those only.
+It is an nn.Embedding because DDP supports row-sparse gradients only for those.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from antembed.embedding.lookup import ReadPending
 from antembed.kernels.groups import Groups, first_outside
 
-WORTH_GROUPING = 2048
-MOSTLY_DISTINCT = 0.75
+WORTH_GROUPING = 2048  # ids
+MOSTLY_DISTINCT = 0.75  # share of distinct ids above which grouping is not faster
 
 
 class PendingRows(Protocol):
-    """What an optimizer hangs on a table: rows read up to date, and all rows brought up to date."""
+    """What an optimizer attaches to a table: it reads rows up to date, and brings all rows up to date."""
 
     def read(self, ids: Tensor) -> Tensor: ...
 
@@ -28,8 +28,8 @@ class PendingRows(Protocol):
 
 
 class RowTable(nn.Embedding):
-    """ids: (*batch) → rows: (*batch, K), up to date, whatever the optimizer has put off. Only `weight` itself, as
-    `parameters()` hands it out (to EMA or SWA, say), may lag: call the optimizer's `flush()` before using that."""
+    """ids: (*batch) → rows: (*batch, K), up to date even if the optimizer is lazy. Only `weight` itself, as `parameters()`
+    returns it (to EMA or SWA, say), may lag behind: call the optimizer's `flush()` before using that."""
 
     pending: PendingRows | None = None
 
@@ -60,17 +60,17 @@ class RowTable(nn.Embedding):
         return self.weight
 
     def flush(self) -> None:
-        """Pay every row what the optimizer owes it."""
+        """Apply the updates that the optimizer has deferred."""
         if self.pending is not None:
             self.pending.flush()
 
     def release(self) -> None:
-        """Flush, and let go of the optimizer until its next step."""
+        """Flush, and detach the optimizer until its next step."""
         self.flush()
         self.pending = None
 
     def groups(self, ids: Tensor) -> Groups | None:
-        """Equal ids put together, if rows are lazy and enough ids repeat to make reading them once worth the while."""
+        """Equal ids grouped, if rows are lazy and enough ids repeat for that to be faster."""
         if self.pending is None or ids.numel() < WORTH_GROUPING:
             return None
         check_integers(ids)
@@ -79,7 +79,7 @@ class RowTable(nn.Embedding):
         return groups if groups is not None and len(groups.unique) < MOSTLY_DISTINCT * ids.numel() else None
 
     def _check_on_cpu(self, ids: Tensor) -> None:
-        # On other devices a device-side assert reports a bad id; looking at the ids would wait for the device.
+        # On other devices a device-side assert reports a bad id; reading the ids would wait for the device.
         if ids.device.type == "cpu" and first_outside(ids.reshape(-1).numpy(), self.num_embeddings) >= 0:
             self.check_range(ids)
 
@@ -88,20 +88,20 @@ class RowTable(nn.Embedding):
         check_range(ids, self.num_embeddings)
 
     def add_rows(self, rows: Tensor) -> None:
-        """Append rows; the parameter object stays the same, so an optimizer keeps its hold and its state for the old rows."""
+        """Append rows. The parameter object stays the same, so an optimizer keeps its state for the old rows."""
         self.release()
         self.weight.data = torch.cat([self.weight.data, rows.to(self.weight)])
         self.weight.grad = None
         self.num_embeddings = self.weight.shape[0]
 
     def replace(self, weight: Tensor) -> None:
-        """Put another table in the same parameter, e.g. one of another width."""
+        """Replace the data of the parameter, e.g. by a table of another width."""
         self.release()
         self.weight.data = weight
         self.weight.grad = None
         self.num_embeddings, self.embedding_dim = weight.shape
 
-    # Whatever reads or moves the table as a whole finds it flushed.
+    # Everything that reads or moves the whole table flushes it first.
 
     def train(self, mode: bool = True) -> "RowTable":
         if not mode:
@@ -113,7 +113,7 @@ class RowTable(nn.Embedding):
         super()._save_to_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.release()  # afterwards nothing is owed that could be charged to the loaded rows
+        self.release()  # deferred updates must not be applied to the loaded rows
         super()._load_from_state_dict(*args, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RowTable":
@@ -121,7 +121,7 @@ class RowTable(nn.Embedding):
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        self.flush()  # copies are whole, and free of the original's optimizer
+        self.flush()  # copies are up to date and have no optimizer
         return {**self.__dict__, "pending": None}
 
 
@@ -145,7 +145,7 @@ def check_range(ids: Tensor, V: int) -> None:
 
 
 def check_ids(ids: Tensor, V: int) -> None:
-    """Both checks, for a layer that looks ids up before a table sees them (where −1 would silently be the last)."""
+    """Both checks, for a layer that indexes a tensor by the ids first (where −1 would silently be the last)."""
     check_integers(ids)
     if not torch.compiler.is_compiling() and ids.device.type == "cpu":
         check_range(ids, V)
@@ -159,7 +159,7 @@ def from_the_front(padding_idx: int | None, V: int) -> int | None:
 
 
 def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype: torch.dtype | None) -> None:
-    """Raise where a table could not be made, with the number that is wrong."""
+    """Raise if a table of these sizes cannot be made, and name the number that is wrong."""
     if num_embeddings < 0:
         raise ValueError(f"num_embeddings must be ≥ 0, got {num_embeddings}")
     if embedding_dim < 1:

@@ -1,4 +1,4 @@
-"""What a table costs, counted in one place: the paper's parameters and the exported file's bytes."""
+"""The size of a table: parameters by the paper's count, and bytes of the exported file."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from antembed.serving import file_size
 
 @dataclass(frozen=True)
 class Usage:
-    """V objects of d dimensions; K anchors (0: a plain table) and those in use; nnz(T) + K·d parameters; bytes of the file."""
+    """K `anchors` (0: a plain table) and those in use; nnz(T) + K·d parameters; bytes of the exported file."""
 
     num_embeddings: int
     embedding_dim: int
@@ -21,7 +21,7 @@ class Usage:
 
 
 def count_nonzeros(T: Tensor, padding_idx: int | None) -> int:
-    """nnz(T); a padding row has nothing that counts."""
+    """nnz(T) without the padding row."""
     return int(T.count_nonzero()) - (0 if padding_idx is None else int(T[padding_idx].count_nonzero()))
 
 
@@ -31,8 +31,9 @@ def count_parameters(T: Tensor, A: Tensor | None) -> int:
 
 
 def usage_of(T: Tensor, A: Tensor | None, padding_idx: int | None, row_index: Tensor | None = None) -> Usage:
-    """Count E = T·A, or (T·A)[row_index]: a shared row counts once, and the row index is bytes but no parameters. A column of
-    zeros is no anchor in use; the padding row is not counted. No A: a plain table, whose zeros are not counted either."""
+    """Count E = T·A, or (T·A)[row_index]: a shared row counts once, and the row index counts as bytes, not as parameters. An
+    anchor whose column of T is zero is not in use. The padding row is not counted. Zeros of a plain table (A is None) are not
+    counted either."""
     T_array, A_array, rows = (None if part is None else part.detach().cpu().numpy() for part in (T, A, row_index))
     assert T_array is not None
     size = file_size(T_array, A_array, rows)

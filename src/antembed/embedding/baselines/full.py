@@ -1,16 +1,21 @@
-"""Plain V×d tables: FullEmbedding, the baseline of everything, and what it shares with tables whose entries have a price."""
-
-from typing import Any
+"""Plain V×d tables: FullEmbedding, the baseline of all others, and the base class of tables whose entries have a penalty."""
 
 import torch
 from torch import Tensor
+from torch.types import Device
 
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_sizes
+from antembed.optim.groups import Group
 
 
 class PlainTable(Embedding):
-    """ids (*batch) → vectors (*batch, d), one vector an object, started at N(0, 1/d) or N(0, std²)."""
+    """ids (*batch) → vectors (*batch, d), one vector per object, initialized with N(0, 1/d) or N(0, std²).
+
+    `num_anchors` is accepted, since every embedding takes it, and has no effect: `uses_anchors` is False.
+    """
+
+    small_init = 0.01
 
     def __init__(
         self,
@@ -18,9 +23,10 @@ class PlainTable(Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
+        num_anchors: int = 0,
         sparse: bool = False,
         std: float | None = None,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -55,8 +61,8 @@ class PlainTable(Embedding):
 
 
 class FullEmbedding(PlainTable):
-    """A free vector for every object."""
+    """A free vector for every object, like nn.Embedding."""
 
-    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
-        """One group without a penalty: a full table has no T, so l1_penalty has nothing to act on."""
+    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
+        """One group without a penalty: a full table has no T, so l1_penalty has no effect."""
         return [{"params": [self.rows.weight], "table": self.rows}]

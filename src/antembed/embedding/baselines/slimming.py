@@ -1,18 +1,24 @@
-"""SlimmingTransform: E = T·A with T of any sign and an ℓ1 subgradient on it, pruned by `keep` to a number of non-zeros."""
-
-from typing import Any
+"""Slimming: an ℓ1 subgradient in training, then `keep` prunes to a number of non-zeros; of E itself, or of T in E = T·A."""
 
 import torch
 from torch import Tensor
+from torch.types import Device
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
-from antembed.embedding.lowrank import normal_rows, start_normal
+from antembed.embedding.baselines.low_rank import normal_init_, normal_rows
+from antembed.embedding.baselines.sparse import SubgradientSparseEmbedding
 from antembed.embedding.table import RowTable
 from antembed.optim.prox import FreeEntries, SubgradientL1
 
 
+class SlimmingEmbedding(SubgradientSparseEmbedding):
+    """Slimming of E. The layer is SubgradientSparseEmbedding; a run prunes it by `keep` instead of `prune`."""
+
+
 class SlimmingTransform(AnchoredTable):
-    """ids (*batch) → vectors (*batch, d), started like LowRankEmbedding. Slimming of E itself is SparseEmbedding's."""
+    """Slimming of T: ids (*batch) → vectors (*batch, d) = T[ids]·A with T of both signs, initialized like LowRankEmbedding."""
+
+    small_init = 0.1
 
     def __init__(
         self,
@@ -23,21 +29,21 @@ class SlimmingTransform(AnchoredTable):
         num_anchors: int = DEFAULT_ANCHORS,
         std: float = 1.0,
         sparse: bool = False,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, num_anchors=num_anchors, sparse=sparse, device=device, dtype=dtype
         )
         self.std = std
-        start_normal(self)
+        normal_init_(self)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> SubgradientL1:
         if free is not None:
-            raise ValueError(f"{len(free)} entries are to be free, but a subgradient spares none; use AnchorEmbedding")
+            raise ValueError(f"{len(free)} free entries were given, but a subgradient supports 0; use AnchorEmbedding")
         return SubgradientL1(l1_penalty)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:

@@ -1,13 +1,15 @@
-"""HashEmbedding: the most frequent objects have a row each, all others share a few rows, told apart by a hash only."""
+"""Rows for the most frequent objects, and shared rows for all others: HashEmbedding, FrequencyEmbedding, TfidfEmbedding."""
 
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.types import Device
 
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_ids, check_sizes, from_the_front
+from antembed.optim.groups import Group
 
 
 def buckets_of(ids: np.ndarray, buckets: int, seed: int) -> np.ndarray:
@@ -18,10 +20,18 @@ def buckets_of(ids: np.ndarray, buckets: int, seed: int) -> np.ndarray:
 
 
 class HashEmbedding(Embedding):
-    """ids (*batch) → vectors (*batch, d): a row each for the `own` most frequent objects (`counts` (V,): how often each
-    occurs; None: ids are in that order) and for padding; the rest fall into `buckets` rows. Started at N(0, std²), 1/√d."""
+    """ids (*batch) → vectors (*batch, d), from `num_anchors` rows: the most frequent objects have a row each, all others share
+    the rest, by a hash of their id.
 
-    row_of: Tensor
+    `own` rows go to the most frequent objects (half of num_anchors, if not given), and `buckets` rows are shared (the other
+    half). Padding always has a row of its own. `counts` (V,) says how often each object occurs; without it, ids are taken to be
+    sorted by frequency. Rows are initialized with N(0, std²), std = 1/√d if not given.
+    """
+
+    requires = frozenset({"counts"})
+    small_init = 0.01
+    uses_anchors = True
+    row_of: Tensor  # (V,): the row of each object
 
     def __init__(
         self,
@@ -29,19 +39,22 @@ class HashEmbedding(Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        own: int,
-        buckets: int,
+        num_anchors: int = 0,
+        own: int | None = None,
+        buckets: int | None = None,
         counts: Tensor | None = None,
         seed: int = 0,
         sparse: bool = False,
         std: float | None = None,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
         check_sizes(num_embeddings, embedding_dim, 1, dtype)
+        own = num_anchors // 2 if own is None else own
+        buckets = num_anchors - own if buckets is None else buckets
         if own < 0 or buckets < 1:
-            raise ValueError(f"own must be ≥ 0 and buckets ≥ 1, got {own} and {buckets}")
+            raise ValueError(f"own must be ≥ 0 and buckets ≥ 1, got {own} and {buckets}; give both, or num_anchors ≥ 1")
         if counts is not None and len(counts) != num_embeddings:
             raise ValueError(f"counts are for {len(counts)} objects, this layer has {num_embeddings}; give one for each")
         self.buckets, self.seed = buckets, seed
@@ -49,7 +62,7 @@ class HashEmbedding(Embedding):
         ids = np.arange(num_embeddings)
         frequent = (ids if counts is None else np.argsort(-counts.cpu().numpy(), kind="stable"))[:own]
         if self._padding is not None and self._padding not in frequent:
-            frequent = np.append(frequent, self._padding)  # nobody may share the zero vector
+            frequent = np.append(frequent, self._padding)  # no other object may share the zero vector
         row_of = len(frequent) + buckets_of(ids, buckets, seed)
         row_of[frequent] = np.arange(len(frequent))
         self.register_buffer("row_of", torch.from_numpy(row_of).to(device))
@@ -85,16 +98,16 @@ class HashEmbedding(Embedding):
         return self.rows(self.row_of[ids])
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return table.weight.new_empty(0, self.embedding_dim)  # new objects are as rare as any
+        return table.weight.new_empty(0, self.embedding_dim)  # new objects share the rows that exist
 
     def add_objects(self, n: int) -> None:
-        """n new objects, into the buckets that are there."""
+        """Append n new objects; they share the existing buckets."""
         super().add_objects(n)
         V = self.num_embeddings
         buckets = buckets_of(np.arange(V, V + n), self.buckets, self.seed) + self.rows.num_embeddings - self.buckets
         self.row_of = torch.cat([self.row_of, torch.from_numpy(buckets).to(self.row_of)])
 
-    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
+    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
         """One group without a penalty."""
         return [{"params": [self.rows.weight], "table": self.rows}]
 
@@ -102,7 +115,7 @@ class HashEmbedding(Embedding):
         return self.rows.current, None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Who has which row is the checkpoint's to say, and with it where padding is."""
+        """A checkpoint brings its own assignment of rows, and with it the row of the padding."""
         row_of = state_dict.get(prefix + "row_of")
         if row_of is not None and self._padding is not None and row_of.shape == self.row_of.shape:
             self.rows.padding_idx = int(row_of[self._padding])
@@ -111,3 +124,32 @@ class HashEmbedding(Embedding):
     def extra_repr(self) -> str:
         own = self.rows.num_embeddings - self.buckets
         return f"{self.num_embeddings}, {self.embedding_dim}, own={own}, buckets={self.buckets}"
+
+
+class FrequencyEmbedding(HashEmbedding):
+    """Vocabulary selection: a row each for the `num_anchors` objects with the largest `counts`; all others share one row."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int,
+        counts: Tensor | None = None,
+        seed: int = 0,
+        sparse: bool = False,
+        std: float | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx, own=num_anchors, buckets=1, counts=counts, seed=seed, sparse=sparse,
+            std=std, device=device, dtype=dtype,
+        )  # fmt: skip
+
+
+class TfidfEmbedding(FrequencyEmbedding):
+    """The same selection by tf-idf: pass the scores as `counts`."""
+
+    requires = frozenset({"tf-idf"})

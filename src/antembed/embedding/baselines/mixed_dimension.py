@@ -1,4 +1,4 @@
-"""MixedDimensionEmbedding (Ginart et al.): blocks by popularity, the less popular the narrower, each projected to d."""
+"""MixedDimensionEmbedding (Ginart et al.): blocks by popularity, narrower for less popular objects, each projected to d."""
 
 from collections.abc import Iterator
 from itertools import count, pairwise
@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable, check_ids, check_sizes, from_the_front
+from antembed.optim.groups import Group
 
 
 def blocks_of(popularity: np.ndarray, blocks: int, d: int, alpha: float) -> list[tuple[int, int]]:
@@ -31,10 +33,12 @@ def blocks_of(popularity: np.ndarray, blocks: int, d: int, alpha: float) -> list
 
 
 class MixedDimensionEmbedding(Embedding):
-    """ids (*batch) → vectors (*batch, d). `counts` (V,) says how often each object occurs; None: ids are in order of
-    popularity, which falls as 1/rank. Object i has row row_of[i] of all blocks' rows, one block after the other."""
+    """ids (*batch) → vectors (*batch, d). `counts` (V,) says how often each object occurs; without it, ids are taken to be
+    sorted by popularity, which falls as 1/rank. `num_anchors` has no effect (`uses_anchors` is False)."""
 
-    row_of: Tensor
+    requires = frozenset({"counts"})
+    small_init = 0.01
+    row_of: Tensor  # (V,): the row of each object, counted over all blocks, one after the other
 
     def __init__(
         self,
@@ -42,12 +46,13 @@ class MixedDimensionEmbedding(Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
+        num_anchors: int = 0,
         counts: Tensor | None = None,
         alpha: float = 0.3,
         blocks: int = 8,
         sparse: bool = False,
         std: float | None = None,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -69,7 +74,7 @@ class MixedDimensionEmbedding(Embedding):
         self.rows, self.projections = nn.ModuleList(), nn.ParameterList()
         for objects, width in shapes:
             self.rows.append(RowTable(torch.randn_like(like.new_empty(objects, width)) * self.std, None, self.sparse))
-            if width < self._width:  # entries of t·P start like those of a vector that is not projected
+            if width < self._width:  # initialized so that t·P is as large as a vector that is not projected
                 self.projections.append(nn.Parameter(torch.randn_like(like.new_empty(width, self._width)) * width**-0.5))
 
     @torch.no_grad()
@@ -83,7 +88,7 @@ class MixedDimensionEmbedding(Embedding):
                 table.weight[own].zero_()
 
     def _blocks(self) -> Iterator[tuple[int, RowTable, Tensor | None]]:
-        """Where each block starts, its table, its projection."""
+        """For each block: its first row, its table, its projection."""
         start, projections = 0, iter(self.projections)
         for table in self.tables:
             yield start, table, next(projections) if table.embedding_dim < self._width else None
@@ -113,36 +118,36 @@ class MixedDimensionEmbedding(Embedding):
         check_ids(ids, self.num_embeddings)
         row_of, parts = self.row_of[ids], []
         for start, table, projection in self._blocks():
-            # Every block is asked for every id, and what is not its own does not count: no shape depends on the data.
+            # Every block looks up every id, and rows of other blocks are masked: no shape depends on the data.
             inside = (row_of >= start) & (row_of < start + table.num_embeddings)
             rows = table(torch.where(inside, row_of - start, 0))
             parts.append((rows if projection is None else rows @ projection) * inside.unsqueeze(-1))
         return torch.stack(parts).sum(0)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        rows = n if table is self.tables[-1] else 0  # nobody knows new objects yet
+        rows = n if table is self.tables[-1] else 0  # new objects are the least popular
         return torch.randn_like(table.weight.new_empty(rows, table.embedding_dim)) * self.std
 
     def add_objects(self, n: int) -> None:
-        """n new objects, in the last block."""
+        """Append n new objects to the last block."""
         super().add_objects(n)
         V = self.num_embeddings
         self.row_of = torch.cat([self.row_of, torch.arange(V, V + n).to(self.row_of)])
 
-    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
+    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
         """Tables and projections, none with a penalty."""
-        groups: list[dict[str, Any]] = [{"params": [table.weight], "table": table} for table in self.tables]
+        groups: list[Group] = [{"params": [table.weight], "table": table} for table in self.tables]
         return [*groups, {"params": list(self.projections)}] if len(self.projections) else groups
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """T (V, Σ widths), in which an object's weights stand under its block, and all projections, one below the other; that
-        of a block of width d is the identity."""
+        """T (V, Σ widths), zero outside the columns of the object's block, and all projections stacked; that of a block of
+        width d is the identity."""
         T = torch.block_diag(*(table.current for table in self.tables))[self.row_of]
         identity = torch.eye(self._width, device=T.device, dtype=T.dtype)
         return T, torch.cat([identity if projection is None else projection for _, _, projection in self._blocks()])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Blocks follow the counts, which whoever loads a checkpoint may not have: take its blocks."""
+        """Blocks depend on the counts, which may be unknown when a checkpoint is loaded: take the checkpoint's blocks."""
         row_of, weights = state_dict.get(prefix + "row_of"), []
         for block in count():
             if (weight := state_dict.get(f"{prefix}rows.{block}.weight")) is None:

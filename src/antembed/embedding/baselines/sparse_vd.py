@@ -1,38 +1,42 @@
-"""SparseVariationalEmbedding (SparseVD, Molchanov et al. 2017): every weight has noise of its own, and those it drowns are
-zero. With `words` (SparseVD-Voc, Chirkova et al. 2018) every word has a noisy factor besides, which drops it as a whole."""
+"""SparseVariationalEmbedding (SparseVD, Molchanov et al. 2017): a noise level for every weight; noisy weights become zero.
+SparseVDWords (SparseVD-Voc, Chirkova et al. 2018) has a noisy factor per word besides, which drops whole words."""
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from antembed.embedding.base import check_kept
+from antembed.embedding.baselines.variational import (
+    INITIAL_LOG_ALPHA,
+    VariationalTable,
+    divergence_of,
+    log_alpha_of,
+    with_noise,
+)
 from antembed.embedding.table import RowTable
-from antembed.embedding.variational import START, VariationalTable, divergence_of, log_alpha_of, with_noise
 
 
 class SparseVariationalEmbedding(VariationalTable):
-    """ids (*batch) → vectors (*batch, d). log σ² of a weight is `speed` times the table `noise` (V, d); a word's factor is in
-    `factor` (V, 1), and its log σ² is `speed` times `factor_noise` (V, 1)."""
+    """ids (*batch) → vectors (*batch, d). log σ² of a weight is `speed` times the table `noise` (V, d)."""
 
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, words: bool = False, **settings: Any
-    ):
-        super().__init__(num_embeddings, embedding_dim, padding_idx, **settings)
-        self.words = words
-        self.add_table("noise", embedding_dim, (START + 2 * math.log(max(self.std, 1e-3))) / self.speed)
-        if words:
+    words: ClassVar[bool] = False  # whether each word has a factor: `factor` (V, 1), its log σ² `speed`·`factor_noise` (V, 1)
+
+    def add_noise_tables(self) -> None:
+        initial = INITIAL_LOG_ALPHA + 2 * math.log(max(self.std, 1e-3))
+        self.add_table("noise", self.embedding_dim, initial / self.speed)
+        if self.words:
             self.add_table("factor", 1, 1.0)
-            self.add_table("factor_noise", 1, START / self.speed)
+            self.add_table("factor_noise", 1, INITIAL_LOG_ALPHA / self.speed)
 
     def noisy(self, rows: list[Tensor]) -> Tensor:
         mean, noise, *word = rows
         vectors = with_noise(mean, self.speed * noise)
         return vectors * with_noise(word[0], self.speed * word[1]) if word else vectors
 
-    def settled(self, rows: list[Tensor]) -> Tensor:
+    def without_noise(self, rows: list[Tensor]) -> Tensor:
         mean, noise, *word = rows
         vectors = mean * (log_alpha_of(mean, self.speed * noise) <= self.threshold)
         if not word:
@@ -48,7 +52,7 @@ class SparseVariationalEmbedding(VariationalTable):
 
     @torch.no_grad()
     def keep(self, n: int) -> int:
-        """Of the weights that are left, drop all but the n with the least noise; → how many."""
+        """Keep the n least noisy of the weights that are left; → how many were dropped."""
         check_kept(n)
         left = self.left() != 0
         noise = log_alpha_of(self.rows.current, self.speed * self.tables[1].current)
@@ -58,3 +62,9 @@ class SparseVariationalEmbedding(VariationalTable):
         dropped = left & ~kept.view_as(left)
         self.rows.weight[dropped] = 0
         return int(dropped.sum())
+
+
+class SparseVDWords(SparseVariationalEmbedding):
+    """The same with a noisy factor for each word."""
+
+    words = True

@@ -1,9 +1,10 @@
-"""LowRankEmbedding: E = U·W of rank K without a price on U, the control that says what sparsity itself brings."""
+"""LowRankEmbedding: E = U·W of rank K without a penalty on U. It shows how much of the result is due to sparsity."""
 
-from typing import Any
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
 from antembed.embedding.table import RowTable
@@ -17,8 +18,8 @@ def normal_rows(table: RowTable, n: int, std: float) -> Tensor:
 
 
 @torch.no_grad()
-def start_normal(layer: AnchoredTable) -> None:
-    """Start T as the layer starts new rows, and A at N(0, 1/d), both of any sign."""
+def normal_init_(layer: AnchoredTable) -> None:
+    """Initialize T with the layer's `new_rows` and A with N(0, 1/d), both signs allowed."""
     layer.anchors.normal_(std=layer.embedding_dim**-0.5)
     layer.rows.weight.copy_(layer.new_rows(layer.rows, layer.num_embeddings))
     if layer.padding_idx is not None:
@@ -26,10 +27,14 @@ def start_normal(layer: AnchoredTable) -> None:
 
 
 class LowRankEmbedding(AnchoredTable):
-    """ids (*batch) → vectors (*batch, d): a dense mix of K free vectors; with nonnegative=True one of weights ≥ 0.
+    """ids (*batch) → vectors (*batch, d): a dense mix of K free vectors.
 
-    Started at N(0, std²/K)·N(0, 1/d), so that with std=1 vectors start like those of nn.Embedding, scaled by 1/√d.
+    Initialized with N(0, std²/K)·N(0, 1/d): with std=1 vectors start like those of nn.Embedding, scaled by 1/√d.
     """
+
+    small_init = 0.1
+    nonnegative: ClassVar[bool] = False  # whether U ≥ 0
+    reconstruction_error: float | None = None  # ‖E − U·W‖/‖E‖ of from_pretrained
 
     def __init__(
         self,
@@ -38,23 +43,22 @@ class LowRankEmbedding(AnchoredTable):
         padding_idx: int | None = None,
         *,
         num_anchors: int = DEFAULT_ANCHORS,
-        nonnegative: bool = False,
         std: float = 1.0,
         sparse: bool = False,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, num_anchors=num_anchors, sparse=sparse, device=device, dtype=dtype
         )
-        self.nonnegative, self.std = nonnegative, std
-        start_normal(self)
+        self.std = std
+        normal_init_(self)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegative | None:
-        """None, whatever l1_penalty is. U ≥ 0 is kept where asked for."""
+        """None, whatever l1_penalty is; the constraint U ≥ 0 where the class has it."""
         return NonNegative(0.0) if self.nonnegative else None
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
@@ -62,10 +66,10 @@ class LowRankEmbedding(AnchoredTable):
         return rows.abs_() if self.nonnegative else rows
 
     @classmethod
-    def from_pretrained(
-        cls, weight: Tensor | nn.Embedding, *, num_anchors: int = DEFAULT_ANCHORS, **_: Any
-    ) -> "LowRankEmbedding":
-        """The best table of rank K, by singular values; with U free of signs."""
+    def from_pretrained(cls, weight: Tensor | nn.Embedding, *, num_anchors: int = DEFAULT_ANCHORS) -> Self:
+        """The best table of rank K, by singular value decomposition. Both signs: not for a non-negative U."""
+        if cls.nonnegative:
+            raise TypeError(f"singular vectors have both signs, {cls.__name__} has U ≥ 0; use AnchorEmbedding.from_pretrained")
         weight = torch.as_tensor(weight.weight if isinstance(weight, nn.Embedding) else weight).detach()
         layer = cls(*weight.shape, num_anchors=num_anchors, device=weight.device, dtype=weight.dtype)
         U, s, W = torch.linalg.svd(weight, full_matrices=False)
@@ -76,4 +80,8 @@ class LowRankEmbedding(AnchoredTable):
         layer.reconstruction_error = float((layer.to_dense().detach() - weight).norm() / weight.norm().clamp(min=1e-30))
         return layer
 
-    reconstruction_error: float | None = None  # ‖E − U·W‖/‖E‖ of from_pretrained
+
+class NonnegativeLowRank(LowRankEmbedding):
+    """The same with U ≥ 0, as in AnchorEmbedding, but dense."""
+
+    nonnegative = True

@@ -1,7 +1,7 @@
 """Vocabulary selection: which objects keep a row, and how a table is stored when the others have none.
 
-Before training, by a score: EMBEDDINGS["frequency"] and ["tf-idf"] are a HashEmbedding with one bucket, the unknown row that
-all the rest share. By training (group lasso, variational dropout): rows that are zero are left out of the file.
+FrequencyEmbedding and TfidfEmbedding select by a score before training; all other objects share one row. Group lasso and
+variational dropout select by training: rows of zeros are left out of the file.
 """
 
 import torch

@@ -1,28 +1,29 @@
-"""Variational dropout for tables, what vvd.py and sparsevd.py share: Gaussian noise of learned strength, and what it drowns is
-dropped.
+"""Variational dropout for tables, the base of vvd.py and sparse_vd.py: Gaussian noise of learned strength, and what is mostly
+noise is dropped.
 
-In training, noise is drawn for each occurrence of an object, so it costs the rows of the batch. The loss takes `divergence()`,
-KL(posterior ‖ log-uniform prior) by the approximation of Molchanov et al. (2017). In evaluation there is no noise, and what has
-log α above the threshold is zero, as it is in `factors()`.
+In training, noise is drawn for each occurrence of an object, so it costs the rows of the batch. The loss adds `divergence()`,
+KL(posterior ‖ log-uniform prior) by the approximation of Molchanov et al. (2017). In evaluation there is no noise, and weights
+with log α above the threshold are zero, as they are in `factors()`.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.types import Device
 
-from antembed.embedding.full import PlainTable
-from antembed.embedding.selection import without_zero_rows
+from antembed.embedding.baselines.full import PlainTable
+from antembed.embedding.baselines.selection import without_zero_rows
 from antembed.embedding.table import RowTable
+from antembed.optim.groups import Group
 
 THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise
-START = -6.0  # of log α
-BOUND = 8.0  # of log α: beyond, the divergence is flat. None below, where a clamp would take the gradient away
+INITIAL_LOG_ALPHA = -6.0
+BOUND = 8.0  # of log α from above: beyond, the divergence is flat. None from below, where a clamp would remove the gradient
 TINY = 1e-16
-EXACT = 1 << 18  # numbers up to which the divergence goes over all rows,
-SHARE = 64  # and beyond over one row in so many
+EXACT = 1 << 18  # up to so many numbers the divergence goes over all rows,
+SHARE = 64  # beyond over one row in so many
 
 
 def divergence_of(log_alpha: Tensor) -> Tensor:
@@ -42,11 +43,13 @@ def with_noise(mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 class VariationalTable(PlainTable):
-    """ids (*batch) → vectors (*batch, d): means in `rows`, and further tables that say how noisy they are.
+    """ids (*batch) → vectors (*batch, d): means in `rows`, and further tables for their noise.
 
-    `speed`: those tables hold log σ² (or log α) divided by it, since rules that step by about lr whatever the gradient (Adam,
-    Yogi) would take thousands of steps for a logarithm that has a way of 10 to go, and weights of 0.1 have not.
+    `speed`: the noise tables hold log σ² (or log α) divided by it. Adam and Yogi step by about lr whatever the gradient, and
+    would need thousands of steps for a logarithm that has to move by 10.
     """
+
+    variational = True
 
     def __init__(
         self,
@@ -54,51 +57,57 @@ class VariationalTable(PlainTable):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
+        num_anchors: int = 0,
         threshold: float = THRESHOLD,
         speed: float = 10.0,
         sparse: bool = False,
         std: float | None = None,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__(num_embeddings, embedding_dim, padding_idx, sparse=sparse, std=std, device=device, dtype=dtype)
         if not speed > 0:
             raise ValueError(f"speed must be > 0, got {speed}")
         self.threshold, self.speed = threshold, speed
-        self.starts: dict[str, float] = {}
+        self.initial: dict[str, float] = {}  # of each noise table
+        self.add_noise_tables()
 
-    def add_table(self, name: str, width: int, start: float) -> None:
-        """Another table (V, width), filled with `start`; a single column is cheaper without row gradients."""
-        filled = self.rows.weight.detach().new_full((self.num_embeddings, width), start)
+    @abstractmethod
+    def add_noise_tables(self) -> None:
+        """Call `add_table` for each table of noise."""
+
+    def add_table(self, name: str, width: int, initial: float) -> None:
+        """Add a table (V, width), filled with `initial`; a single column is cheaper without row gradients."""
+        filled = self.rows.weight.detach().new_full((self.num_embeddings, width), initial)
         self.add_module(name, RowTable(filled, self.padding_idx, self.rows.sparse and width > 1))
-        self.starts[name] = start
+        self.initial[name] = initial
 
     @property
     def tables(self) -> list[RowTable]:
-        return [self.rows, *(self.get_submodule(name) for name in self.starts)]  # type: ignore[list-item]
+        return [self.rows, *(self.get_submodule(name) for name in self.initial)]  # type: ignore[list-item]
 
     @abstractmethod
     def noisy(self, rows: list[Tensor]) -> Tensor:
         """A row of each of `tables` → vectors with noise."""
 
     @abstractmethod
-    def settled(self, rows: list[Tensor]) -> Tensor:
+    def without_noise(self, rows: list[Tensor]) -> Tensor:
         """A row of each of `tables` → means, and zero where log α is above the threshold."""
 
     @abstractmethod
     def divergences(self, read: Callable[[RowTable], Tensor]) -> Tensor:
-        """`read` gives n rows of any of `tables` → KL of each: (n,)."""
+        """KL of each of n rows (n,), where `read` gives the rows of any of `tables`."""
 
     def forward(self, ids: Tensor) -> Tensor:
         rows = [table(ids) for table in self.tables]
         if not self.training:
-            return self.settled(rows)
+            return self.without_noise(rows)
         vectors = self.noisy(rows)
         return vectors if self.padding_idx is None else vectors * (ids != self.padding_idx).unsqueeze(-1)
 
     def divergence(self) -> Tensor:
-        """Σ of KL over all rows; for large tables an unbiased estimate from V/64 rows, drawn without replacement at each call:
-        all rows of 62,000 × 256 would take longer than a step. Its gradient is row-sparse, if the layer's is."""
+        """Σ of KL over all rows; for large tables an unbiased estimate from V/64 rows, drawn without replacement at each call,
+        since all rows of 62,000 × 256 would take longer than a step. Its gradient is row-sparse if the layer's is."""
         V, device = self.num_embeddings, self.rows.weight.device
         numbers = V * sum(table.embedding_dim for table in self.tables[1:])
         if numbers <= EXACT:
@@ -114,21 +123,21 @@ class VariationalTable(PlainTable):
         return kl.sum() * (self.num_embeddings / max(len(ids), 1))
 
     def lengths(self) -> list[tuple[RowTable, Tensor]]:
-        return super().lengths()[:1]  # noise is no part of a vector
+        return super().lengths()[:1]  # the noise tables are no part of a vector
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        for name, start in self.starts.items():
+        for name, initial in self.initial.items():
             if table is self.get_submodule(name):
-                return table.weight.new_full((n, table.embedding_dim), start)
+                return table.weight.new_full((n, table.embedding_dim), initial)
         return super().new_rows(table, n)
 
-    def param_groups(self, l1_penalty: float = 0.0) -> list[dict[str, Any]]:
-        """A group a table, none with a penalty: the price is in the loss, as `divergence`."""
+    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
+        """One group per table, none with a prox: the penalty is in the loss, as `divergence`."""
         return [{"params": [table.weight], "table": table} for table in self.tables]
 
     def left(self) -> Tensor:
         """All vectors without noise, zero where they are dropped: (V, d)."""
-        return self.settled([table.current for table in self.tables])
+        return self.without_noise([table.current for table in self.tables])
 
     def factors(self) -> tuple[Tensor, None]:
         return without_zero_rows(self.left())[0], None

@@ -1,25 +1,24 @@
-"""SparseCodeEmbedding (Chen et al. 2016): common words have vectors, all others are fixed sparse mixes of those, found
-beforehand from features of the words (pretrained vectors, co-occurrences)."""
-
-from typing import Any
+"""SparseCodeEmbedding (Chen et al. 2016): common words have vectors, all others are fixed sparse mixes of those, computed
+before training from features of the words (pretrained vectors, co-occurrences)."""
 
 import torch
 from torch import Tensor
+from torch.types import Device
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
+from antembed.embedding.baselines.low_rank import normal_init_
 from antembed.embedding.factorize import descend_transform
-from antembed.embedding.lowrank import start_normal
 from antembed.embedding.table import RowTable
 from antembed.optim.prox import FreeEntries
 
-FEW = 4  # words in a code that is drawn
+RANDOM_CODE = 4  # non-zeros of a random code
 
 
 @torch.no_grad()
 def sparse_codes(features: Tensor, common: Tensor, *, l1_penalty: float = 0.1, sweeps: int = 30) -> Tensor:
-    """features (V, f), common (K,) numbers of words → T (V, K): a common word is itself; for every other
-    min_{t ≥ 0} ½‖f − t·F‖² + l1_penalty·‖t‖₁ by coordinate descent, F the common words' features. All features are taken at
-    length 1, since a mix says which words, not how large; a word without features has no code."""
+    """features (V, f), ids of common words (K,) → T (V, K). A common word is itself. For every other word,
+    min_{t ≥ 0} ½‖f − t·F‖² + l1_penalty·‖t‖₁ by coordinate descent, where F are the common words' features. All features are
+    scaled to length 1, since a mix says which words, not how large; a word without features has a row of zeros."""
     K = len(common)
     if len(common.unique()) < K:
         raise ValueError(f"{K} common words are named, but only {len(common.unique())} different ones")
@@ -34,9 +33,11 @@ def sparse_codes(features: Tensor, common: Tensor, *, l1_penalty: float = 0.1, s
 class SparseCodeEmbedding(AnchoredTable):
     """ids (*batch) → vectors (*batch, d) = T[ids]·A with T (V, K) = `codes`, fixed, and A learned: the common words' vectors.
 
-    None: codes are drawn, a word itself for the first K and at most four common words for each other. That is a hash into
-    mixes, and as good as nothing; it is for tests, and for who loads a checkpoint.
+    Without `codes` they are random: each of the first K words is itself, every other word a mix of at most four of them. That
+    is no more than a hash, and meant for tests and for loading a checkpoint.
     """
+
+    requires = frozenset({"features"})
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class SparseCodeEmbedding(AnchoredTable):
         codes: Tensor | None = None,
         sparse: bool = False,
         std: float = 1.0,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         if codes is not None and codes.shape != (num_embeddings, num_anchors):
@@ -60,7 +61,7 @@ class SparseCodeEmbedding(AnchoredTable):
             num_embeddings, embedding_dim, padding_idx, num_anchors=num_anchors, sparse=sparse, device=device, dtype=dtype
         )
         self.rows.weight.requires_grad_(False)
-        start_normal(self)
+        normal_init_(self)
         with torch.no_grad():
             self.anchors.mul_(std)
             if codes is not None:
@@ -75,10 +76,11 @@ class SparseCodeEmbedding(AnchoredTable):
         return self.vectors(ids)
 
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> None:
-        """None: codes do not change."""
+        """None: the codes are fixed."""
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        """n drawn codes."""
+        """n random codes."""
         weights = torch.rand(n, table.embedding_dim, device=table.weight.device, dtype=table.weight.dtype)
-        least = weights.topk(min(FEW, table.embedding_dim), dim=1).values[:, -1:]
-        return torch.where(weights >= least, weights / min(FEW, table.embedding_dim), 0.0)
+        size = min(RANDOM_CODE, table.embedding_dim)
+        least = weights.topk(size, dim=1).values[:, -1:]
+        return torch.where(weights >= least, weights / size, 0.0)
