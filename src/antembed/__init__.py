@@ -21,8 +21,9 @@ _HOMES = {
     "SparseVariationalEmbedding": "embedding",
     "VocabularyDropout": "embedding",
     "param_groups": "embedding",
-    "Recommender": "pipelines.recommender",
-    "TextClassifier": "pipelines.classifier",
+    "HashedNgramClassifier": "estimators.classifier",
+    "Recommender": "estimators.recommender",
+    "TextClassifier": "estimators.classifier",
     "FreeEntries": "optim",
     "GroupL2": "optim",
     "L1": "optim",
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         VocabularyDropout,
         param_groups,
     )
+    from antembed.estimators.classifier import HashedNgramClassifier, TextClassifier  # noqa: F401
+    from antembed.estimators.recommender import Recommender  # noqa: F401
     from antembed.optim import (  # noqa: F401
         L1,
         FreeEntries,
@@ -70,8 +73,6 @@ if TYPE_CHECKING:
         SubgradientL1,
         clip_grad_norm_,
     )
-    from antembed.pipelines.classifier import TextClassifier  # noqa: F401
-    from antembed.pipelines.recommender import Recommender  # noqa: F401
     from antembed.serving import Table, TableError, export, load_hashed_ngrams, load_table  # noqa: F401
 
 

@@ -61,7 +61,7 @@ def kind_of(annotation: Any) -> type:
     if get_origin(annotation) is Literal:
         return str
     if annotation in (bool, int, float):
-        return annotation  # type: ignore[no-any-return]
+        return annotation
     inner = [part for part in get_args(annotation) if part is not type(None)]
     return kind_of(inner[0]) if len(inner) == 1 and get_origin(annotation) is not tuple else str
 

@@ -114,11 +114,20 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
 class Epoch(Protocol):
     """What a solver reports (solvers/base.py has it; this module must not wait for torch)."""
 
-    epoch: int
-    examples: int
-    loss: float
-    seconds: float
-    record: JSON
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def examples(self) -> int: ...
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def record(self) -> JSON: ...
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class ThreadsConfig(MachineConfig):
 class TaskConfig(Config):
     """A whole run. A task adds its own groups, and says which solvers it takes."""
 
-    version: Literal[2] = VERSION
+    version: Literal[2] = 2
     task: str
     solver: SolverConfig
     machine: MachineConfig = MachineConfig()

@@ -14,8 +14,8 @@ from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import cut
 
 RATINGS, NOISE = 300_000, 0.3
-COMMON = {"data": "synthetic", "batch_size": 512, "schedule": "cosine", "biases": False}
-RUNS = {
+COMMON: JSON = {"data": "synthetic", "batch_size": 512, "schedule": "cosine", "biases": False}
+RUNS: dict[str, JSON] = {
     "full": {"embedding": "full", "epochs": 12, "lr": 0.07},
     "anchor": {"anchors": 12, "l1_penalty": 2e-5, "epochs": 20, "lr": 0.05},
 }

@@ -3,21 +3,15 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from antembed.experiments.markdown import setting
 from antembed.experiments.records import read_records
+from antembed.tasks.ratings.task import Ratings
 
-# MovieLens 1M, MSE @ parameters, as published (SPEC §7).
-PAPER = {
-    "paper: full": [(155.2e3, 0.771)],
-    "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
-    "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
-}
-MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
 COARSE = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
 COUNTED = "parameters, biases counted"
 NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
@@ -94,7 +88,7 @@ def draw(records: list[dict[str, Any]], out: Path) -> None:
                 label = f"{NAMES.get(embedding, embedding)}, {kind}"
                 sides["bytes"].plot(*zip(*those, strict=True), marker=".", linestyle=COARSE[embedding, kind], label=label)
     sides["bytes"].legend()
-    add_paper(sides["parameters"])
+    add_points(sides["parameters"], Ratings.published)
     sides["parameters"].set_ylabel("test MSE")
     sides["parameters"].legend()
     figure.suptitle("MovieLens 1M, 90/10: error against size, means over seeds")
@@ -102,20 +96,19 @@ def draw(records: list[dict[str, Any]], out: Path) -> None:
 
 
 def draw_settings(
-    settings: list[dict[str, Any]], out: Path, *, error: str = "MSE", size: str = COUNTED, paper: bool = False
+    settings: list[dict[str, Any]], out: Path, *, error: str = "MSE", published: Mapping[str, Sequence[tuple[float, float]]]
 ) -> None:
     """A sweep: every setting (`mean_by_setting`), and a line through those that no other beats in error and this size.
 
-    `error` and `size` say what is measured, and what the parameters are.
+    `error` says what is measured; `published`: the paper's points.
     """
-    figure, sides = two_sizes(size)
+    figure, sides = two_sizes("parameters")
     for size, axes in sides.items():
         found = [(setting[size], setting["error"]) for setting in settings]
         axes.scatter(*zip(*found, strict=True), s=14, alpha=0.5, label="settings tried")
         best = [found[n] for n in pareto(found)]
         axes.plot(*zip(*best, strict=True), marker="o", color="black", drawstyle="steps-post", label="not beaten in both")
-    if paper:
-        add_paper(sides["parameters"], " (test)")
+    add_points(sides["parameters"], published, " (test)")
     sides["parameters"].set_ylabel(error)
     sides["parameters"].legend()
     figure.suptitle("error against size, means over seeds")
@@ -136,8 +129,9 @@ def two_sizes(size: str = COUNTED) -> tuple[Any, dict[str, Any]]:
     return figure, sides
 
 
-def add_paper(axes: Any, remark: str = "") -> None:
-    for name, those in PAPER.items():
+def add_points(axes: Any, published: Mapping[str, Sequence[tuple[float, float]]], remark: str = "") -> None:
+    """The paper's."""
+    for name, those in published.items():
         axes.plot(*zip(*those, strict=True), marker="x", linestyle="none", label=name + remark)
 
 

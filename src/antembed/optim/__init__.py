@@ -5,7 +5,11 @@ from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox, S
 from antembed.optim.rules import ProximalAdam, ProximalSGD, ProximalYogi
 from antembed.optim.wrapper import Proximal
 
-OPTIMIZERS = {"yogi": ProximalYogi, "adam": ProximalAdam, "sgd": ProximalSGD}
+OPTIMIZERS: dict[str, type[ProximalYogi] | type[ProximalAdam] | type[ProximalSGD]] = {
+    "yogi": ProximalYogi,
+    "adam": ProximalAdam,
+    "sgd": ProximalSGD,
+}
 
 __all__ = [
     "L1",

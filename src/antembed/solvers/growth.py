@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,7 @@ class Growth:
         self.tables = {name: table for name, table in tables.items() if isinstance(table, AnchorEmbedding)}
         self.anchor_penalty, self.l0_penalty, self.prune, self.seed = anchor_penalty, l0_penalty, prune, seed
         self.epochs, self.warmup, self.anneal = epochs, warmup, anneal
-        self.memory: PlateauMemory | TrendMemory = policy.begin()
+        self.memory: Any = policy.begin()  # of the policy's own kind
         self.removed: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
         self.trial: JSON | None = None  # the change under way, and the objective before it
@@ -78,7 +79,7 @@ class Growth:
         return self.stopped is not None and epoch >= self.stopped[0] + self.anneal
 
     def due(self, epoch: int) -> bool:
-        return self.stopped is None and epoch > self.warmupup
+        return self.stopped is None and epoch > self.warmup
 
     def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
         """Eq. 5 of the model as it would be exported, with its parts."""

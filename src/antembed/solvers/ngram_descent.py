@@ -27,7 +27,7 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
         own, started = self.own, time.perf_counter()
         settings = NgramSettings(size=own.budget, orders=own.ngrams, ramp=own.epochs, seed=self.config.machine.seed)
         for epoch, fit in enumerate(fit_sweeps(train.documents.take(train.rows), settings), 1):
-            record = {
+            record: JSON = {
                 "epoch": epoch,
                 "nnz": {"ngrams": fit.kept},
                 "train_loss": fit.loss,

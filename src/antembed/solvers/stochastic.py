@@ -9,6 +9,7 @@ import torch
 
 from antembed.checkpoint import Checkpoint, capture, restore
 from antembed.config import StochasticConfig
+from antembed.config.shared import ThreadsConfig
 from antembed.embedding import Embedding, param_groups
 from antembed.files import JSON
 from antembed.growth.objective import penalties
@@ -39,6 +40,9 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         lr, l1 = schedules(own, examples)
         optimizer = self._optimizer(lr(0), l1(0))
         self.fused = uses_fused(own.train.engine, model, optimizer)
+        self.threads = config.machine.threads if isinstance(config.machine, ThreadsConfig) else 1
+        if config.auto and not len(splits.validation):
+            raise ValueError("anchors auto compares numbers of anchors on validation data, and there are 0; give --anchors")
         self.regularizers = task.regularizers(config, splits, model)
         self.warmup = ramp(round(own.sparsity.l1_warmup * own.epochs * examples / own.train.batch_size))
         self.loop = Loop(config, own, model, optimizer, examples, task.select_by, lr, l1)
@@ -55,7 +59,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             (rows, _), *_ = self.model.embeddings[name].pairs
             next(group for group in groups if group.get("table") is rows)["prox"].free = free
         kind = OPTIMIZERS[own.optimizer]
-        return kind(groups, lr=lr, **({} if own.eps is None else kind.eps_options(own.eps)))
+        more: JSON = {} if own.eps is None else dict(kind.eps_options(own.eps))
+        return kind(groups, lr=lr, **more)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """What a step minimises: the task's loss, the KL of variational tables (warmed up), the task's regularizers."""
@@ -107,7 +112,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
 
     def _engine(self) -> Engine:
         if self.fused:
-            return FusedEngine(self.model, self.loop.optimizer, self.config.machine.threads)
+            return FusedEngine(self.model, self.loop.optimizer, self.threads)
         return TorchEngine(self.loop.optimizer, self.loss)
 
     def _evaluate(self) -> JSON:

@@ -151,7 +151,14 @@ def make_splits(
     parts = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
     noticed = (documents.complaint, "" if test is None else test.complaint, _header(documents))
     complaints = tuple(line for line in noticed if line)
-    return TextSplits(**parts, vocabulary=documents.vocabulary, classes=documents.classes, complaints=complaints)
+    return TextSplits(
+        parts["train"],
+        parts["validation"],
+        parts["test"],
+        complaints=complaints,
+        vocabulary=documents.vocabulary,
+        classes=documents.classes,
+    )
 
 
 def _header(documents: Documents) -> str:

@@ -58,9 +58,14 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
 
     def split(self, config: TextConfig, documents: Documents, test: Documents | None = None) -> TextSplits:
         """The parts of documents in memory, and what the config wants to know of their words."""
-        device, machine = config.solver.train.device, config.machine
-        options = {"device": device, "threads": machine.threads, "word_dropout": config.tables.word_dropout}
-        splits = make_splits(documents, test, machine.seed, **options)
+        splits = make_splits(
+            documents,
+            test,
+            config.machine.seed,
+            device=config.solver.train.device,
+            threads=config.machine.threads,
+            word_dropout=config.tables.word_dropout,
+        )
         gather(config, splits)
         return splits
 
@@ -100,8 +105,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         if own.unrelated_penalty:
             found.append(_unrelated(own.unrelated_penalty, splits, model.words, config.machine.seed))
         if own.orthogonality_penalty:
-            pairs = model.words.pairs
-            found += [lambda batch, step, A=A: own.orthogonality_penalty * orthogonality(A, cosine=True) for _, A in pairs]
+            found += [_orthogonal(own.orthogonality_penalty, A) for _, A in model.words.pairs]
         return found
 
     def free_entries(self, splits: TextSplits, model: TextModel) -> dict[str, FreeEntries]:
@@ -109,7 +113,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         if free is None:
             return {}
         ((rows, _),) = model.words.pairs
-        return {"words": FreeEntries(*map(torch.from_numpy, free), (rows.num_embeddings, rows.embedding_dim))}
+        words, anchors = map(torch.from_numpy, free)
+        return {"words": FreeEntries(words, anchors, (rows.num_embeddings, rows.embedding_dim))}
 
     @torch.no_grad()
     def evaluate(self, model: TextModel, splits: TextSplits, part: Part) -> Metrics:
@@ -161,6 +166,11 @@ def _statistics(config: TextConfig, vocabulary: Vocabulary) -> JSON:
         if name in config.tables.kind.requires:
             return {"counts": torch.from_numpy(scores(vocabulary, kind))}
     return {}
+
+
+def _orthogonal(weight: float, anchors: Tensor) -> Regularizer:
+    """Anchors that point the same way."""
+    return lambda batch, step: weight * orthogonality(anchors, cosine=True)
 
 
 def _unrelated(weight: float, splits: TextSplits, table: Embedding, seed: int) -> Regularizer:
