@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from antembed.anchors import (
+    INITIALIZERS,
     ObjectStatistics,
     cached,
-    choose_anchors,
     cooccurrences,
     find_wordnet,
     free_entries,
@@ -24,12 +24,12 @@ from antembed.anchors import (
 )
 from antembed.data.cache import default_cache
 from antembed.data.documents import Documents
+from antembed.embedding import EMBEDDINGS
 
 if TYPE_CHECKING:
     from antembed.pipelines.text import TextSettings
 
 WIDTH = 64  # of features made from co-occurrences
-BY_FEATURES = ("kmeans", "frequency-kmeans", "coreset")
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,15 @@ class Knowledge:
 
 def features_wanted(choice: str, embedding: str) -> bool:
     """Whether features are made from co-occurrences, if no vectors are given."""
-    return choice in BY_FEATURES or embedding == "sparse-code"
+    by_choice = choice != "none" and "features" in INITIALIZERS[choice].requires
+    return by_choice or "features" in EMBEDDINGS[embedding].requires
 
 
 def gather(
     settings: "TextSettings", documents: Documents, trained_scores: Callable[[str], np.ndarray], cache: Path | None = None
 ) -> Knowledge:
-    """What the settings ask for. `documents` are those to learn from; `trained_scores`: a choice's name → a score a word."""
+    """What the settings ask for. `documents` are those to learn from; `trained_scores`: the
+    name of an embedding to train → a score for each word."""
     cache, words = cache or default_cache(), documents.vocabulary
     text = (documents.tokens, documents.starts)
     V, features, missing = len(words), None, 0
@@ -78,13 +80,13 @@ def gather(
             related.append(read_edges(name, words.words))
     anchors = None
     if settings.choice != "none":
-        by_model = settings.choice not in ("random", "frequency", "tf-idf", *BY_FEATURES)
-        known = ObjectStatistics(
+        initializer = INITIALIZERS[settings.choice]
+        statistics = ObjectStatistics(
             counts=words.counts,
             document_counts=words.document_counts,
             documents=words.documents,
             features=features,
-            scores=trained_scores(settings.choice) if by_model else None,
+            scores=trained_scores(initializer.trains) if initializer.trains else None,
         )
-        anchors = choose_anchors("survivors" if by_model else settings.choice, known, settings.first, settings.seed)
+        anchors = initializer(statistics, settings.first, settings.seed)
     return Knowledge(anchors, features, union(*related) if related else None, missing)

@@ -19,7 +19,6 @@ from antembed.serving import VALUES
 from antembed.tasks.classify import MODELS, TextModel
 from antembed.training.budget import parse_budget
 
-TRAINED = ("group-lasso", "vvd")  # choices of anchors that a model says, which is trained once for that
 START = 0.1  # root mean square of the vectors' numbers at the start, whatever the embedding
 LONG = 10.0  # length of the anchors then: a step of T moves a vector by as much, and T starts at some hundredths
 SMALL = 0.1  # weights of words that are no anchors, beside 1 of those that are
@@ -95,7 +94,7 @@ class TextSettings:
             "schedule": SCHEDULES,
             "values": ["auto", *VALUES],
             "growth": POLICIES,
-            "choice": ["none", *(name for name in INITIALIZERS if name != "survivors"), *TRAINED],
+            "choice": ["none", *INITIALIZERS],
         }
         for name, choices in known.items():
             if getattr(self, name) not in choices:
