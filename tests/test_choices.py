@@ -1,17 +1,19 @@
 """Which objects become anchors: every way seeded, K different objects, never padding or unknown; and what each is for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from antembed.anchors import INITIALIZERS, ObjectStatistics, choose_anchors, scores
+from antembed.anchors import INITIALIZERS, Initializer, ObjectStatistics, choose_anchors, scores
 from antembed.anchors.initializers import coreset, coreset_spread, frequency_kmeans, kmeans, kmeans_plus_plus, survivors
 from antembed.data.vocabulary import Vocabulary
 
 V = 120
 
 
-def known(**more):
+def statistics(**more):
     rng = np.random.default_rng(3)
     counts = rng.permutation(V) + 1
     counts[:2] = 10 * V  # padding and unknown are the most frequent
@@ -29,33 +31,50 @@ def islands(rng, per_island=30, islands=4):
 @pytest.mark.parametrize("K", [1, 7, 60])
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_every_choice_keeps_the_contract(name, K):
-    ids = choose_anchors(name, known(), K, seed=1)
+    ids = choose_anchors(name, statistics(), K, seed=1)
     assert ids.shape == (K,)
     assert ids.dtype == np.int64
     assert len(set(ids)) == K
     assert ids.min() >= 2
     assert ids.max() < V
-    np.testing.assert_array_equal(ids, choose_anchors(name, known(), K, seed=1))
+    np.testing.assert_array_equal(ids, choose_anchors(name, statistics(), K, seed=1))
 
 
 @pytest.mark.parametrize("name", ["kmeans", "frequency-kmeans", "random", "coreset"])
 def test_another_seed_gives_others(name):
-    assert set(choose_anchors(name, known(), 20, seed=1)) != set(choose_anchors(name, known(), 20, seed=2))
+    assert set(choose_anchors(name, statistics(), 20, seed=1)) != set(choose_anchors(name, statistics(), 20, seed=2))
 
 
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_more_anchors_than_objects_are_refused(name):
     with pytest.raises(ValueError, match=rf"{V} anchors cannot be chosen from 11[68] "):
-        choose_anchors(name, known(), V)
+        choose_anchors(name, statistics(), V)
 
 
 def test_names_and_needs_are_said():
-    with pytest.raises(ValueError, match="no choice of anchors 'best'; there are frequency, tf-idf"):
-        choose_anchors("best", known(), 3)
+    with pytest.raises(ValueError, match="unknown choice of anchors 'best'; there are frequency, tf-idf"):
+        choose_anchors("best", statistics(), 3)
     with pytest.raises(ValueError, match="needs features, and there are none"):
         choose_anchors("kmeans", ObjectStatistics(counts=np.ones(9)), 3)
-    with pytest.raises(ValueError, match="no score 'best'"):
+    with pytest.raises(ValueError, match="unknown score 'best'; choose frequency or tf-idf"):
         scores(Vocabulary([], np.ones(3), np.ones(3), 1), "best")
+
+
+@pytest.mark.parametrize("name", INITIALIZERS)
+def test_what_is_required_is_what_is_used(name):
+    """With just what it requires (and a number of objects) it works, without any of it it says what is missing."""
+    full, required = statistics(), INITIALIZERS[name].requires
+    given = {field: getattr(full, field) for field in required | {"counts"}}
+    only = ObjectStatistics(**given, documents=60 if "document_counts" in required else None)
+    assert len(choose_anchors(name, only, 5)) == 5
+    for field in required:
+        with pytest.raises(ValueError, match=f"needs {field}, and there are none; give {field}"):
+            choose_anchors(name, replace(only, **{field: None}), 5)
+
+
+def test_scores_need_a_model_to_be_trained():
+    with pytest.raises(ValueError, match="and trains='' disagree"):
+        Initializer(lambda statistics, K, seed: np.arange(K), frozenset({"scores"}))
 
 
 def test_frequency_is_the_most_frequent_and_of_equal_ones_the_first():

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from antembed.anchors import INITIALIZERS, Initializer
 from antembed.cli.app import app
 from antembed.data.documents import documents_of, read_documents
 from antembed.data.topics import write_topics
@@ -126,6 +128,23 @@ def test_related_entries_alone_survive_a_high_price(learned, tmp_path):
     free = {(2, 0), (3, 1), (4, 2), (10, 0), (11, 0), (12, 0)}
     assert kept <= free  # a gradient may have brought one of them to zero, but no other entry can be left
     assert len(kept) >= 4
+
+
+def test_a_new_initializer_is_one_entry(learned, tmp_path, monkeypatch):
+    """One entry in the dict, and a run may ask for it; what it requires is gathered for it."""
+    monkeypatch.setenv("ANTEMBED_CACHE", str(tmp_path / "cache"))
+    seen = []
+
+    def longest(statistics, K, seed):
+        seen.append(statistics)
+        return 2 + np.argsort(-np.linalg.norm(statistics.features[2:], axis=1))[:K]
+
+    with mock.patch.dict(INITIALIZERS, longest=Initializer(longest, frozenset({"features"}))):
+        settings = TextSettings(data="", model="bag", choice="longest", anchors=4, l1=1e-4, **QUICK | {"epochs": 1})
+        classify.train(settings, tmp_path / "r", learned=learned)
+    words = learned.vocabulary.words
+    assert RunFolder(tmp_path / "r").config()["anchor_words"] == [words[i] for i in longest(seen[0], 4, 0)]
+    assert seen[0].scores is None  # no model was trained for it
 
 
 @pytest.mark.parametrize("choice", ["tf-idf", "kmeans", "frequency-kmeans", "coreset", "random", "group-lasso", "vvd"])

@@ -159,7 +159,7 @@ def test_export_and_inspect(run, tmp_path):
 def test_other_settings_work(data, tmp_path, more):
     told = json.loads(call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, *more, "--epochs", 1, "--json"))
     assert np.isfinite(told["test"]["mse"])
-    assert (told["validation"] is None) == ("paper" in more)
+    assert (told["validation"] is None) == ("90/10" in more)
 
 
 @pytest.mark.parametrize("embedding", [name for name in EMBEDDINGS if name not in TEXT_ONLY])

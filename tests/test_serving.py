@@ -170,7 +170,7 @@ def test_shared_rows(encoding, values, tmp_path):
     np.testing.assert_allclose(shared.bias_of([699]), [699], rtol=1e-3)
     assert shared.parameters == own.parameters + 699  # row_index are bytes, no parameters
     assert safetensors.numpy.load(serialize(T, A, row_index=row_index))["places"].dtype == np.uint8
-    with pytest.raises(ValueError, match="row_index name row 12 of a table of 12 rows; they go from 0 to 11"):
+    with pytest.raises(ValueError, match="row_index names row 12 of a table of 12 rows; valid are 0 to 11"):
         serialize(T, A, row_index=row_index + 1)
 
 

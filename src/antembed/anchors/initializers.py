@@ -1,91 +1,90 @@
-"""Which objects are anchors: what is known of the objects in, the ids of K of them out.
+"""Which objects become anchors: statistics of the objects → the ids of K of them.
 
-Every way is a pure function of arrays and a seed. Ids below RESERVED (0 padding, 1 unknown) are never anchors; for tables whose
-first objects are objects like any other, reserved=0.
+Each initializer is a pure function of arrays and a seed; adding one entry to INITIALIZERS makes it available everywhere. Ids
+below RESERVED (0 padding, 1 unknown) never become anchors; pass reserved=0 for tables without such ids.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from antembed.data.vocabulary import SPECIAL, Vocabulary
 
 RESERVED = len(SPECIAL)
-FREQUENT_PART = 0.5  # of the anchors of frequency-kmeans
+FREQUENT_SHARE = 0.5  # of the anchors of frequency-kmeans
 
 
 def tf_idf(counts: np.ndarray, document_counts: np.ndarray, documents: int) -> np.ndarray:
-    """count·ln(documents / documents with it): a word's tf-idf, summed over all documents; 0 for a word that is in each."""
+    """count·ln(documents / documents with the word): tf-idf summed over all documents; 0 for a word that is in each of them."""
     return counts * np.log(documents / np.maximum(document_counts, 1))
 
 
 def scores(vocabulary: Vocabulary, kind: str, *, reserved: int = RESERVED) -> np.ndarray:
-    """How much each word is worth, (V,) ≥ 0, by "frequency" or "tf-idf"; −1 for padding and unknown, below every word."""
+    """A score ≥ 0 for each word (V,), by "frequency" or "tf-idf"; −1 for padding and unknown, below every word."""
     if kind == "frequency":
         found = np.asarray(vocabulary.counts, np.float64).copy()
     elif kind == "tf-idf":
         found = tf_idf(vocabulary.counts, vocabulary.document_counts, vocabulary.documents)
     else:
-        raise ValueError(f"there is no score {kind!r}; there are frequency and tf-idf")
+        raise ValueError(f"unknown score {kind!r}; choose frequency or tf-idf")
     found[:reserved] = -1.0
     return found
 
 
 def highest(values: np.ndarray, K: int, reserved: int = RESERVED) -> np.ndarray:
-    """The ids of the K largest values, largest first; of equal ones the smaller id."""
-    _enough(len(values) - reserved, K, "objects")
+    """The ids of the K largest values, largest first; ties by id."""
+    _check_enough(len(values) - reserved, K, "objects")
     return reserved + np.argsort(-np.asarray(values[reserved:], np.float64), kind="stable")[:K]
 
 
 def survivors(values: np.ndarray, K: int, reserved: int = RESERVED) -> np.ndarray:
-    """The K best of those that a selection left alive (group lasso: row norms; VVD: 1/α above its threshold): score > 0."""
-    _enough(int((values[reserved:] > 0).sum()), K, "survivors")
+    """The K best of the objects that a trained selection (group lasso, VVD) has kept: those with a score > 0."""
+    _check_enough(int((values[reserved:] > 0).sum()), K, "survivors")
     return highest(values, K, reserved)
 
 
 def at_random(V: int, K: int, seed: int, reserved: int = RESERVED) -> np.ndarray:
-    """K objects, all alike likely."""
-    _enough(V - reserved, K, "objects")
+    """K objects, drawn uniformly."""
+    _check_enough(V - reserved, K, "objects")
     return reserved + np.random.default_rng(seed).choice(V - reserved, K, replace=False)
 
 
 def kmeans(features: np.ndarray, K: int, seed: int, reserved: int = RESERVED) -> np.ndarray:
-    """Cluster the features (k-means++ seeding, then Lloyd), and take the object nearest to each centre, none of them twice."""
+    """Cluster the features (k-means++ seeding, then Lloyd), and take the object nearest to each centre, without repeats."""
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:
         raise ImportError("k-means needs scikit-learn; install it with: pip install 'antembed[text]'") from error
-    ids, points = _known(features, K, reserved)
+    ids, points = _with_features(features, K, reserved)
     centres = KMeans(K, n_init=1, max_iter=50, random_state=seed).fit(points).cluster_centers_
     squares, taken = np.square(points).sum(1), np.zeros(len(points), bool)
     for centre in centres:
-        distance = squares - 2 * (points @ centre)  # and ‖centre‖², the same for all
+        distance = squares - 2 * (points @ centre)  # without ‖centre‖², the same for all
         distance[taken] = np.inf
         taken[distance.argmin()] = True
     return ids[taken]
 
 
 def frequency_kmeans(
-    counts: np.ndarray, features: np.ndarray, K: int, seed: int, reserved: int = RESERVED, part: float = FREQUENT_PART
+    counts: np.ndarray, features: np.ndarray, K: int, seed: int, reserved: int = RESERVED, share: float = FREQUENT_SHARE
 ) -> np.ndarray:
-    """The first `part` of the anchors are the most frequent objects, the rest are drawn by k-means++ given those."""
-    ids, points = _known(features, K, reserved)
-    # Among those with features: an anchor that lies nowhere would say nothing of what is still uncovered.
-    first = highest(np.asarray(counts)[ids], max(1, round(part * K)), 0)
+    """A `share` of the anchors are the most frequent objects, the rest are drawn by k-means++ given those."""
+    ids, points = _with_features(features, K, reserved)
+    # Only objects with features: the others have no distance to the points.
+    first = highest(np.asarray(counts)[ids], max(1, round(share * K)), 0)
     return ids[kmeans_plus_plus(points, K, first, np.random.default_rng(seed))]
 
 
 def kmeans_plus_plus(points: np.ndarray, K: int, given: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """`given` and more places up to K, each drawn in proportion to its squared distance from the nearest of those before it."""
+    """`given` and more indices up to K, each drawn in proportion to its squared distance from the nearest one before it."""
     chosen = list(given)
     squares = np.square(points).sum(1)
     distance = np.full(len(points), np.inf)
     for number in range(K):
         if number >= len(chosen):
             total = distance.sum()
-            # All that is left lies on a chosen point: any of it will do.
+            # All points left coincide with a chosen one: draw any of them.
             spread = distance / total if total > 0 else _untaken(len(points), chosen)
             chosen.append(rng.choice(len(points), p=spread))
         point = chosen[number]
@@ -103,27 +102,28 @@ def coreset_spread(points: np.ndarray) -> np.ndarray:
 
 
 def coreset(features: np.ndarray, K: int, seed: int, reserved: int = RESERVED) -> np.ndarray:
-    """K objects drawn as for a lightweight coreset, but none twice: anchors have no weights to tell copies by."""
-    ids, points = _known(features, K, reserved)
+    """K objects drawn as for a lightweight coreset, but without repeats, since anchors carry no weights."""
+    ids, points = _with_features(features, K, reserved)
     return ids[np.random.default_rng(seed).choice(len(points), K, replace=False, p=coreset_spread(points))]
 
 
 @dataclass(frozen=True)
 class ObjectStatistics:
-    """What is known of V objects. A choice asks for what it needs, and says so if it is not there."""
+    """What is known of V objects."""
 
     counts: np.ndarray | None = None  # (V,)
     document_counts: np.ndarray | None = None  # (V,)
     documents: int | None = None
-    features: np.ndarray | None = None  # (V, width), a row of zeros for an object without
-    scores: np.ndarray | None = None  # (V,) from a model that was trained once
+    features: np.ndarray | None = None  # (V, width), a row of zeros for an object without features
+    scores: np.ndarray | None = None  # (V,) from a model trained for the selection
     reserved: int = RESERVED
 
-    def need(self, name: str) -> Any:
+    def get(self, name: str) -> np.ndarray:
+        """The array of this name, or an error if it is missing."""
         value = getattr(self, name)
         if value is None:
             raise ValueError(f"this choice of anchors needs {name}, and there are none; give {name} or choose another way")
-        return value
+        return np.asarray(value)
 
     @property
     def V(self) -> int:
@@ -131,33 +131,60 @@ class ObjectStatistics:
         return next((len(array) for array in given if array is not None), 0)
 
 
-# name → (known, K, seed) → ids (K,)
-INITIALIZERS: dict[str, Callable[[ObjectStatistics, int, int], np.ndarray]] = {
-    "frequency": lambda known, K, seed: highest(known.need("counts"), K, known.reserved),
-    "tf-idf": lambda known, K, seed: highest(
-        tf_idf(known.need("counts"), known.need("document_counts"), known.need("documents")), K, known.reserved
+@dataclass(frozen=True)
+class Initializer:
+    """(statistics, K, seed) → the ids of K anchors, int64, all different."""
+
+    choose: Callable[[ObjectStatistics, int, int], np.ndarray]
+    requires: frozenset[str] = frozenset()  # of counts, document_counts, features, scores: what the statistics must have
+    trains: str = ""  # where scores are required: the embedding that is trained once to get them
+
+    def __post_init__(self) -> None:
+        if ("scores" in self.requires) != bool(self.trains):
+            raise ValueError(
+                f"scores come from an embedding: requires={set(self.requires)} and trains={self.trains!r} disagree"
+            )
+
+    def __call__(self, statistics: ObjectStatistics, K: int, seed: int = 0) -> np.ndarray:
+        for name in sorted(self.requires):
+            statistics.get(name)
+        return np.asarray(self.choose(statistics, K, seed), np.int64)
+
+
+def _trained(embedding: str) -> Initializer:
+    """Train an embedding that drops objects once, and keep the survivors."""
+    return Initializer(lambda s, K, seed: survivors(s.get("scores"), K, s.reserved), frozenset({"scores"}), embedding)
+
+
+INITIALIZERS: dict[str, Initializer] = {
+    "frequency": Initializer(lambda s, K, seed: highest(s.get("counts"), K, s.reserved), frozenset({"counts"})),
+    "tf-idf": Initializer(
+        lambda s, K, seed: highest(tf_idf(s.get("counts"), s.get("document_counts"), int(s.get("documents"))), K, s.reserved),
+        frozenset({"counts", "document_counts"}),
     ),
-    "kmeans": lambda known, K, seed: kmeans(known.need("features"), K, seed, known.reserved),
-    "frequency-kmeans": lambda known, K, seed: frequency_kmeans(
-        known.need("counts"), known.need("features"), K, seed, known.reserved
+    "kmeans": Initializer(lambda s, K, seed: kmeans(s.get("features"), K, seed, s.reserved), frozenset({"features"})),
+    "frequency-kmeans": Initializer(
+        lambda s, K, seed: frequency_kmeans(s.get("counts"), s.get("features"), K, seed, s.reserved),
+        frozenset({"counts", "features"}),
     ),
-    "random": lambda known, K, seed: at_random(known.V, K, seed, known.reserved),
-    "coreset": lambda known, K, seed: coreset(known.need("features"), K, seed, known.reserved),
-    "survivors": lambda known, K, seed: survivors(known.need("scores"), K, known.reserved),
+    "random": Initializer(lambda s, K, seed: at_random(s.V, K, seed, s.reserved)),
+    "coreset": Initializer(lambda s, K, seed: coreset(s.get("features"), K, seed, s.reserved), frozenset({"features"})),
+    "group-lasso": _trained("group-lasso"),
+    "vvd": _trained("vvd"),
 }
 
 
-def choose_anchors(name: str, known: ObjectStatistics, K: int, seed: int = 0) -> np.ndarray:
+def choose_anchors(name: str, statistics: ObjectStatistics, K: int, seed: int = 0) -> np.ndarray:
     """The ids of K anchors, int64, all different."""
     if name not in INITIALIZERS:
-        raise ValueError(f"there is no choice of anchors {name!r}; there are {', '.join(INITIALIZERS)}")
-    return np.asarray(INITIALIZERS[name](known, K, seed), np.int64)
+        raise ValueError(f"unknown choice of anchors {name!r}; there are {', '.join(INITIALIZERS)}")
+    return INITIALIZERS[name](statistics, K, seed)
 
 
-def _known(features: np.ndarray, K: int, reserved: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and features of the objects that have any: rows of zeros are objects nothing is known of."""
+def _with_features(features: np.ndarray, K: int, reserved: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and features of the objects that have features (a row of zeros means none)."""
     ids = reserved + np.flatnonzero(np.any(features[reserved:] != 0, axis=1))
-    _enough(len(ids), K, "objects with features")
+    _check_enough(len(ids), K, "objects with features")
     return ids, np.asarray(features[ids], np.float64)
 
 
@@ -167,6 +194,6 @@ def _untaken(n: int, chosen: list[int]) -> np.ndarray:
     return left / left.sum()
 
 
-def _enough(n: int, K: int, what: str) -> None:
+def _check_enough(n: int, K: int, what: str) -> None:
     if not 1 <= K <= n:
         raise ValueError(f"{K} anchors cannot be chosen from {max(n, 0)} {what}; take between 1 and {max(n, 0)}")

@@ -56,7 +56,7 @@ def serialize(
     if row_index is not None:
         if row_index.size and not (row_index.min() >= 0 and row_index.max() < len(T)):
             wrong = row_index.min() if row_index.min() < 0 else row_index.max()
-            raise ValueError(f"places name row {wrong} of a table of {len(T)} rows; they go from 0 to {len(T) - 1}")
+            raise ValueError(f"row_index names row {wrong} of a table of {len(T)} rows; valid are 0 to {len(T) - 1}")
         objects, arrays["places"] = len(row_index), row_index.astype(smallest_unsigned(max(len(T) - 1, 0)))
     if values == "int8":
         stored, arrays["scales"] = quantize(T)
