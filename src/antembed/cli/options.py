@@ -16,12 +16,14 @@ from antembed.files import JSON
 from antembed.tasks import Task
 
 POSITIONAL = "data"
+GROUPS = ("input", "tables", "anchors", "solver", "export", "machine")
 
 
 def parameters_of(task: Task) -> list[inspect.Parameter]:
     """A parameter for each option of a task's config; None: it was not given."""
     found = []
-    for leaf in options_of(task.Config).values():
+    groups = [*GROUPS, *task.Config.model_fields]  # in the order in which people think of them
+    for leaf in sorted(options_of(task.Config).values(), key=lambda leaf: groups.index(leaf.path[0])):
         if leaf.name == POSITIONAL:
             annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False)]
             default: Any = inspect.Parameter.empty
@@ -35,20 +37,22 @@ def option_for(leaf: Option) -> Any:
     names = typed(leaf.name)
     if kind_of(leaf.field.annotation) is bool:
         names = f"{names}/--no-{leaf.name.replace('_', '-')}"
-    owners = f" [{' and '.join(leaf.owners)}]" if leaf.owners else ""
+    usual = default_text(leaf.field.default)
+    remarks = [f"default {usual}"] if usual else []
+    remarks += [f"--solver {' or '.join(leaf.owners)}"] if leaf.owners else []
     return typer.Option(
         names,
-        help=f"{leaf.field.description}{owners}",
+        help=leaf.field.description + (f" ({'; '.join(remarks)})" if remarks else ""),
         rich_help_panel=leaf.heading,
-        show_default=default_text(leaf.field.default),
+        show_default=False,
         metavar="|".join(leaf.choices) or None,
     )
 
 
-def default_text(value: object) -> str | bool:
-    """For the help; False: there is nothing to show."""
+def default_text(value: object) -> str:
+    """For the help; empty where there is nothing to show."""
     if value in (None, "", ()):
-        return False
+        return ""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -28,7 +28,7 @@ class Budget:
 
 
 def parse_budget(text: str, dense_bytes: float) -> Budget:
-    """ "40x": the bytes of dense tables in fp32 divided by 40; "400k", "1.5M": parameters; "2MB", "40KB": bytes of the files."""
+    """ "40x": the bytes of dense tables in fp32 divided by 40; "400k", "1.5M": parameters; "2MB", "40KB": bytes of files."""
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(x|([kmg]?)(b?))\s*", str(text).lower())
     if match is None or float(match[1]) == 0:
         raise BudgetError(f"{text!r} is no budget; say 40x (times smaller), 400k (parameters) or 2MB (bytes of the files)")

@@ -84,9 +84,9 @@ class Recommender:
     ) -> "Recommender":
         """Learn from more ratings without those before: users and items may be new, anchors are added where they help.
 
-        For coordinate descent with anchored tables. What is left of the ratings before is the tables, and how many there were
-        of each user and item; some thousand ratings at a time work well, single ones badly. After `save` and `load` it continues a
-        little differently: where ratings still pull is not kept in the small files, but worked out from them.
+        For coordinate descent with anchored tables. What is left of the ratings before is the tables, and how many ratings each
+        user and item had; some thousand ratings at a time work well, single ones badly. After `save` and `load` it continues
+        a little differently: where ratings still pull is not in the small files, but worked out from them.
         """
         self._check_partial()
         more = _ratings(data, items, ratings)

@@ -115,7 +115,7 @@ def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, a
 
 
 class FusedEngine:
-    """Trains a MatrixFactorization in place; `unsupported_reason` says what it cannot. One and two threads give the same bytes."""
+    """Trains a MatrixFactorization in place; see `unsupported_reason`. One and two threads give the same bytes."""
 
     def __init__(self, model: nn.Module, optimizer: ProximalOptimizer, threads: int | None = None):
         reason = unsupported_reason(model, optimizer)

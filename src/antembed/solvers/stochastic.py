@@ -1,4 +1,4 @@
-"""The stochastic solver, for any task: mini-batches, a gradient rule, the prox; controllers.py has what comes between epochs."""
+"""The stochastic solver, for any task: mini-batches, a gradient rule, the prox; controllers.py acts between epochs."""
 
 import math
 import time

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
-from antembed.anchors import UnrelatedPairs, init_weights, negative_pairs, orthogonality, scores
+from antembed.anchors import INITIALIZERS, UnrelatedPairs, init_weights, negative_pairs, orthogonality, scores
 from antembed.config.options import with_options
 from antembed.data import find_data
 from antembed.data.documents import Documents
@@ -70,10 +70,11 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         return splits
 
     def pretraining(self, config: TextConfig) -> TextConfig | None:
-        """Anchors that a trained model chooses: the model is a mean-pooled one of the embedding of that name."""
-        if "scores" not in config.initializer_requires:
+        """Anchors that survive in a model that is trained once, a mean-pooled one of the initializer's embedding."""
+        name = config.anchors.anchor_init
+        if name == "none" or not INITIALIZERS[name].trains:
             return None
-        quick = {"model": "mean", "embedding": config.anchors.anchor_init, "budget": "", "orthogonality_penalty": 0.0}
+        quick = {"model": "mean", "embedding": INITIALIZERS[name].trains, "budget": "", "orthogonality_penalty": 0.0}
         return with_options(config, **NO_KNOWLEDGE, **quick, epochs=PRETRAINING_EPOCHS)
 
     def use_pretrained(self, splits: TextSplits, model: TextModel) -> None:
