@@ -23,23 +23,24 @@ def parameters_of(task: Task) -> list[inspect.Parameter]:
     """A parameter for each option of a task's config; None: it was not given."""
     found = []
     groups = [*GROUPS, *task.Config.model_fields]  # in the order in which people think of them
+    solvers = len(options_of(task.Config)["solver"].choices) if "solver" in options_of(task.Config) else 1
     for leaf in sorted(options_of(task.Config).values(), key=lambda leaf: groups.index(leaf.path[0])):
         if leaf.name == POSITIONAL:
             annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False)]
             default: Any = inspect.Parameter.empty
         else:
-            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(leaf)], None
+            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(leaf, solvers)], None
         found.append(inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
     return found
 
 
-def option_for(leaf: Option) -> Any:
+def option_for(leaf: Option, solvers: int) -> Any:
     names = typed(leaf.name)
     if kind_of(leaf.field.annotation) is bool:
         names = f"{names}/--no-{leaf.name.replace('_', '-')}"
     usual = default_text(leaf.field.default)
     remarks = [f"default {usual}"] if usual else []
-    remarks += [f"--solver {' or '.join(leaf.owners)}"] if leaf.owners else []
+    remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers else []
     return typer.Option(
         names,
         help=leaf.field.description + (f" ({'; '.join(remarks)})" if remarks else ""),
