@@ -8,13 +8,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tests.tasks.toy_links import Links
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.runs import RunFolder, load_model
 from antembed.serving import load_table
 from antembed.tasks import TASKS
-from tests.tasks.toy_links import Links
 
 QUICK = ("--epochs", "6", "--batch-size", "64", "--lr", "0.05", "--embedding-dim", "8", "--anchors", "6", "--schedule", "cosine")
 

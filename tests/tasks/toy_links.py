@@ -44,11 +44,12 @@ class LinkModel(EmbeddingModel):
 
 
 class Links(Task[LinksConfig, Splits, LinkModel]):
+    """Learn which nodes are linked."""
+
     name: ClassVar[str] = "links"
     Config = LinksConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     examples: ClassVar[str] = "pairs"
-    about: ClassVar[str] = "Learn which nodes are linked."
     usage: ClassVar[tuple[str, ...]] = ("edges.txt --anchors 8",)
 
     def load(self, config: LinksConfig) -> Splits:

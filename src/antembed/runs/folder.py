@@ -32,7 +32,7 @@ class RunFolder:
         self.final = self.path / "checkpoint" / "final.safetensors"
 
     def create(self, config: TaskConfig, facts: JSON, resume: bool) -> None:
-        """Make the folder, or find the one that is to be resumed: the same config and data, or an error that names the other."""
+        """Make the folder, or find the one to be resumed: the same config and data, or an error that names the difference."""
         if self.config_file.exists():
             if not resume:
                 raise RunError(

@@ -107,14 +107,13 @@ class Predictor(Protocol):
 
 
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
-    """Stateless: all that varies comes in as config, splits and model."""
+    """Stateless: all that varies comes in as config, splits and model. A task's docstring is its --help."""
 
     name: ClassVar[str]  # antembed train NAME
     Config: ClassVar[type[TaskConfig]]
     metric: ClassVar[Metric]
     select_by: ClassVar[str] = "loss"  # the metric that, with the penalty added, makes an epoch the best
     examples: ClassVar[str] = "examples"  # what the data consist of
-    about: ClassVar[str] = ""  # one line for --help
     usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
     sweep_options: ClassVar[JSON] = {}  # that a sweep adds to those it is given
     published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {}  # the paper's (parameters, error), for plots
