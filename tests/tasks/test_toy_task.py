@@ -16,7 +16,7 @@ from antembed.runs import RunFolder, load_model
 from antembed.serving import load_table
 from antembed.tasks import TASKS
 
-QUICK = ("--epochs", "6", "--batch-size", "64", "--lr", "0.05", "--embedding-dim", "8", "--anchors", "6", "--schedule", "cosine")
+QUICK = ("--epochs", "6", "--batch-size", "64", "--lr", "0.05", "--embedding-dim", "8", "--anchors", "6")
 
 
 @pytest.fixture(autouse=True)

@@ -56,9 +56,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         for name, free in self.task.free_entries(self.splits, self.model).items():
             (rows, _), *_ = self.model.embeddings[name].pairs
             next(group for group in groups if group.get("table") is rows)["prox"].free = free
-        kind = OPTIMIZERS[own.optimizer]
-        more: JSON = {} if own.eps is None else dict(kind.eps_options(own.eps))
-        return kind(groups, lr=lr, **more)
+        return OPTIMIZERS[own.optimizer].create(groups, lr, own.eps)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """What a step minimises: the task's loss, the KL of variational tables (warmed up), the task's regularizers."""
