@@ -13,10 +13,6 @@ WORTH_SHARING = 1 << 16
 MOST_WORKERS = 256
 
 
-def usable_cpus() -> int:
-    return 2
-
-
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
     # Threads are made as they are needed. Fewer than the workers of a barrier, and they would wait for ever.
