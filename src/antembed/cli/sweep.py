@@ -1,7 +1,6 @@
 """`antembed sweep` and `antembed select`: many runs, and which of them to take."""
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,6 +49,7 @@ def sweep(
     import torch
 
     from antembed.cli import show
+    from antembed.kernels.threads import usable_cpus
     from antembed.pipelines import space
     from antembed.pipelines import sweep as job
     from antembed.pipelines.search import search
@@ -58,7 +58,7 @@ def sweep(
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
-    threads = 1 if jobs > 1 else min(2, os.cpu_count() or 1)
+    threads = 1 if jobs > 1 else min(2, usable_cpus())
     with checked():
         if task not in TASKS:
             raise ValueError(f"task {task!r} is none of: {', '.join(TASKS)}")

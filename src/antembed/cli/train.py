@@ -1,6 +1,5 @@
 """`antembed train`: from a file of data to a run."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -151,12 +150,13 @@ def train_recommend(
 
     from antembed.cli import show
     from antembed.data import PROTOCOLS, default_cache, read_ratings
+    from antembed.kernels.threads import usable_cpus
     from antembed.pipelines.job import full_bytes, what_it_means
     from antembed.pipelines.recommend import train
     from antembed.pipelines.settings import Settings, paper_settings
     from antembed.training import RunFolder
 
-    threads = threads or (1 if engine == "torch" else min(2, os.cpu_count() or 1))
+    threads = threads or (1 if engine == "torch" else min(2, usable_cpus()))
     torch.set_num_threads(threads)
     named = tuple(name.strip() for name in columns.split(",")) if columns else None
     chosen: dict[str, Any] = {
