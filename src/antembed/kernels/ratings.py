@@ -390,7 +390,10 @@ def train_part(
     is_users: bool, part: int, workers: int, counter: Any, batches: Batches, users: Side, items: Side, A: Anchors, model: Model,
     history: History, rule: Rule, now: int, losses: Any,
 ) -> None:  # fmt: skip
-    """One worker's share of mini-batches from step `now` on; `workers` of them meet at the counter. A is its own copy."""
+    """One worker's share of mini-batches from step `now` on; `workers` of them meet at the counter (of `meeting`).
+
+    A is its own copy.
+    """
     own, other, ids = (users, items, batches.users) if is_users else (items, users, batches.items)
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
     desk = make_desk(B, own.x.shape[2], other.x.shape[2], own.x)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
 from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
-from antembed.kernels.threads import run_all, share
-from antembed.kernels.vector import CANCELLED
+from antembed.kernels.threads import run_all, share, usable_cpus
+from antembed.kernels.vector import CANCELLED, meeting
 from antembed.optim import ProximalYogi
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
 from antembed.optim.prox import FreeEntries, NonNegativeL1
@@ -119,7 +119,7 @@ class FusedEngine:
         if reason is not None:
             raise ValueError(f"the fused engine cannot train this model: {reason}; use the torch engine")
         self.model, self.optimiser, self._torn = model, optimiser, False
-        self.threads = torch.get_num_threads() if threads is None else threads
+        self.threads = min(torch.get_num_threads(), usable_cpus()) if threads is None else threads
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
         self.biases = [bias for bias in biases if bias is not None]
@@ -186,7 +186,7 @@ class FusedEngine:
         if self.threads < 2:
             kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
             return
-        counter = np.zeros(1, np.int64)
+        counter = meeting()
 
         def work(worker: int) -> None:
             part, is_users = worker // 2, worker % 2 == 0
