@@ -5,14 +5,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, word_hashes
+from antembed.training.budget import BudgetError
+from antembed.training.logistic import curvatures, logistic, softmax
 
 from antembed.data.documents import documents_of
 from antembed.kernels.hashed_ngrams import TINY, descend_codes, descend_dense, gather_codes
 from antembed.serving.hashed_ngrams import load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
-from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, word_hashes
-from antembed.training.budget import BudgetError
-from antembed.training.logistic import curvatures, logistic, softmax
 
 
 @pytest.fixture(scope="module")

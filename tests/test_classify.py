@@ -7,6 +7,11 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from antembed.pipelines import classify
+from antembed.pipelines.explain_words import explain_words
+from antembed.pipelines.text import START, TextSettings, build_model
+from antembed.training import RunFolder
+from antembed.training.budget import BudgetError
 from typer.testing import CliRunner
 
 from antembed.anchors import INITIALIZERS, Initializer
@@ -14,11 +19,6 @@ from antembed.cli.app import app
 from antembed.data.documents import documents_of, read_documents
 from antembed.data.topics import write_topics
 from antembed.embedding import EMBEDDINGS
-from antembed.pipelines import classify
-from antembed.pipelines.explain_words import explain_words
-from antembed.pipelines.text import START, TextSettings, build_model
-from antembed.training import RunFolder
-from antembed.training.budget import BudgetError
 
 QUICK = {"dimensions": 16, "epochs": 3, "batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
 

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from antembed.pipelines.explain import explain, read_items
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.data import DataError
-from antembed.pipelines.explain import explain, read_items
 
 
 @pytest.fixture(scope="module")

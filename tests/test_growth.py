@@ -9,6 +9,10 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from antembed.pipelines.recommend import reopen_model, train
+from antembed.pipelines.settings import Settings
+from antembed.training import FusedEngine, Grower, TorchEngine
+from antembed.training.grower import pruned
 from typer.testing import CliRunner
 
 import killed
@@ -20,10 +24,6 @@ from antembed.growth.policy import Add, Check, Keep, Plateau, PlateauMemory, Rem
 from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs
 from antembed.optim import ProximalSGD, ProximalYogi
 from antembed.optim.prox import FreeEntries
-from antembed.pipelines.recommend import reopen_model, train
-from antembed.pipelines.settings import Settings
-from antembed.training import FusedEngine, Grower, TorchEngine
-from antembed.training.grower import pruned
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from antembed.tasks.recommend import MatrixFactorization, loss
+from antembed.training import FusedEngine, TorchEngine
 
 import antembed as ant
 from antembed.anchors import free_entries, from_pairs, init_weights
 from antembed.data import Examples
-from antembed.tasks.recommend import MatrixFactorization, loss
-from antembed.training import FusedEngine, TorchEngine
 
 V, K, d = 60, 5, 8
 ANCHORS = np.array([4, 11, 23, 37, 52])

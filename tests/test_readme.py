@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from antembed.reporting.readme import TABLES, fill, recommend
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.reporting.readme import TABLES, fill, recommend
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -5,10 +5,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from antembed.pipelines.space import draws, parse_axes, parse_fixed
 from typer.testing import CliRunner
 
 from antembed.cli.app import app, recipe_words
-from antembed.pipelines.space import draws, parse_axes, parse_fixed
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("**/*.toml"))
 

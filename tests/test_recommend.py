@@ -11,6 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from antembed.pipelines.recommend import reopen_model, train
+from antembed.pipelines.settings import TEXT_ONLY, Settings, build_model
+from antembed.reporting import read_records
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -18,9 +21,6 @@ import killed
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import EMBEDDINGS
-from antembed.pipelines.recommend import reopen_model, train
-from antembed.pipelines.settings import TEXT_ONLY, Settings, build_model
-from antembed.reporting import read_records
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
         "seed", "command"}  # fmt: skip

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 import pytest
+from antembed.pipelines.recommender import NotFittedError
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -13,7 +14,6 @@ from antembed.cli.app import app
 from antembed.data import DataError
 from antembed.data.labels import find
 from antembed.data.synthetic import planted, ratings
-from antembed.pipelines.recommender import NotFittedError
 from antembed.tasks import ranking
 
 rng = np.random.default_rng(0)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from antembed.pipelines import tiny
+from antembed.pipelines.classifier import TextClassifier
+from antembed.pipelines.text import TextSettings
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from antembed.data.documents import documents_of
 from antembed.data.topics import topics
-from antembed.pipelines import tiny
-from antembed.pipelines.classifier import TextClassifier
-from antembed.pipelines.text import TextSettings
 
 QUICK = {"dimensions": 16, "epochs": 5, "batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
 

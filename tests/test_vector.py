@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from antembed.kernels.ratings import catch_up, caught_up, stepped, take_step
-from antembed.kernels.vector import add_scaled, barrier, dot, multiply
+from antembed.kernels.vector import add_scaled, barrier, barrier_counter, dot, multiply
 
 K = 24
 EPS = {np.float32: 2e-6, np.float64: 1e-14}  # of the terms of a sum: some sixteen times their rounding
@@ -97,7 +97,7 @@ class TestAgainstNumpy:
 
 @njit(nogil=True)
 def relay(me, others, counter, board, rounds):
-    """Each round: write, meet, add up what all have written."""
+    """Each round: write, barrier, add up what all have written."""
     total = 0
     for r in range(rounds):
         board[r % 2, me] = r + me
@@ -109,7 +109,7 @@ def relay(me, others, counter, board, rounds):
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_all_see_what_was_written_before_the_meeting(workers):
-    counter, board, rounds = np.zeros(1, np.int64), np.zeros((2, workers), np.int64), 3000
+    counter, board, rounds = barrier_counter(), np.zeros((2, workers), np.int64), 3000
     totals = [0] * workers
 
     def work(me):

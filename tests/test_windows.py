@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from antembed.tasks.classify import TextBag, TextCNN, evaluate
+from antembed.tasks.windows import plain_windows, pooled_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antembed import AnchorEmbedding, FullEmbedding, ProximalYogi, param_groups
-from antembed.tasks.classify import TextBag, TextCNN, evaluate
-from antembed.tasks.windows import plain_windows, pooled_windows
 
 
 def batch(lengths, V, seed=0):
