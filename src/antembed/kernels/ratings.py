@@ -396,7 +396,7 @@ def train_part(
     is_users: bool, part: int, workers: int, counter: Any, batches: Batches, users: Side, items: Side, A: Anchors, model: Model,
     history: History, rule: Rule, now: int, losses: Any,
 ) -> None:  # fmt: skip
-    """One worker's share of mini-batches from step `now` on; `workers` of them wait for each other at the counter (of `barrier_counter`).
+    """One worker's share of mini-batches from step `now` on; `workers` of them wait for each other at `barrier_counter()`.
 
     A is its own copy.
     """
