@@ -56,7 +56,7 @@ Number = Annotated[float, BeforeValidator(_plain)]
 def explained(error: ValidationError) -> ConfigError:
     """The first of pydantic's complaints, with what was given and what is allowed."""
     first = error.errors(include_url=False)[0]
-    names = [part for part in first["loc"] if isinstance(part, str)]
+    names = [part for part in first["loc"] if isinstance(part, str) and part.isidentifier()]  # not "tuple[int, ...]"
     name = names[-1] if names else ""
     return ConfigError(_sentence(name, first), name)
 

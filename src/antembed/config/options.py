@@ -33,9 +33,11 @@ class Option:
     choices: tuple[str, ...] = ()  # the words it may be, if they are listed
 
     @property
-    def extra(self) -> dict[str, Any]:
-        found = self.field.json_schema_extra
-        return found if isinstance(found, dict) else {}
+    def only_with(self) -> dict[str, tuple[object, ...]]:
+        """Other options, and the values they must have."""
+        extra = self.field.json_schema_extra
+        rules: Mapping[str, Any] = extra.get("only_with", {}) if isinstance(extra, dict) else {}  # type: ignore[assignment]
+        return {other: wanted if isinstance(wanted, tuple) else (wanted,) for other, wanted in rules.items()}
 
 
 def _members(field: FieldInfo) -> list[type[Config]]:
@@ -96,21 +98,32 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
         if name not in known:
             raise ConfigError(f"there is no option {name!r}{_nearest(name, known)}", name)
     choices = {name: str(given.get(name, leaf.field.default)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
+    for name, choice in choices.items():
+        if choice not in known[name].choices:
+            raise ConfigError(f"{name} {choice!r} is none of: {', '.join(known[name].choices)}", name)
     chosen = chosen_options(config, choices)
     for name in given:
         if name not in chosen:
             raise ConfigError(_whose(known[name], choices), name)
-    together = {name: value for name, value in (defaults or {}).items() if name in chosen} | given
+    made = validated(config, _tree(choices | given, chosen))
+    values = _values(made, chosen)
+    for name in given:
+        if (other := _unmet(chosen[name], values)) is not None:
+            raise ConfigError(_without_effect(chosen[name], other, values[other], known[name].owners), name)
+    more = {name: value for name, value in (defaults or {}).items() if name in chosen and _unmet(chosen[name], values) is None}
+    return validated(config, _tree(choices | more | given, chosen)) if more else made
+
+
+def _tree(flat: Options, chosen: Mapping[str, Option]) -> dict[str, Any]:
+    """Flat options, each at its place."""
     tree: dict[str, Any] = {}
-    for name, value in (choices | together).items():
+    for name, value in flat.items():
         *folders, last = chosen[name].path
         place = tree
         for folder in folders:
             place = place.setdefault(folder, {})
         place[last] = value
-    made = validated(config, tree)
-    _check_company(made, given, chosen)
-    return made
+    return tree
 
 
 def validated(config: type[ConfigT], tree: Mapping[str, Any]) -> ConfigT:
@@ -122,16 +135,20 @@ def validated(config: type[ConfigT], tree: Mapping[str, Any]) -> ConfigT:
 
 
 def to_options(config: Config, *, all: bool = False) -> dict[str, Any]:
-    """The flat options that differ from the defaults (or `all`); from_options makes the same config of them."""
+    """The flat options that differ from the defaults (or `all`), without those that have no effect beside the others.
+
+    from_options makes a config of them that does the same.
+    """
     known = options_of(type(config))
     choices = {name: str(_at(config, leaf.path)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
     usual = validated(type(config), {name: {CHOICE: choice} for name, choice in choices.items()})
+    chosen = chosen_options(type(config), choices)
+    values = _values(config, chosen)
     plain: dict[str, Any] = {}
-    for name, leaf in chosen_options(type(config), choices).items():
-        value = _at(config, leaf.path)
+    for name, leaf in chosen.items():
         default = leaf.field.default if name in choices else _at(usual, leaf.path)
-        if all or value != default:
-            plain[name] = value
+        if (all or values[name] != default) and _unmet(leaf, values) is None:
+            plain[name] = values[name]
     return plain
 
 
@@ -155,17 +172,13 @@ def _at(config: Config, path: tuple[str, ...]) -> Any:
     return found
 
 
-def _check_company(config: Config, given: Options, known: Mapping[str, Option]) -> None:
-    """Options that were given must go with the values of the others."""
-    values = to_options(config, all=True)
-    for name in given:
-        for other, wanted in known[name].extra.get("only_with", {}).items():
-            allowed = wanted if isinstance(wanted, tuple) else (wanted,)
-            if values.get(other) not in allowed:
-                words = " or ".join(str(each) for each in allowed)
-                raise ConfigError(
-                    f"{name} is for {typed(other)} {words}, not {values.get(other)}; leave {typed(name)} out", name
-                )
+def _values(config: Config, chosen: Mapping[str, Option]) -> dict[str, Any]:
+    return {name: _at(config, leaf.path) for name, leaf in chosen.items()}
+
+
+def _unmet(leaf: Option, values: Options) -> str | None:
+    """The option whose value leaves this one without effect; None: there is none."""
+    return next((other for other, allowed in leaf.only_with.items() if values.get(other) not in allowed), None)
 
 
 def typed(name: str) -> str:
@@ -182,3 +195,12 @@ def _whose(leaf: Option, choices: Mapping[str, str]) -> str:
     chosen = ", ".join(f"{typed(union)} {choice}" for union, choice in choices.items())
     owners = " and ".join(f"--solver {owner}" for owner in leaf.owners)
     return f"{typed(leaf.name)} is an option of {owners}; this run has {chosen}"
+
+
+def _without_effect(leaf: Option, other: str, value: object, owners: tuple[str, ...]) -> str:
+    """`other` has a value beside which the option does nothing; `owners`: all the solvers that have it."""
+    words = " or ".join(str(each) for each in leaf.only_with[other])
+    now = ",".join(map(str, value)) if isinstance(value, tuple) else value
+    elsewhere = " or ".join(owner for owner in owners if owner not in leaf.owners)
+    remedy = f"leave {typed(leaf.name)} out" + (f", or use --solver {elsewhere}" if elsewhere else "")
+    return f"{leaf.name} is for {typed(other)} {words}, not {now}; {remedy}"

@@ -30,7 +30,7 @@ def _anchors(value: object) -> object:
 
 def _positive(value: tuple[int, ...] | str) -> tuple[int, ...] | str:
     if isinstance(value, tuple) and (not value or min(value) < 1):
-        raise ValueError(f"anchors must be ≥ 1, got {', '.join(map(str, value))}; start with 10")
+        raise ValueError(f"anchors must be ≥ 1, got {', '.join(map(str, value)) or 'none'}; start with 10")
     return value
 
 
@@ -178,7 +178,8 @@ class EmbeddingTaskConfig(TaskConfig):
         name, kind = self.tables.embedding, self.tables.kind
         if missing := kind.requires - self.provides:
             raise ValueError(
-                f"embedding {name} needs {' and '.join(sorted(missing))} of the objects, which {self.task} has not"
+                f"embedding {name} needs {' and '.join(sorted(missing))} of the objects, which {self.task} has not; "
+                "choose another --embedding"
             )
         if name != "anchor" and self.budget:
             raise ValueError(f"a budget is for --embedding anchor, not {name}")

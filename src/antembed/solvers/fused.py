@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.data.batches import Examples, chunk_size
-from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
+from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding, NonnegativeLowRank
 from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
 from antembed.kernels.threads import run_all, share, usable_cpus
@@ -29,7 +29,7 @@ from antembed.tasks.base import Source
 from antembed.tasks.ratings.model import MatrixFactorization
 
 NO_INTS = np.empty(0, np.int64)
-KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, FullEmbedding)
+KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, NonnegativeLowRank, FullEmbedding)
 
 
 def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | None:

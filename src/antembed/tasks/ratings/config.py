@@ -18,6 +18,7 @@ from antembed.data import SPLITS
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 LARGE_DEFAULTS = {"l1_penalty": 2e-6, "batch_size": 1024, "halve_every": 200_000, "initial_anchors": 20, "anchor_step": 2}
+WHOLE_FILE = {"solver": ("stochastic", "coordinate_descent")}  # a stream is neither cut into parts nor read past an error
 
 
 class RatingsInput(Config):
@@ -28,9 +29,13 @@ class RatingsInput(Config):
         "", "Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet; - with --solver online."
     )
     columns: Names | None = option(None, "USER,ITEM,RATING[,WEIGHT] columns, by name or by number from 1.")
-    on_error: Literal["stop", "skip"] = option("stop", "At a row that is no rating: stop, or skip it and say how many.")
+    on_error: Literal["stop", "skip"] = option(
+        "stop", "At a row that is no rating: stop, or skip it and say how many.", only_with=WHOLE_FILE
+    )
     split: Literal["80/10/10", "90/10"] = option(
-        "80/10/10", "Train/validation/test, the best epoch by validation; or the paper's 90/10, the last epoch."
+        "80/10/10",
+        "Train/validation/test, the best epoch by validation; or the paper's 90/10, the last epoch.",
+        only_with=WHOLE_FILE,
     )
 
 
@@ -64,7 +69,8 @@ class RatingsConfig(EmbeddingTaskConfig):
     provides: ClassVar[frozenset[str]] = frozenset({"counts"})
 
     @model_validator(mode="after")
-    def _has_validation(self) -> "RatingsConfig":
+    def _suits_ratings(self) -> "RatingsConfig":
+        self.num_anchors(2)  # an error if it is not one number, or two
         if self.auto and isinstance(self.solver, StochasticConfig) and not SPLITS[self.input.split][1]:
             raise ValueError(f"anchors auto needs validation data, --split {self.input.split} has none; use --split 80/10/10")
         return self

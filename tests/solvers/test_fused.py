@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from antembed.tasks.recommend import MatrixFactorization, loss
-from antembed.training import FusedEngine, TorchEngine, why_not
+from antembed.tasks.recommend import MatrixFactorization
 
 import antembed as ant
 from antembed.data import Examples
 from antembed.embedding import EMBEDDINGS
 from antembed.kernels import ratings as kernel
 from antembed.optim.prox import NonNegative
+from antembed.solvers.engine import TorchEngine
+from antembed.solvers.fused import FusedEngine, unsupported_reason
+from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 
 USERS, ITEMS, N = 60, 35, 2500
 
@@ -47,7 +49,11 @@ def ramped(step):
 
 
 def falling(step):
-    return 1e-3 if step % 150 < 75 else 1e-4  # steep falls, which must be settled at the old price
+    return 1e-3 if step % 150 < 75 else 1e-4  # steep falls, which must be settled at the old penalty
+
+
+def plain_engine(model, optimizer):
+    return TorchEngine(optimizer, lambda batch, step: half_squared_error(model, batch))
 
 
 def train(engine, batch_size, l1, epochs=2, data=None):
@@ -77,7 +83,7 @@ def assert_same(plain, fused, atol=1e-11):
 @pytest.mark.parametrize("embedding", ["anchor", "full"])
 def test_fused_equals_torch(embedding, biases, batch_size, l1):
     plain, fused = build(embedding, biases), build(embedding, biases)
-    expected = train(TorchEngine(*plain, loss), batch_size, l1)
+    expected = train(plain_engine(*plain), batch_size, l1)
     assert train(FusedEngine(*fused), batch_size, l1) == pytest.approx(expected)
     assert_same(plain, fused)
     if embedding == "anchor" and batch_size == 7:  # there is something to get wrong
@@ -94,36 +100,36 @@ def test_fused_equals_torch(embedding, biases, batch_size, l1):
         {"embedding": "low-rank", "anchors": (9, 17)},
         {"embedding": "low-rank-nonnegative"},
     ],
-    ids=["free entries", "decay", "decay of a full table", "T free, several registers", "T ≥ 0 without a price"],
+    ids=["free entries", "decay", "decay of a full table", "T free, several registers", "T ≥ 0 without a penalty"],
 )
 def test_fused_equals_torch_in_all_it_can_do(more, threads):
     plain, fused = build(**more), build(**more)
-    price = more.get("l1", 1e-3)
+    penalty = more.get("l1", 1e-3)
     weights = torch.rand(N, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 2
     data = (*columns(), weights)
-    expected = train(TorchEngine(*plain, loss), 40, lambda step: price, data=data)
-    assert train(FusedEngine(*fused, threads=threads), 40, lambda step: price, data=data) == pytest.approx(expected)
+    expected = train(plain_engine(*plain), 40, lambda step: penalty, data=data)
+    assert train(FusedEngine(*fused, threads=threads), 40, lambda step: penalty, data=data) == pytest.approx(expected)
     assert_same(plain, fused)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_pieces_of_an_epoch_make_no_difference(monkeypatch, threads):
     plain, fused = build(decay=0.2), build(decay=0.2)
-    monkeypatch.setattr("antembed.training.engine.CHUNK", 200)
-    train(TorchEngine(*plain, loss), 40, ramped)
+    monkeypatch.setattr("antembed.data.batches.CHUNK", 200)
+    train(plain_engine(*plain), 40, ramped)
     train(FusedEngine(*fused, threads=threads), 40, ramped)
     assert_same(plain, fused)
 
 
 def test_an_epoch_that_nobody_wants_to_its_end(monkeypatch):
-    monkeypatch.setattr("antembed.training.engine.CHUNK", 400)
+    monkeypatch.setattr("antembed.data.batches.CHUNK", 400)
     plain, fused = build(), build()
     engine = FusedEngine(*fused)
     epoch = engine.run(examples(columns()), 40, 0, lr, ramped)
     next(epoch)
     epoch.close()
     first = tuple(column[:400] for column in columns())
-    for e in (engine, TorchEngine(*plain, loss)):
+    for e in (engine, plain_engine(*plain)):
         if e is not engine:
             list(e.run(examples(first), 40, 0, lr, ramped))
         list(e.run(examples(columns()), 40, 10, lr, ramped))
@@ -179,7 +185,7 @@ def test_single_precision():
     plain, optimizer = build(dtype=torch.float32)
     fused, fused_optimizer = build(dtype=torch.float32)
     data = columns(torch.float32)
-    list(TorchEngine(plain, optimizer, loss).run(examples(data), 50, 0, lr, ramped))
+    list(plain_engine(plain, optimizer).run(examples(data), 50, 0, lr, ramped))
     list(FusedEngine(fused, fused_optimizer).run(examples(data), 50, 0, lr, ramped))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(fused.state_dict()[name], tensor, atol=2e-4, rtol=0)
@@ -198,21 +204,21 @@ def test_the_model_goes_on_with_torch_afterwards():
     mixed, optimizer = build()
     plain, plain_optimizer = build()
     train(FusedEngine(mixed, optimizer), 50, ramped, epochs=1)
-    train(TorchEngine(plain, plain_optimizer, loss), 50, ramped, epochs=1)
+    train(plain_engine(plain, plain_optimizer), 50, ramped, epochs=1)
     for model, its in ((mixed, optimizer), (plain, plain_optimizer)):
-        list(TorchEngine(model, its, loss).run(examples(columns()), 50, 50, lr, ramped))
+        list(plain_engine(model, its).run(examples(columns()), 50, 50, lr, ramped))
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(mixed.state_dict()[name], tensor, atol=1e-11, rtol=0)
 
 
 def test_it_says_what_it_cannot_do():
     model, optimizer = build()
-    assert why_not(model, optimizer) is None
-    assert "Yogi" in why_not(model, ant.ProximalSGD(ant.param_groups(model, l1_penalty=0)))
-    assert "diagonal" in why_not(model, ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), metric="plain"))
+    assert unsupported_reason(model, optimizer) is None
+    assert "Yogi" in unsupported_reason(model, ant.ProximalSGD(ant.param_groups(model, l1_penalty=0)))
+    assert "diagonal" in unsupported_reason(model, ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), metric="plain"))
     mixture, optimizer = build("mixture")
-    assert "anchored, low-rank and full" in why_not(mixture, optimizer)
-    assert "matrix factorisation" in why_not(torch.nn.Linear(1, 1), optimizer)
+    assert "anchored, low-rank and full" in unsupported_reason(mixture, optimizer)
+    assert "matrix factorisation" in unsupported_reason(torch.nn.Linear(1, 1), optimizer)
     for change, reason in (
         ({"betas": (0.8, 0.999)}, "betas"),
         ({"metric": "plain"}, "diagonal"),
@@ -222,9 +228,9 @@ def test_it_says_what_it_cannot_do():
     ):
         model, optimizer = build()
         optimizer.param_groups[0].update(change)
-        assert reason in why_not(model, optimizer)
+        assert reason in unsupported_reason(model, optimizer)
     model, optimizer = build()
     model.users.anchors.requires_grad_(False)
-    assert "all of a model's parameters" in why_not(model, optimizer)
+    assert "all of a model's parameters" in unsupported_reason(model, optimizer)
     with pytest.raises(ValueError, match="use the torch engine"):
         FusedEngine(mixture, optimizer)

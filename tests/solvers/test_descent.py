@@ -1,21 +1,17 @@
-"""Coordinate descent: it never climbs, each step is a true minimum, it finds what was planted, and it can be killed."""
+"""Coordinate descent: it never climbs, each step is a true minimum, and it finds what was planted."""
 
-import json
-import shlex
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from antembed.training.descent import NO_BIAS, Descent, Prices
 from scipy.optimize import nnls
-from typer.testing import CliRunner
 
-import antembed as ant
-from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
+from antembed.solvers.descent import Descent
+from antembed.solvers.side import NO_BIAS, Penalties
 
 USERS, ITEMS, N = 120, 70, 6000
-PRICES = Prices(1.0, 2.0, 0.02, 1.0)
+PENALTIES = Penalties(1.0, 2.0, 0.02, 1.0)
 
 
 def data(noise=0.1, weights=False):
@@ -25,22 +21,24 @@ def data(noise=0.1, weights=False):
     return (*found, np.random.default_rng(0).uniform(0, 2, N).astype(np.float32)) if weights else found
 
 
-def build(prices=PRICES, anchors=(6, 5), sweeps=12, **more):
-    return Descent(data(**more), (USERS, ITEMS), anchors, 8, prices, sweeps=sweeps)
+def build(penalties=PENALTIES, anchors=(6, 5), sweeps=12, **more):
+    return Descent(data(**more), (USERS, ITEMS), anchors, 8, penalties, sweeps=sweeps)
 
 
 @pytest.mark.parametrize("anchors", [(6, 5), None], ids=["anchors", "dense rows"])
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize(
-    ("bias_ridge", "unseen", "priced"), [(1.0, 0.0, False), (NO_BIAS, 0.0, False), (1.0, 0.1, False), (1.0, 0.0, True)]
+    ("bias_ridge", "unobserved", "penalized"), [(1.0, 0.0, False), (NO_BIAS, 0.0, False), (1.0, 0.1, False), (1.0, 0.0, True)]
 )
-def test_the_objective_never_rises(weights, bias_ridge, unseen, priced, anchors):
-    descent = build(Prices(1.0, 2.0, 0.02, bias_ridge, unseen, priced and anchors is not None), anchors, weights=weights)
-    descent.start()
+def test_the_objective_never_rises(weights, bias_ridge, unobserved, penalized, anchors):
+    descent = build(
+        Penalties(1.0, 2.0, 0.02, bias_ridge, unobserved, penalized and anchors is not None), anchors, weights=weights
+    )
+    descent.init_weights()
     found = []
     for sweep in range(1, 30):
         descent.sweep(sweep)
-        if sweep >= 12:  # the full price
+        if sweep >= 12:  # the full penalty
             found.append(descent.objective())
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(found))
     assert found[-1] < found[0]
@@ -50,15 +48,15 @@ def test_the_objective_never_rises(weights, bias_ridge, unseen, priced, anchors)
 
 def test_pairs_without_a_rating_count_as_rated_0():
     """The short way against the long one: all pairs written out."""
-    descent = build(Prices(1.0, 2.0, 0.02, 1.0, 0.1))
+    descent = build(Penalties(1.0, 2.0, 0.02, 1.0, 0.1))
     users, items = (pairs.reshape(-1) for pairs in np.meshgrid(np.arange(USERS), np.arange(ITEMS), indexing="ij"))
     columns = [np.concatenate([a, b]) for a, b in zip(data(), (users, items, np.zeros(len(users), np.float32)), strict=True)]
     weights = np.concatenate([np.ones(N), np.full(len(users), 0.1)])
-    long = Descent((*columns, weights), (USERS, ITEMS), (6, 5), 8, Prices(1.0, 2.0, 0.0, 1.0), sweeps=12)
+    long = Descent((*columns, weights), (USERS, ITEMS), (6, 5), 8, Penalties(1.0, 2.0, 0.0, 1.0), sweeps=12)
     assert descent.mean == pytest.approx(long.mean)
-    descent.prices = Prices(1.0, 2.0, 0.0, 1.0, 0.1)
+    descent.penalties = Penalties(1.0, 2.0, 0.0, 1.0, 0.1)
     for each in (descent, long):
-        each.start()
+        each.init_weights()
         for sweep in range(1, 4):
             each.sweep(sweep)
     assert descent.objective() == pytest.approx(long.objective())
@@ -68,10 +66,10 @@ def test_pairs_without_a_rating_count_as_rated_0():
 def test_half_a_sweep_lowers_the_objective_too():
     """Rows alone, and anchors alone: the whole objective, worked out from the ratings, falls at each."""
     descent = build(weights=True)
-    descent.start()
+    descent.init_weights()
     descent.sweep(12)
     for own, other in ((descent.users, descent.items), (descent.items, descent.users)):
-        descent.look(own, other)
+        descent.accumulate_normal_equations(own, other)
         for step in (lambda side: descent.descend_rows(side, 1.0), descent.descend_anchors) * 2:
             before = descent.objective()
             step(own)
@@ -80,8 +78,8 @@ def test_half_a_sweep_lowers_the_objective_too():
 
 def test_what_the_ratings_say_is_their_normal_equations():
     descent = build(weights=True)
-    descent.start()
-    descent.look(descent.users, descent.items)
+    descent.init_weights()
+    descent.accumulate_normal_equations(descent.users, descent.items)
     users, items, values, weights = descent.columns
     E = np.column_stack([descent.items.E, np.ones(ITEMS)])
     for user in (0, 7, 119):
@@ -93,10 +91,10 @@ def test_what_the_ratings_say_is_their_normal_equations():
         np.testing.assert_allclose(descent.users.v[user], (X * w[:, None]).T @ y, atol=1e-9)
 
 
-def test_without_a_price_rows_are_the_non_negative_least_squares():
-    descent = build(Prices(0.0, 0.5, 0.0, NO_BIAS))
-    descent.start()
-    descent.look(descent.users, descent.items)
+def test_without_a_penalty_rows_are_the_non_negative_least_squares():
+    descent = build(Penalties(0.0, 0.5, 0.0, NO_BIAS))
+    descent.init_weights()
+    descent.accumulate_normal_equations(descent.users, descent.items)
     for _ in range(60):
         descent.descend_rows(descent.users, 0.0)
     side = descent.users
@@ -109,10 +107,10 @@ def test_without_a_price_rows_are_the_non_negative_least_squares():
         assert left == pytest.approx(best, rel=1e-4)  # anchors are nearly parallel, so the last digits take long
 
 
-def test_every_weight_pays_its_price():
-    """Taking any single weight away raises the objective; that is what the price means."""
+def test_every_weight_is_worth_its_penalty():
+    """Taking any single weight away raises the objective; that is what the penalty means."""
     descent = build()
-    descent.start()
+    descent.init_weights()
     for sweep in range(1, 40):
         descent.sweep(sweep)
     best, side = descent.objective(), descent.users
@@ -127,10 +125,10 @@ def test_every_weight_pays_its_price():
         side.T[r, k] = saved
 
 
-def test_every_bias_pays_its_price():
-    """With a price on biases some are exactly zero; each that is left lowers the objective by more than its price."""
-    descent = build(Prices(1.0, 2.0, 0.02, 1.0, biases=True))
-    descent.start()
+def test_every_bias_is_worth_its_penalty():
+    """With a penalty on biases some are exactly zero; each that is left lowers the objective by more than its penalty."""
+    descent = build(Penalties(1.0, 2.0, 0.02, 1.0, biases=True))
+    descent.init_weights()
     for sweep in range(1, 40):
         descent.sweep(sweep)
     best, bias = descent.objective(), descent.users.bias
@@ -144,8 +142,8 @@ def test_every_bias_pays_its_price():
 
 def test_it_finds_what_was_planted():
     """Each object is a mix of 2 of 4 tastes: the noise is what is left, and hardly more weights than were planted."""
-    descent = build(Prices(0.5, 0.05, 0.0, NO_BIAS), anchors=(8, 8), sweeps=40)
-    descent.start()
+    descent = build(Penalties(0.5, 0.05, 0.0, NO_BIAS), anchors=(8, 8), sweeps=40)
+    descent.init_weights()
     for sweep in range(1, 41):
         descent.sweep(sweep)
     variance = float(np.var(descent.columns[2]))
@@ -156,8 +154,8 @@ def test_it_finds_what_was_planted():
 def test_threads_make_no_difference():
     results = []
     for threads in (1, 2):
-        descent = Descent(data(), (USERS, ITEMS), (6, 5), 8, Prices(1.0, 2.0, 0.02, 1.0), sweeps=6, threads=threads)
-        descent.start()
+        descent = Descent(data(), (USERS, ITEMS), (6, 5), 8, Penalties(1.0, 2.0, 0.02, 1.0), sweeps=6, threads=threads)
+        descent.init_weights()
         for sweep in range(1, 7):
             descent.sweep(sweep)
         results.append(descent.state())
@@ -166,53 +164,4 @@ def test_threads_make_no_difference():
 
 def test_it_says_when_it_needs_too_much():
     with pytest.raises(ValueError, match="would need 136 GB for 58,700,000 objects of width 16"):
-        Descent(data(), (43_500_000, 15_200_000), (15, 10), 16, Prices(1, 1, 1, 1), sweeps=1)
-
-
-class TestCommand:
-    @pytest.fixture
-    def file(self, tmp_path):
-        rows = "".join(f"{u},{i},{v:.2f}\n" for u, i, v in zip(*data(), strict=True))
-        (tmp_path / "r.csv").write_text("user,item,rating\n" + rows)
-        return tmp_path / "r.csv"
-
-    def words(self, file, out, *more):
-        settings = shlex.split("--solver cd --dimensions 8 --anchors 6 --price 1 --ridge 2 --epochs 8 --json")
-        return ["train", "recommend", str(file), "--out", str(out), *settings, *more]
-
-    def call(self, file, out, *more, code=0):
-        done = CliRunner().invoke(app, self.words(file, out, *more))
-        assert done.exit_code == code, done.output
-        return json.loads(done.stdout) if code == 0 else done.output
-
-    @pytest.mark.parametrize("embedding", ["anchor", "full"])
-    @pytest.mark.parametrize("biases", ["--biases", "--no-biases"])
-    def test_the_file_predicts_what_the_model_does(self, file, tmp_path, embedding, biases):
-        told = self.call(file, tmp_path / "run", "--embedding", embedding, biases)
-        assert told["engine"] == "descent"
-        assert told["test"]["mse"] < np.var(data()[2]) / 2  # a price of 1 is much for so few ratings
-        users, items = (ant.load_table(tmp_path / "run" / f"{name}.ant") for name in ("users", "items"))
-        evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"])
-        assert json.loads(evaluated.stdout)["test"] == told["test"]
-        assert users.parameters + items.parameters <= told["parameters"]
-
-    def test_a_stopped_run_ends_in_the_same_bytes(self, file, tmp_path, monkeypatch):
-        self.call(file, tmp_path / "whole")
-        sweep, done = Descent.sweep_at, []
-
-        def stops(self, price):
-            if len(done) == 4:
-                raise MemoryError
-            done.append(price)
-            sweep(self, price)
-
-        monkeypatch.setattr(Descent, "sweep_at", stops)
-        with pytest.raises(MemoryError):
-            CliRunner().invoke(app, self.words(file, tmp_path / "r"), catch_exceptions=False)
-        monkeypatch.setattr(Descent, "sweep_at", sweep)
-        self.call(file, tmp_path / "r", "--resume")
-        for name in ("users.ant", "items.ant"):
-            assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-    def test_what_it_cannot_solve(self, file, tmp_path):
-        assert "use --solver prox" in self.call(file, tmp_path / "r", "--embedding", "mixture", code=2)
+        Descent(data(), (43_500_000, 15_200_000), (15, 10), 16, Penalties(1, 1, 1, 1), sweeps=1)

@@ -4,14 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from antembed.training import market
-from antembed.training.descent import Descent, Prices
-from antembed.training.stream import Stream
 
 from antembed.data.synthetic import planted, ratings
+from antembed.solvers import anchor_search
+from antembed.solvers.descent import Descent
+from antembed.solvers.online_state import OnlineDescent
+from antembed.solvers.side import Penalties
 
 USERS, ITEMS, N, D = 120, 70, 6000, 8
-PRICES = Prices(1.0, 2.0, 0.02, 1.0, biases=True)
+PENALTIES = Penalties(1.0, 2.0, 0.02, 1.0, biases=True)
 
 
 def data(seed=3):
@@ -27,18 +28,18 @@ def batches(size, columns=None):
 
 def second_batch():
     """A descent in the middle of a stream: rows with a past, and rows elsewhere with a say in the anchors."""
-    stream = Stream(D, PRICES, anchors=(5, 5), auto=False)
+    stream = OnlineDescent(D, PENALTIES, anchors=(5, 5), auto=False)
     first, second, *_ = batches(1500)
     stream.learn(first)
     keep = second[0] % 3 != 0  # a third of the users stay away
     users, items = (np.unique(column[keep], return_inverse=True) for column in second[:2])
     columns = users[1].astype(np.int32), items[1].astype(np.int32), second[2][keep]
-    descent = Descent(columns, (len(users[0]), len(items[0])), (5, 5), D, PRICES, sweeps=10)
+    descent = Descent(columns, (len(users[0]), len(items[0])), (5, 5), D, PENALTIES, sweeps=10)
     descent.mean = stream.mean
-    for memory, (here, _) in ((stream.users, users), (stream.items, items)):
-        memory.grow(int(here.max()) + 1)
-    stream.remind(descent.users, stream.users, users[0], stream.items.moments())
-    stream.remind(descent.items, stream.items, items[0], stream.users.moments())
+    for state, (here, _) in ((stream.users, users), (stream.items, items)):
+        state.grow(int(here.max()) + 1)
+    stream.recall(descent.users, stream.users, users[0], stream.items.moments())
+    stream.recall(descent.items, stream.items, items[0], stream.users.moments())
     return descent
 
 
@@ -48,7 +49,7 @@ def test_rows_and_anchors_with_a_past_lower_the_objective():
     found = [descent.objective()]
     for _ in range(3):
         for own, other in ((descent.users, descent.items), (descent.items, descent.users)):
-            descent.look(own, other)
+            descent.accumulate_normal_equations(own, other)
             for step in (lambda side: descent.descend_rows(side, 1.0), descent.descend_anchors):
                 step(own)
                 found.append(descent.objective())
@@ -56,45 +57,45 @@ def test_rows_and_anchors_with_a_past_lower_the_objective():
     assert found[-1] < found[0] - 1
 
 
-@pytest.mark.parametrize("trade", [market.buy, market.sell])
+@pytest.mark.parametrize("change", [anchor_search.add_anchor, anchor_search.prune_anchors])
 @pytest.mark.parametrize("past", [False, True])
-def test_an_anchor_changes_the_objective_by_what_it_says(trade, past):
-    if past and trade is market.sell:
+def test_an_anchor_changes_the_objective_by_what_it_says(change, past):
+    if past and change is anchor_search.prune_anchors:
         pytest.skip("rows elsewhere have no say in a sale, so there is none on a stream after the first batch")
     if past:
         descent = second_batch()
     else:
-        descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=4)
-        descent.start()
+        descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PENALTIES, sweeps=4)
+        descent.init_weights()
         descent.sweep(4)
-    side, price = descent.users, 1e-3 if trade is market.buy else 1.0
-    anchor_price = 0.01 if trade is market.buy else 1e4
-    descent.prices = Prices(price, 2.0, 0.02, 1.0, biases=True)
-    descent.look(descent.users, descent.items)
+    side, l0 = descent.users, 1e-3 if change is anchor_search.add_anchor else 1.0
+    anchor_penalty = 0.01 if change is anchor_search.add_anchor else 1e4
+    descent.penalties = Penalties(l0, 2.0, 0.02, 1.0, biases=True)
+    descent.accumulate_normal_equations(descent.users, descent.items)
     before, K = descent.objective(), len(side.A)
-    fallen = trade(side, price, anchor_price)
+    fallen = change(side, l0, anchor_penalty)
     assert fallen > 0
-    bought = len(side.A) - K
-    assert bought == 1 if trade is market.buy else bought < 0
-    assert descent.objective() + anchor_price * bought == pytest.approx(before - fallen, rel=1e-9)
+    added = len(side.A) - K
+    assert added == 1 if change is anchor_search.add_anchor else added < 0
+    assert descent.objective() + anchor_penalty * added == pytest.approx(before - fallen, rel=1e-9)
     assert np.allclose(side.E, side.T @ side.A)
 
 
-def test_nothing_is_bought_that_does_not_pay():
-    descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=4)
-    descent.start()
+def test_nothing_is_added_that_does_not_pay():
+    descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PENALTIES, sweeps=4)
+    descent.init_weights()
     descent.sweep(4)
-    descent.look(descent.users, descent.items)
-    assert market.buy(descent.users, 1.0, 1e6) == 0
-    assert market.sell(descent.users, 1.0, -1e6) == 0
+    descent.accumulate_normal_equations(descent.users, descent.items)
+    assert anchor_search.add_anchor(descent.users, 1.0, 1e6) == 0
+    assert anchor_search.prune_anchors(descent.users, 1.0, -1e6) == 0
     assert len(descent.users.A) == 5
 
 
 def test_one_batch_is_plain_descent():
-    stream = Stream(D, PRICES, anchors=(5, 5), auto=False, sweeps=6)
+    stream = OnlineDescent(D, PENALTIES, anchors=(5, 5), auto=False, sweeps=6)
     stream.learn(data())
-    descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PRICES, sweeps=6)
-    descent.start()
+    descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PENALTIES, sweeps=6)
+    descent.init_weights()
     for sweep in range(1, 7):
         descent.sweep(sweep)
     users, items = np.arange(50) % USERS, np.arange(50) % ITEMS
@@ -103,7 +104,7 @@ def test_one_batch_is_plain_descent():
 
 def test_the_pull_of_a_row_is_the_slope_of_its_ratings():
     """The plain way: Σ weight·residual·[e, 1] over an object's ratings."""
-    stream = Stream(D, PRICES, anchors=(5, 5), auto=False, sweeps=6)
+    stream = OnlineDescent(D, PENALTIES, anchors=(5, 5), auto=False, sweeps=6)
     users, items, values = data()
     weights = np.random.default_rng(0).uniform(0, 2, len(values)).astype(np.float32)
     stream.learn((users, items, values, weights))
@@ -118,7 +119,7 @@ def test_the_pull_of_a_row_is_the_slope_of_its_ratings():
 
 
 def test_rows_elsewhere_are_pulled_less_when_the_anchors_take_them_along():
-    stream = Stream(D, PRICES, anchors=(5, 5), auto=False)
+    stream = OnlineDescent(D, PENALTIES, anchors=(5, 5), auto=False)
     first, second, *_ = batches(1500)
     stream.learn(first)
     away = ~np.isin(np.arange(len(stream.users.T)), kept := np.unique(second[0])[::2])
@@ -136,11 +137,11 @@ def test_a_stream_learns_most_of_what_all_at_once_would(auto):
     held = data(seed=9)
     errors = {}
     for name, size in (("at once", N), ("stream", 1500)):
-        stream = Stream(D, PRICES, anchors=(6, 6), auto=auto, sweeps=10)
+        stream = OnlineDescent(D, PENALTIES, anchors=(6, 6), auto=auto, sweeps=10)
         for batch in batches(size):
-            told = stream.learn(batch)
+            record = stream.learn(batch)
         errors[name] = float(np.square(held[2] - stream.predict(*held[:2])).mean())
-    assert told["ratings"] == N
+    assert record["ratings"] == N
     assert errors["at once"] < errors["stream"] < 0.25 * np.var(held[2])
 
 
@@ -149,7 +150,7 @@ def test_it_does_not_forget():
     columns = data()
     early = columns[0] < USERS // 2
     first, later = (tuple(column[which] for column in columns) for which in (early, ~early))
-    stream = Stream(D, PRICES, anchors=(6, 6), sweeps=10)
+    stream = OnlineDescent(D, PENALTIES, anchors=(6, 6), sweeps=10)
     stream.learn(first)
     before = np.square(first[2] - stream.predict(*first[:2])).mean()
     for batch in batches(500, later):
@@ -159,23 +160,23 @@ def test_it_does_not_forget():
 
 
 def test_objects_appear_and_unknown_ones_have_the_mean():
-    stream = Stream(D, PRICES, anchors=(3, 3))
-    told = stream.learn((np.array([0, 1, 0]), np.array([0, 0, 2]), np.array([1.0, 2.0, 3.0], np.float32)))
-    assert told["objects"] == {"users": 2, "items": 3}
-    told = stream.learn((np.array([5]), np.array([9]), np.array([4.0], np.float32)))
-    assert told["objects"] == {"users": 6, "items": 10}
-    assert told["anchors"]["users"] >= 1
+    stream = OnlineDescent(D, PENALTIES, anchors=(3, 3))
+    record = stream.learn((np.array([0, 1, 0]), np.array([0, 0, 2]), np.array([1.0, 2.0, 3.0], np.float32)))
+    assert record["num_embeddings"] == {"users": 2, "items": 3}
+    record = stream.learn((np.array([5]), np.array([9]), np.array([4.0], np.float32)))
+    assert record["num_embeddings"] == {"users": 6, "items": 10}
+    assert record["anchors"]["users"] >= 1
     assert stream.predict(np.array([99]), np.array([99])) == pytest.approx([2.0])
 
 
 def test_a_stream_goes_on_from_its_state():
-    whole, part = Stream(D, PRICES, anchors=(4, 4)), Stream(D, PRICES, anchors=(4, 4))
+    whole, part = OnlineDescent(D, PENALTIES, anchors=(4, 4)), OnlineDescent(D, PENALTIES, anchors=(4, 4))
     some = batches(1500)
     for batch in some:
         whole.learn(batch)
     for batch in some[:2]:
         part.learn(batch)
-    again = Stream(D, PRICES, anchors=(4, 4))
+    again = OnlineDescent(D, PENALTIES, anchors=(4, 4))
     again.load(part.state())
     for batch in some[2:]:
         again.learn(batch)
