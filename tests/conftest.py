@@ -3,11 +3,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# The same examples everywhere, and as long as they take: a busy machine is no failure.
+settings.register_profile("portable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("portable")
+THREADS = int(os.environ.get("ANTEMBED_TEST_THREADS", "2"))
 
 
 @pytest.fixture(autouse=True)
 def _same_start(tmp_path_factory, monkeypatch):
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     monkeypatch.setenv("ANTEMBED_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 

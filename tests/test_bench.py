@@ -5,10 +5,10 @@ from itertools import accumulate
 from types import SimpleNamespace
 
 import pytest
+from antembed.pipelines import bench
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.pipelines import bench
 
 
 def call(*words):

@@ -5,6 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from antembed.pipelines.settings import Settings
+from antembed.training.budget import Budget, BudgetError, parse_budget, steered, target
+from antembed.training.polish import PROHIBITIVE, free_entries, freeze, thaw
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -12,9 +15,6 @@ from typer.testing import CliRunner
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
-from antembed.pipelines.settings import Settings
-from antembed.training.budget import Budget, BudgetError, parse_budget, steered, target
-from antembed.training.polish import PROHIBITIVE, free_entries, freeze, thaw
 
 
 @pytest.mark.parametrize(

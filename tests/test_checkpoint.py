@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from antembed.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from antembed.training.descent import NO_BIAS, Descent, Prices
 from scipy.optimize import nnls
 from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
-from antembed.training.descent import NO_BIAS, Descent, Prices
 
 USERS, ITEMS, N = 120, 70, 6000
 PRICES = Prices(1.0, 2.0, 0.02, 1.0)

@@ -115,7 +115,7 @@ def test_sparse_and_dense_gradients_agree(name):
         assert gradients
         layers.append([grad.to_dense() if grad.is_sparse else grad for grad in gradients])
     for dense, sparse in zip(*layers, strict=True):
-        torch.testing.assert_close(dense, sparse)
+        torch.testing.assert_close(dense, sparse, rtol=1e-5, atol=1e-5 * max(1.0, float(dense.abs().max())))
 
 
 def test_lazy_training_equals_dense_training(name):
@@ -189,7 +189,8 @@ def test_exported_numpy_equals_torch(name, tmp_path):
     layer = build(name, padding_idx=2)
     sparsify(layer)
     table = ant.export(layer, tmp_path / "t.ant")
-    np.testing.assert_allclose(table[:], layer.to_dense().detach().numpy(), atol=1e-6)
+    E = layer.to_dense().detach().numpy()
+    np.testing.assert_allclose(table[:], E, rtol=0, atol=2e-6 * max(1, np.abs(E).max()))
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -289,7 +290,7 @@ def test_objects_can_be_added(name):
     before = layer.to_dense().detach().clone()
     layer.add_objects(3)
     assert layer.num_embeddings == V + 3
-    assert torch.equal(layer.to_dense()[:V], before)
+    torch.testing.assert_close(layer.to_dense()[:V], before, atol=1e-6, rtol=0)  # a product of another shape
     assert layer(torch.tensor([V + 2])).ne(0).any()
     with pytest.raises(ValueError, match="≥ 0, got -1"):
         layer.add_objects(-1)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from antembed.tasks.recommend import MatrixFactorization, loss
+from antembed.training import FusedEngine, TorchEngine, why_not
 
 import antembed as ant
 from antembed.data import Examples
 from antembed.embedding import EMBEDDINGS
 from antembed.kernels import ratings as kernel
 from antembed.optim.prox import NonNegative
-from antembed.tasks.recommend import MatrixFactorization, loss
-from antembed.training import FusedEngine, TorchEngine, why_not
 
 USERS, ITEMS, N = 60, 35, 2500
 

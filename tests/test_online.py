@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+from antembed.training.stream import Stream
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -15,7 +16,6 @@ from antembed.cli.app import app
 from antembed.data import DataError
 from antembed.data.rating_stream import RatingStream
 from antembed.data.synthetic import planted, ratings
-from antembed.training.stream import Stream
 
 WORDS = ["--online", "--dimensions", "8", "--anchors", "auto", "--price", "0.3", "--ridge", "1", "--json"]
 WORDS += ["--batch-size", "700", "--epochs", "8"]

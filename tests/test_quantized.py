@@ -37,7 +37,9 @@ def test_each_iteration_lowers_the_error(lloyd):
 
     books = [learn_book(x, 8, n, torch.Generator().manual_seed(0)) for n in (0, lloyd)]
     assert distance(books[1]) < distance(books[0])
-    assert torch.equal(nearest(x, books[1]), torch.cdist(x, books[1]).argmin(1))
+    distances = (x[:, None] - books[1]).square().sum(2)
+    chosen = distances.gather(1, nearest(x, books[1])[:, None])[:, 0]
+    torch.testing.assert_close(chosen, distances.amin(1), atol=1e-5, rtol=0)  # of two that are equally near either will do
 
 
 def test_more_bits_and_more_parts_are_closer():

@@ -4,12 +4,12 @@ import json
 from unittest import mock
 
 import pytest
+from antembed.pipelines.select import gather, rank
+from antembed.reporting.objective import draw_objective
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.growth.objective import nbant_objective
-from antembed.pipelines.select import gather, rank
-from antembed.reporting.objective import draw_objective
 
 
 def record(mse, nnz, anchors, *, validation=None, embedding="anchor", **more):

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-from antembed.data.synthetic import planted, ratings
 from antembed.training import market
 from antembed.training.descent import Descent, Prices
 from antembed.training.stream import Stream
+
+from antembed.data.synthetic import planted, ratings
 
 USERS, ITEMS, N, D = 120, 70, 6000, 8
 PRICES = Prices(1.0, 2.0, 0.02, 1.0, biases=True)

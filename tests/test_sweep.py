@@ -6,13 +6,6 @@ from unittest import mock
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
-from typer.testing import CliRunner
-
-from antembed.cli.app import app
-from antembed.data import read_ratings
-from antembed.data.synthetic import planted, ratings
 from antembed.pipelines import recommend
 from antembed.pipelines import sweep as job
 from antembed.pipelines.recommend import train
@@ -20,6 +13,13 @@ from antembed.pipelines.settings import Settings
 from antembed.pipelines.space import Choices, Range, draws, grid, parse_axes, parse_axis, parse_fixed, parse_seeds
 from antembed.reporting import read_records
 from antembed.reporting.front import MOVIELENS_1M, pareto
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from antembed.cli.app import app
+from antembed.data import read_ratings
+from antembed.data.synthetic import planted, ratings
 
 FIXED = {"solver": "cd", "dimensions": 3, "epochs": 1, "anchors": (2, 2)}
 BARE = ("--set", "solver=cd", "--set", "dimensions=3", "--set", "epochs=1")

@@ -6,16 +6,16 @@ from unittest import mock
 
 import pytest
 import typer
-from typer.testing import CliRunner
-
-from antembed.cli.app import app
-from antembed.data.topics import write_topics
 from antembed.pipelines import classify, task
 from antembed.pipelines import sweep as job
 from antembed.pipelines.space import Choices, draws, grid, parse_axes, parse_axis, parse_fixed
 from antembed.pipelines.task import CLASSIFY, Texts
 from antembed.pipelines.text import TextSettings
 from antembed.reporting import read_records
+from typer.testing import CliRunner
+
+from antembed.cli.app import app
+from antembed.data.topics import write_topics
 
 FIXED = {"model": "bag", "dimensions": 4, "epochs": 1, "batch_size": 32, "lr": 0.01}
 WORDS = tuple(word for name, value in FIXED.items() for word in ("--set", f"{name}={value}"))

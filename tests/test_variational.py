@@ -83,10 +83,10 @@ def test_the_estimate_over_some_rows_is_unbiased(name, monkeypatch):
             table.weight.normal_(std=0.3)
     exact = layer.divergence()
     every = torch.stack([layer.divergence_over(torch.tensor([v])) for v in range(V)])
-    torch.testing.assert_close(every.mean(), exact)
+    torch.testing.assert_close(every.mean(), exact, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
         layer.rows.weight[0] = layer.tables[1].weight[0] = 7.0
-    torch.testing.assert_close(layer.divergence(), exact)  # padding pays nothing
+    torch.testing.assert_close(layer.divergence(), exact, rtol=1e-5, atol=1e-5)  # padding pays nothing
     monkeypatch.setattr(variational, "EXACT", 0)
     monkeypatch.setattr(variational, "SHARE", 6)
     draws = torch.stack([layer.divergence() for _ in range(400)])

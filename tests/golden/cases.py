@@ -98,7 +98,14 @@ def machine() -> dict[str, str]:
     if Path("/proc/cpuinfo").is_file():
         named = (line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("model", "cpu family")))
         model = "; ".join(sorted(set(named))).replace("\t", "")
-    switches = ("OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME", "OMP_NUM_THREADS", "NUMBA_CPU_FEATURES")
+    switches = (
+        "OPENBLAS_CORETYPE",
+        "ATEN_CPU_CAPABILITY",
+        "NUMBA_CPU_NAME",
+        "OMP_NUM_THREADS",
+        "NUMBA_CPU_FEATURES",
+        "MKL_CBWR",
+    )
     return {
         "processor": model,
         **{package: version(package) for package in ("torch", "numpy", "scipy", "numba", "scikit-learn")},

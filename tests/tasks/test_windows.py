@@ -46,7 +46,7 @@ def both(lengths, k, widths, filters, seed):
 def test_two_routes_agree(lengths, k, widths, seed):
     ours, plain = both(lengths, k, widths, 3, seed)
     for a, b in zip(ours, plain, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * max(10.0, float(b.abs().max())))
 
 
 def test_threads_change_nothing():
@@ -59,7 +59,8 @@ def test_threads_change_nothing():
     finally:
         torch.set_num_threads(before)
     for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)  # the matrix product before is torch's
+        # The matrix product before is torch's: of two windows that are all but equal either may be the largest.
+        assert (a - b).norm() < 1e-4 * b.norm()
 
 
 def test_an_empty_document_has_windows_of_zeros():

@@ -43,7 +43,7 @@ def option_for(leaf: Option, solvers: int) -> Any:
     remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers else []
     return typer.Option(
         names,
-        help=leaf.field.description + (f" ({'; '.join(remarks)})" if remarks else ""),
+        help=(leaf.field.description or "") + (f" ({'; '.join(remarks)})" if remarks else ""),
         rich_help_panel=leaf.heading,
         show_default=False,
         metavar="|".join(leaf.choices) or None,

@@ -16,28 +16,34 @@ if TYPE_CHECKING:  # `antembed inspect` imports this module, and must not wait f
     from antembed.tasks import Splits, Task
 
 
+Vary = Annotated[
+    list[str], typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for two tables) or OPTION=LOW..HIGH[:log].")
+]
+Fixed = Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")]
+Out = Annotated[Path, typer.Option(help="Records, a row a trial; trials that are in it are not repeated.")]
+Trials = Annotated[int | None, typer.Option(min=1, help="Draw so many points; default: the whole grid.")]
+Seeds = Annotated[str, typer.Option(help="Of the runs: each point once with each, and means count.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, with a thread each if there are several.")]
+Keep = Annotated[Path | None, typer.Option(help="Keep the runs in this folder; default: only their records.")]
+Optuna = Annotated[bool, typer.Option("--optuna", help="Let Optuna choose the --trials by what it has seen so far.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw error against size into this file, .svg or .png.")]
+Paper = Annotated[bool | None, typer.Option(help="With the paper's points beside ours; default: if the data are its own.")]
+
+
 def sweep(
-    data: Annotated[Path, typer.Argument(help="As for antembed train recommend, or whatever the --task is.")],
-    vary: Annotated[
-        list[str], typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for users/items) or OPTION=LOW..HIGH[:log].")
-    ],
+    data: Annotated[Path, typer.Argument(help="As for antembed train TASK.")],
+    vary: Vary,
     task: Annotated[str, typer.Option(help="As after antembed train: recommend, classify, …")] = "recommend",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")] = None,
-    out: Annotated[Path, typer.Option(help="Records, a row a trial; trials that are in it are not repeated.")] = Path(
-        "sweep.jsonl"
-    ),
-    trials: Annotated[int | None, typer.Option(min=1, help="Draw so many points; default: the whole grid.")] = None,
+    set_: Fixed = None,
+    out: Out = Path("sweep.jsonl"),
+    trials: Trials = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
-    seeds: Annotated[str, typer.Option(help="Of the runs: each point once with each, and means count.")] = "0",
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, with a thread each if there are several.")] = 1,
-    keep: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; default: only their records.")] = None,
-    optuna: Annotated[
-        bool, typer.Option("--optuna", help="Let Optuna choose the --trials by what it has seen so far.")
-    ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw error against size into this file, .svg or .png.")] = None,
-    paper: Annotated[
-        bool | None, typer.Option(help="With the paper's points beside ours; default: if the data are MovieLens 1M.")
-    ] = None,
+    seeds: Seeds = "0",
+    jobs: Jobs = 1,
+    keep: Keep = None,
+    optuna: Optuna = False,
+    plot: Plot = None,
+    paper: Paper = None,
     as_json: AsJson = False,
 ) -> None:
     """Try many settings on the same data; → those that no other beats in both error and size.

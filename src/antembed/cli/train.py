@@ -1,5 +1,6 @@
 """`antembed train TASK`: one command a task, made from its config."""
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +47,7 @@ def make_train_app() -> typer.Typer:
     app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
     for name, task in TASKS.items():
         examples = "\n\n".join(f"Example:  antembed train {name} {line}" for line in task.usage)
-        app.command(name)(with_options_of(task, run_training, FIXED, f"{task.about}\n\n{examples}"))
+        app.command(name)(with_options_of(task, run_training, FIXED, f"{inspect.getdoc(task)}\n\n{examples}"))
     return app
 
 

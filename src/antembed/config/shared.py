@@ -10,6 +10,7 @@ from antembed.config.budget import counts_bytes
 from antembed.config.solvers import CoordinateDescentConfig, OnlineConfig, SolverConfig, StochasticConfig
 from antembed.embedding import EMBEDDINGS, Embedding
 from antembed.serving import VALUES
+from antembed.serving.encodings import ENCODERS
 
 VERSION = 2  # of config.json; the first had no version
 PLENTY = 48  # anchors with which coordinate descent begins, if it is to find the number itself
@@ -67,14 +68,15 @@ class ExportConfig(Config):
 
     heading: ClassVar[str] = "Files"
     values: str = option("auto", "Numbers in the files: fp32, fp16 or int8; auto: fp32, with a budget of bytes int8.")
-    encoding: Literal["auto", "plain", "bitmap", "csr", "packed"] = option(
-        "auto", "Of T: auto is the smallest of plain, bitmap and csr; with a budget of bytes packed."
+    encoding: str = option(
+        "auto", "Of T: plain, bitmap, csr or packed; auto: the smallest of the first three; with a budget of bytes packed."
     )
 
     @model_validator(mode="after")
     def _known(self) -> "ExportConfig":
-        if self.values not in ("auto", *VALUES):
-            raise ValueError(f"values {self.values!r} is none of: auto, {', '.join(VALUES)}")
+        for name, given, known in (("values", self.values, VALUES), ("encoding", self.encoding, ENCODERS)):
+            if given not in ("auto", *known):
+                raise ValueError(f"{name} {given!r} is none of: auto, {', '.join(known)}")
         return self
 
 

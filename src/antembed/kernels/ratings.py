@@ -8,7 +8,7 @@ the gradient of the loss by a prediction, and s_u = Σ err·t_i over a user's ra
 Each worker owns a part of one side's rows (all users, say, or every fourth item). In a batch it copies the distinct rows that
 it owns, brought up to date, to where all can see them; meets the others; and then works out predictions, gradients and steps of
 its rows alone. What all need, the anchors, everybody updates for himself, from the same numbers in the same order. So one
-meeting a batch is enough, results depend on the number of workers and never on their timing, and one thread that does both
+barrier a batch is enough, results depend on the number of workers and never on their timing, and one thread that does both
 sides' work in turn gives the same as two. Shared memory is double, for even and odd batches: nobody waits to be read.
 
 A row holds all that belongs to its object, in one piece of memory: when it was last current, its place in the batch, its bias
@@ -396,7 +396,10 @@ def train_part(
     is_users: bool, part: int, workers: int, counter: Any, batches: Batches, users: Side, items: Side, A: Anchors, model: Model,
     history: History, rule: Rule, now: int, losses: Any,
 ) -> None:  # fmt: skip
-    """One worker's share of mini-batches from step `now` on; `workers` of them meet at the counter. A is its own copy."""
+    """One worker's share of mini-batches from step `now` on; `workers` of them wait for each other at the counter (of `barrier_counter`).
+
+    A is its own copy.
+    """
     own, other, ids = (users, items, batches.users) if is_users else (items, users, batches.items)
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
     workspace = make_workspace(B, own.x.shape[2], other.x.shape[2], own.x)

@@ -1,10 +1,12 @@
 """Share a range of rows among threads: the kernels release the GIL, so a plain thread pool is enough."""
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 # Below this many numbers a second thread costs more (some 30 µs) than it brings.
 WORTH_SHARING = 1 << 16
@@ -13,8 +15,40 @@ WORTH_SHARING = 1 << 16
 MOST_WORKERS = 256
 
 
-def usable_cpus() -> int:
-    return 2
+def usable_cpus(root: Path = Path("/")) -> int:
+    """Cores that this process can keep busy: those it is bound to, but no more than the CPU quota of its containers."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.floor(min(bound, cpu_quota(root))))
+
+
+def cpu_quota(root: Path = Path("/")) -> float:
+    """The least quota, in cores, of the control groups that this process is in; infinite if there is none."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not on Linux
+        return math.inf
+    mounts, least = root / "sys/fs/cgroup", math.inf
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        group = Path(path.lstrip("/"))
+        for mount in (mounts, mounts / (controllers or "unified"), mounts / "cpu"):
+            # From inside a container its own group is the mount itself, whatever its path is called outside.
+            least = min(least, *(_quota_of(mount / part) for part in (group, *group.parents)))
+    return least
+
+
+def _quota_of(group: Path) -> float:
+    """The quota of one control group, of version 2 (one file) or 1 (two)."""
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            quota, period = (word for name in files for word in (group / name).read_text().split())
+            if quota not in ("max", "-1"):
+                return int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+    return math.inf
 
 
 @lru_cache(maxsize=1)

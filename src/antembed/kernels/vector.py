@@ -5,6 +5,7 @@ rows' arithmetic is written once, as plain formulas over `Lanes` (a register of 
 the tests), and emitted register by register. Counts are multiples of VECTOR: rows are padded.
 """
 
+import platform
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from numba.core import cgutils
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
 FUSE = ("contract",)
-PATIENCE = 4096  # looks at the barrier before the core is given to others
+PATIENCE, HASTE = 200_000, 500  # most and least looks at the barrier before one sleeps: some 150 µs, and half of one
 CANCELLED = 1 << 60
 INTP = ir.IntType(64)
 intrinsic: Any = extending.intrinsic  # for mypy, what it makes still has its first argument
@@ -218,41 +219,99 @@ def prefetch(typing: Any, array: Any, place: Any) -> Any:
 
 
 @intrinsic
-def _arrive(typing: Any, counter: Any) -> Any:
-    """Add one to counter[0] as one indivisible act, after all that was written before."""
+def _add(typing: Any, counter: Any, place: Any, number: Any) -> Any:
+    """Add to counter[place] as one indivisible act, after all that was written before. → what it was."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], values[0], ir.Constant(INTP, 0))
-        builder.atomic_rmw("add", pointer, ir.Constant(pointer.type.pointee, 1), "acq_rel")
-        return context.get_dummy_value()
+        pointer = _pointer(context, builder, signature.args[0], values[0], values[1])
+        return builder.atomic_rmw("add", pointer, values[2], "seq_cst")
 
-    return types.void(counter), emit
+    return types.int64(counter, types.intp, types.int64), emit
 
 
 @intrinsic
-def _read_counter(typing: Any, counter: Any) -> Any:
-    """counter[0] as it is now, before all that is read after."""
+def _read_counter(typing: Any, counter: Any, place: Any) -> Any:
+    """counter[place] as it is now, before all that is read after."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], values[0], ir.Constant(INTP, 0))
-        return builder.load_atomic(pointer, "acquire", 8)
+        pointer = _pointer(context, builder, signature.args[0], values[0], values[1])
+        return builder.load_atomic(pointer, "seq_cst", 8)
 
-    return types.int64(counter), emit
+    return types.int64(counter, types.intp), emit
 
 
-yield_thread = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
+@intrinsic
+def _address(typing: Any, counter: Any, place: Any) -> Any:
+    """Where counter[place] is in memory."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.ptrtoint(_pointer(context, builder, signature.args[0], values[0], values[1]), INTP)
+
+    return types.intp(counter, types.intp), emit
+
+
+# Linux can put a thread to sleep until a number changes (a futex: its four bytes are the lower ones of counter[ARRIVED]).
+# Elsewhere those who wait sleep for a moment at a time.
+FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
+ARRIVED, ASLEEP, LOOKS, SECONDS, NANOSECONDS = range(5)
+WAIT, WAKE = 128, 129  # within this process
+NAP = 10_000_000  # ns; who was called off is told no later
+if FUTEX:
+    _long = types.intp
+    _futex: Any = types.ExternalFunction("syscall", _long(_long, _long, _long, _long, _long, _long, _long))
+
+    @njit(nogil=True, cache=True)
+    def _sleep(counter: Any, seen: int) -> None:
+        _add(counter, ASLEEP, 1)
+        _futex(FUTEX, _address(counter, ARRIVED), WAIT, seen & 0xFFFFFFFF, _address(counter, SECONDS), 0, 0)
+        _add(counter, ASLEEP, -1)
+
+    @njit(nogil=True, cache=True)
+    def _wake(counter: Any) -> None:
+        if _read_counter(counter, ASLEEP) > 0:
+            _futex(FUTEX, _address(counter, ARRIVED), WAKE, 0x7FFFFFFF, 0, 0, 0)
+
+else:
+    _on_windows = sys.platform == "win32"
+    MOMENT = 0 if _on_windows else 100  # ms there, where 0 lets others run; µs elsewhere
+    _nap: Any = types.ExternalFunction("Sleep" if _on_windows else "usleep", types.int32(types.uint32))
+
+    @njit(nogil=True, cache=True)
+    def _sleep(counter: Any, seen: int) -> None:
+        _nap(MOMENT)
+
+    @njit(nogil=True, cache=True)
+    def _wake(counter: Any) -> None:
+        pass
+
+
+def barrier_counter() -> np.ndarray:
+    """The counter of a barrier."""
+    return np.array([0, 0, PATIENCE, 0, NAP])
 
 
 @njit(nogil=True, cache=True)
-def barrier(counter: Any, expected: int) -> bool:
-    """A barrier: go on when `expected` have come here in all, this one included. counter: (1,) int64, 0 at the start.
+def barrier(counter: Any, arrivals: int) -> bool:
+    """A barrier: go on when `arrivals` have come here in all, this one included. counter: of `barrier_counter`.
 
-    → False if somebody will not come, which he says by setting the counter to CANCELLED.
+    Who waits looks round for a while, then sleeps: on a busy machine the others need his core to get here. Who had to sleep
+    looks less the next time, but for every 64th: where there is a core for each, that wakes nobody and takes no time.
+    → False if somebody will not come, which he says by setting counter[0] to CANCELLED.
     """
-    _arrive(counter)
+    seen = _add(counter, ARRIVED, 1) + 1
+    if seen >= arrivals:
+        _wake(counter)
+    patience = PATIENCE if arrivals % 128 == 0 else counter[LOOKS]
     looks = 0
-    while _read_counter(counter) < expected:
-        looks += 1
-        if looks % PATIENCE == 0:
-            yield_thread()
-    return _read_counter(counter) < CANCELLED
+    while seen < arrivals:
+        if looks < patience:
+            looks += 1
+        else:
+            _sleep(counter, seen)
+            looks = PATIENCE + 1
+        seen = _read_counter(counter, ARRIVED)
+    if looks > PATIENCE:
+        counter[LOOKS] = max(patience // 2, HASTE)
+    elif looks > 0:
+        counter[LOOKS] = PATIENCE
+    return seen < CANCELLED

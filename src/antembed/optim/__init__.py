@@ -1,15 +1,12 @@
 """Gradient → update → prox. Imports nothing of ours but kernels/."""
 
+from antembed.optim.base import ProximalOptimizer
 from antembed.optim.clip import clip_grad_norm_
 from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox, SubgradientL1
 from antembed.optim.rules import ProximalAdam, ProximalSGD, ProximalYogi
 from antembed.optim.wrapper import Proximal
 
-OPTIMIZERS: dict[str, type[ProximalYogi] | type[ProximalAdam] | type[ProximalSGD]] = {
-    "yogi": ProximalYogi,
-    "adam": ProximalAdam,
-    "sgd": ProximalSGD,
-}
+OPTIMIZERS: dict[str, type[ProximalOptimizer]] = {"yogi": ProximalYogi, "adam": ProximalAdam, "sgd": ProximalSGD}
 
 __all__ = [
     "L1",

@@ -38,6 +38,12 @@ class ProximalOptimizer(Optimizer):
         """Constructor arguments for this eps; a rule without one has none."""
         return {}
 
+    @classmethod
+    def create(cls, params: Params, lr: float, eps: float | None = None) -> "ProximalOptimizer":
+        """With this learning rate and eps, and the rule's own defaults for the rest."""
+        more: dict[str, Any] = {"lr": lr} | ({} if eps is None else cls.eps_options(eps))
+        return cls(params, **more)
+
     @abstractmethod
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
         """The rule's state for `weight` (or for some of its rows) before the first step: `momentum`, `second`."""

@@ -22,7 +22,7 @@ def make_solver(task: Task, config: TaskConfig, model: TaskModel, splits: Splits
         assert isinstance(model, MatrixFactorization)
         assert isinstance(splits, RatingsSplits)
         init_from_dense(config, model, splits)
-    return SOLVERS[config.solver.name](task, config, config.solver, model, splits)
+    return SOLVERS[config.solver.name](task, config, model, splits)
 
 
 __all__ = ["SOLVERS", "Callback", "Progress", "Solver", "ignore", "make_solver"]

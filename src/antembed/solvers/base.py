@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
 from antembed.checkpoint import Checkpoint
 from antembed.config import SolverConfig
@@ -51,15 +51,14 @@ class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
     name: ClassVar[str]
     epoch: int = 0  # epochs done
 
-    def __init__(
-        self,
-        task: Task[ConfigT, SplitsT, ModelT],
-        config: ConfigT,
-        solver_config: SolverConfigT,
-        model: ModelT,
-        splits: SplitsT,
-    ):
-        self.task, self.config, self.own, self.model, self.splits = task, config, solver_config, model, splits
+    def __init__(self, task: Task[ConfigT, SplitsT, ModelT], config: ConfigT, model: ModelT, splits: SplitsT):
+        self.task, self.config, self.model, self.splits = task, config, model, splits
+        self.own = cast(SolverConfigT, config.solver)
+        self.setup()
+
+    @abstractmethod
+    def setup(self) -> None:
+        """Make what `fit` needs; raise here what would fail there."""
 
     @abstractmethod
     def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:

@@ -18,7 +18,6 @@ from antembed.solvers.budget import BudgetController
 from antembed.solvers.descent import Descent
 from antembed.solvers.online_state import OnlineDescent
 from antembed.solvers.side import NO_BIAS, Penalties
-from antembed.tasks.base import Task
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
 from antembed.tasks.ratings.model import MatrixFactorization
@@ -33,20 +32,14 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
 
     name: ClassVar[str] = "coordinate_descent"
 
-    def __init__(
-        self,
-        task: Task[RatingsConfig, RatingsSplits, MatrixFactorization],
-        config: RatingsConfig,
-        own: CoordinateDescentConfig,
-        model: MatrixFactorization,
-        splits: RatingsSplits,
-    ):
-        super().__init__(task, config, own, model, splits)
-        self.descent = descent_of(config, splits, penalties_of(config, own.penalties, own.unobserved_weight), own.epochs)
+    def setup(self) -> None:
+        config, own = self.config, self.own
+        penalties = penalties_of(config, own.penalties, own.unobserved_weight)
+        self.descent = descent_of(config, self.splits, penalties, own.epochs)
         self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
         self.budget: BudgetController | None = None
         if own.budget:
-            budget = parse_budget(own.budget, model.dense_bytes())
+            budget = parse_budget(own.budget, self.model.dense_bytes())
             self.budget = BudgetController(budget, self.size, FIRST_PENALTY, self.steered, AIM)
 
     def size(self) -> float:

@@ -17,8 +17,8 @@ from antembed.data.batches import Examples, chunk_size
 from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding
 from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
-from antembed.kernels.threads import run_all, share
-from antembed.kernels.vector import CANCELLED
+from antembed.kernels.threads import run_all, share, usable_cpus
+from antembed.kernels.vector import CANCELLED, barrier_counter
 from antembed.optim import ProximalYogi
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
@@ -124,7 +124,7 @@ class FusedEngine:
         assert isinstance(model, MatrixFactorization)
         assert isinstance(optimizer, ProximalYogi)
         self.model, self.optimizer, self._torn = model, optimizer, False
-        self.threads = torch.get_num_threads() if threads is None else threads
+        self.threads = min(torch.get_num_threads(), usable_cpus()) if threads is None else threads
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
         self.biases = [bias for bias in biases if bias is not None]
@@ -192,7 +192,7 @@ class FusedEngine:
         if self.threads < 2:
             kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
             return
-        counter = np.zeros(1, np.int64)
+        counter = barrier_counter()
 
         def work(worker: int) -> None:
             part, is_users = worker // 2, worker % 2 == 0

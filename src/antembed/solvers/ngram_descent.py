@@ -21,6 +21,9 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
 
     name: ClassVar[str] = "ngram_descent"
 
+    def setup(self) -> None:
+        """Nothing: it takes seconds in all."""
+
     def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
         train = self.splits.train
         assert train.documents is not None

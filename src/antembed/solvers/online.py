@@ -23,7 +23,6 @@ from antembed.files import JSON
 from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
 from antembed.solvers.coordinate_descent import copy_to_model, penalties_of
 from antembed.solvers.online_state import OnlineDescent
-from antembed.tasks.base import Task
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import SIDES, RatingsSplits
 from antembed.tasks.ratings.model import MatrixFactorization
@@ -34,15 +33,8 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
 
     name: ClassVar[str] = "online"
 
-    def __init__(
-        self,
-        task: Task[RatingsConfig, RatingsSplits, MatrixFactorization],
-        config: RatingsConfig,
-        own: OnlineConfig,
-        model: MatrixFactorization,
-        splits: RatingsSplits,
-    ):
-        super().__init__(task, config, own, model, splits)
+    def setup(self) -> None:
+        config, own = self.config, self.own
         if own.test and not find_data(own.test).is_file():
             raise ValueError(f"{own.test} is no file; --test takes a file of ratings")
         self.online = online_descent(config, own)

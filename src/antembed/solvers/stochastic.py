@@ -21,7 +21,7 @@ from antembed.solvers.engine import Engine, TorchEngine, rates
 from antembed.solvers.fused import FusedEngine, unsupported_reason
 from antembed.solvers.loop import Loop
 from antembed.solvers.schedule import Schedule, constant, cosine, halving, ramp, scaled
-from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT, Task
+from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
 PIECE = 1 << 20  # rows
@@ -32,10 +32,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
 
     name: ClassVar[str] = "stochastic"
 
-    def __init__(
-        self, task: Task[ConfigT, SplitsT, ModelT], config: ConfigT, own: StochasticConfig, model: ModelT, splits: SplitsT
-    ):
-        super().__init__(task, config, own, model, splits)
+    def setup(self) -> None:
+        task, config, own, model, splits = self.task, self.config, self.own, self.model, self.splits
         examples = len(splits.train)
         lr, l1 = schedules(own, examples)
         optimizer = self._optimizer(lr(0), l1(0))
@@ -58,9 +56,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         for name, free in self.task.free_entries(self.splits, self.model).items():
             (rows, _), *_ = self.model.embeddings[name].pairs
             next(group for group in groups if group.get("table") is rows)["prox"].free = free
-        kind = OPTIMIZERS[own.optimizer]
-        more: JSON = {} if own.eps is None else dict(kind.eps_options(own.eps))
-        return kind(groups, lr=lr, **more)
+        return OPTIMIZERS[own.optimizer].create(groups, lr, own.eps)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """What a step minimises: the task's loss, the KL of variational tables (warmed up), the task's regularizers."""

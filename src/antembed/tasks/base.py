@@ -13,10 +13,10 @@ and one line in TASKS (tasks/__init__.py). The other methods have defaults that 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -64,6 +64,7 @@ class Splits:
     train: Source = NONE
     validation: Source = NONE
     test: Source = NONE
+    facts: JSON = field(default_factory=dict)  # plain data that `build` needs: sizes, names
     complaints: tuple[str, ...] = ()  # what the reader of the data noticed: rows that were skipped, labels that are missing
 
     def part(self, name: Part) -> Source:
@@ -106,14 +107,13 @@ class Predictor(Protocol):
 
 
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
-    """Stateless: all that varies comes in as config, splits and model."""
+    """Stateless: all that varies comes in as config, splits and model. A task's docstring is its --help."""
 
     name: ClassVar[str]  # antembed train NAME
     Config: ClassVar[type[TaskConfig]]
     metric: ClassVar[Metric]
     select_by: ClassVar[str] = "loss"  # the metric that, with the penalty added, makes an epoch the best
     examples: ClassVar[str] = "examples"  # what the data consist of
-    about: ClassVar[str] = ""  # one line for --help
     usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
     sweep_options: ClassVar[JSON] = {}  # that a sweep adds to those it is given
     published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {}  # the paper's (parameters, error), for plots
@@ -157,7 +157,7 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
 
     def facts(self, splits: SplitsT, model: ModelT) -> JSON:
         """What a run remembers of its data (config.json), so that it is evaluated on the same."""
-        return {"examples": splits.count, "sha256": splits.digest}
+        return {**splits.facts, "examples": splits.count, "sha256": splits.digest}
 
     def is_published(self, splits: SplitsT) -> bool:
         """Whether these are the data of `published`."""
@@ -169,7 +169,7 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
 
     def reopen(self, config: ConfigT, facts: JSON, folder: Path) -> SplitsT:
         """What `build` needs of the data of a finished run that are not at hand: names and sizes, no examples."""
-        raise ValueError(f"a run of {self.name} cannot be opened without its data; give them with --data")
+        return cast(SplitsT, Splits(facts=facts))  # a task with splits of its own kind has its own way
 
     def for_evaluation(self, config: ConfigT) -> ConfigT:
         """The config by which a finished run is built again: without what is for the start of training alone."""

@@ -23,13 +23,15 @@ PIECE = 4096  # documents at a time
 
 
 class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
-    """The same documents and test part as for `classify`. Nothing is chosen by validation data, so they are learned, too."""
+    """Learn to tell classes of text apart, in one file of the size you say: hashed words and n-grams.
+
+    The documents and the test part are those of `classify`. Validation data choose nothing here, so they are learned, too.
+    """
 
     name: ClassVar[str] = "classify-ngrams"
     Config = NgramConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     examples: ClassVar[str] = "documents"
-    about: ClassVar[str] = "Learn to tell classes of text apart, in one file of the size you say: hashed words and n-grams."
     sweep_options: ClassVar[JSON] = {"hold_out": True}
     usage: ClassVar[Sequence[str]] = ("train.csv --test test.csv --budget 50KB", "train.csv --budget 10KB --ngrams 1")
 

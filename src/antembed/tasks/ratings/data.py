@@ -93,7 +93,9 @@ def _splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads:
     scale = (float(values.min()), float(values.max()))
     skipped = f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}"
     return RatingsSplits(
-        **parts,
+        parts["train"],
+        parts["validation"],
+        parts["test"],
         complaints=(skipped,) if ratings.skipped else (),
         labels=labels,
         ratings=ratings,

@@ -23,13 +23,12 @@ SAMPLE = 4096  # pairs to measure it by
 
 
 class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
-    """Matrix factorization over any two embeddings."""
+    """Learn users' and items' tables from ratings, and write them as small files."""
 
     name: ClassVar[str] = "recommend"
     Config = RatingsConfig
     metric: ClassVar[Metric] = Metric("mse", "MSE")
     examples: ClassVar[str] = "ratings"
-    about: ClassVar[str] = "Learn users' and items' tables from ratings, and write them as small files."
     usage: ClassVar[Sequence[str]] = (
         "ratings.dat --anchors 15 --l1-penalty 1e-4 --out runs/ml-1m",
         "ratings.csv --solver coordinate_descent --budget 40x",

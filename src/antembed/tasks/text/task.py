@@ -37,14 +37,13 @@ NO_KNOWLEDGE: JSON = {"anchor_init": "none", "relations": (), "wordnet": "", "ve
 
 
 class Text(Task[TextConfig, TextSplits, TextModel]):
-    """Cross-entropy over classes, by a network over any embedding."""
+    """Learn to tell classes of text apart, with a small table of words."""
 
     name: ClassVar[str] = "classify"
     Config = TextConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     select_by: ClassVar[str] = "error"
     examples: ClassVar[str] = "documents"
-    about: ClassVar[str] = "Learn to tell classes of text apart, with a small table of words."
     usage: ClassVar[Sequence[str]] = (
         "train.csv --test test.csv --anchors 10 --anchor-init frequency --relations wordnet",
         "train.csv --model mean --budget 40KB",

@@ -1,0 +1,120 @@
+"""A run is a folder: config.json, metrics.jsonl, result.json, checkpoint/, and the exported tables."""
+
+import json
+import shutil
+from pathlib import Path
+
+from antembed.config import ConfigError, TaskConfig
+from antembed.config.options import to_options, validated
+from antembed.config.shared import VERSION
+from antembed.files import JSON, append_json, read_json_lines, write_atomically
+from antembed.tasks import TASKS, Task
+
+# Do not change what is trained, so a run may be resumed with others; but a budget of bytes counts the files.
+MAY_DIFFER = ("values", "encoding")
+
+
+class RunError(ValueError):
+    """A run folder that is not what was asked for."""
+
+
+class RunFolder:
+    """Names of the files in a run, and what is written to them."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.result_file = self.path / "result.json"
+        self.last = self.path / "checkpoint" / "last.safetensors"
+        self.best = self.path / "checkpoint" / "best.safetensors"
+        self.snapshot = self.path / "checkpoint" / "snapshot.safetensors"
+        self.final = self.path / "checkpoint" / "final.safetensors"
+
+    def create(self, config: TaskConfig, facts: JSON, resume: bool) -> None:
+        """Make the folder, or find the one to be resumed: the same config and data, or an error that names the difference."""
+        if self.config_file.exists():
+            if not resume:
+                raise RunError(
+                    f"{self.path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
+                )
+            self._check_same(config, facts)
+        elif self.path.exists() and (strangers := {p.name for p in self.path.iterdir()} - {"checkpoint"}):
+            raise RunError(f"{self.path} is no run, but has {min(strangers)} in it; choose another --out")
+        self.last.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in [*self.path.glob(".*.*"), *self.last.parent.glob(".*.*")]:
+            leftover.unlink()  # of a write that was killed
+        whole = {"version": VERSION, "config": config.model_dump(mode="json"), "data": facts}
+        write_atomically(self.config_file, json.dumps(whole, indent=2).encode())
+
+    def _check_same(self, config: TaskConfig, facts: JSON) -> None:
+        saved, remembered = self.open()
+        before, now = to_options(saved, all=True), to_options(config, all=True)
+        for name in {**now, **before}:
+            same = before.get(name) == now.get(name) or (name in MAY_DIFFER and not saved.budget)
+            if not same:
+                raise RunError(
+                    f"{self.path} was started with {name}={before.get(name)!r}, not {now.get(name)!r}; "
+                    "resume with the same options, or choose another --out"
+                )
+        if remembered.get("sha256") != facts.get("sha256"):
+            raise RunError(f"{self.path} was started on other data; resume with the same file, or choose another --out")
+
+    def raw(self) -> JSON:
+        """config.json as it is."""
+        if not self.config_file.is_file():
+            raise RunError(f"{self.path} is no run: it has no config.json")
+        whole: JSON = json.loads(self.config_file.read_text())
+        if whole.get("version") != VERSION:
+            found = f"version {whole['version']}" if "version" in whole else "no version"
+            raise RunError(f"{self.path}/config.json has {found}, this antembed reads version {VERSION}; train the run anew")
+        return whole
+
+    def task(self) -> Task:
+        """The task of the run."""
+        name = self.raw()["config"]["task"]
+        if name not in TASKS:
+            raise RunError(f"{self.path} is a run of the task {name!r}; there are: {', '.join(TASKS)}")
+        return TASKS[name]
+
+    def open(self) -> tuple[TaskConfig, JSON]:
+        """The config of the run, and what it remembers of its data."""
+        whole = self.raw()
+        try:
+            return validated(self.task().Config, whole["config"]), whole["data"]
+        except ConfigError as error:
+            raise RunError(f"{self.path}/config.json: {error}; train the run anew") from error
+
+    def check_finished(self) -> None:
+        """Raise if training has not come to its end."""
+        if not self.final.exists():
+            done, planned = len(self.rows()), self.open()[0].solver.epochs
+            raise RunError(f"{self.path} is not finished: {done} of {planned} epochs; continue it with --resume")
+
+    def remove(self) -> None:
+        """Delete the folder, if it is a run."""
+        if self.config_file.exists():
+            shutil.rmtree(self.path)
+
+    def log(self, record: JSON) -> None:
+        append_json(self.metrics_file, record)
+
+    def rows(self) -> list[JSON]:
+        """What was logged, one row an epoch."""
+        return read_json_lines(self.metrics_file) if self.metrics_file.is_file() else []
+
+    def forget_after(self, epoch: int) -> None:
+        """Drop rows of epochs that a resumed run will do again."""
+        rows = [row for row in self.rows() if row["epoch"] <= epoch]
+        write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+    def write_result(self, result: JSON) -> None:
+        write_atomically(self.result_file, json.dumps(result, indent=2).encode())
+
+    def result(self) -> JSON:
+        """What the run came to."""
+        self.check_finished()
+        if not self.result_file.is_file():
+            raise RunError(f"{self.path} has no result.json; write it with: antembed train … --resume --out {self.path}")
+        found: JSON = json.loads(self.result_file.read_text())
+        return found

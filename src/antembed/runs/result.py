@@ -1,0 +1,65 @@
+"""What a run has come to: metrics of the model, and its size as the paper counts and on disk."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from antembed.config import TaskConfig
+from antembed.files import JSON
+from antembed.runs.folder import RunFolder
+from antembed.tasks import Splits, Task, TaskModel
+from antembed.tasks.model import EmbeddingModel, by_table
+
+FORMS = (("fp16", "auto"), ("int8", "auto"), ("int8", "packed"))
+TRIED = 4_000_000  # numbers in T up to which all these are tried, beyond only int8,
+NOT_TRIED = 64_000_000  # and from here on none
+
+
+def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
+    """The result of a run, for result.json, --json and records."""
+    rows, size = folder.rows(), model.eval().model_size()
+    files = {file.name: file.stat().st_size for file in exported_files(model, folder.path)}
+    result: JSON = {
+        "task": task.name,
+        "embedding": config.embedding_name,
+        "anchors": by_table(size.anchors),
+        "metric": task.metric.headline,
+        "validation": task.evaluate(model, splits, "validation") if len(splits.validation) else None,
+        "test": _test(task, config, splits, model, folder.path) if len(splits.test) else None,
+        "parameters": size.parameters,
+        "other_parameters": size.other_parameters,
+        "nnz": by_table(size.nnz),
+        "bytes": sum(files.values()),
+        "files": files,
+        "quantized": quantized(task, splits, model),
+        "seconds": round(sum(row["seconds"] for row in rows), 3),
+        "epochs": rows[-1]["epoch"] if rows else 0,
+        "seed": config.machine.seed,
+    }
+    if isinstance(model, EmbeddingModel):
+        result["dense_bytes"] = model.dense_bytes()
+    return result | task.details(config, splits, model)
+
+
+def exported_files(model: TaskModel, folder: Path) -> list[Path]:
+    return [folder / name for name in model.file_names()]
+
+
+def _test(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: Path) -> JSON:
+    """Of what is stored: numbers in the files may be coarser than the model's."""
+    stored = model.from_files(folder) if isinstance(model, EmbeddingModel) and config.values != "fp32" else model
+    return task.evaluate(stored, splits, "test")
+
+
+def quantized(task: Task, splits: Splits, model: TaskModel) -> dict[str, JSON]:
+    """What coarser numbers and tighter packing make of the tables: bytes on disk, and the test metric of what is read back."""
+    found: dict[str, JSON] = {}
+    numbers = sum(rows.weight.numel() for table in model.embeddings.values() for rows in table.tables)
+    if not isinstance(model, EmbeddingModel) or not len(splits.test) or numbers > NOT_TRIED:
+        return found
+    for values, encoding in FORMS if numbers < TRIED else FORMS[1:2]:
+        with TemporaryDirectory() as name:
+            written = model.export(Path(name), values, encoding)
+            metrics = task.evaluate(model.from_files(Path(name)), splits, "test")
+        label = values if encoding == "auto" else f"{values} {encoding}"
+        found[label] = {"bytes": sum(written.values()), f"test_{task.metric.headline}": metrics[task.metric.headline]}
+    return found

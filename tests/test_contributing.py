@@ -1,0 +1,179 @@
+"""CONTRIBUTING.md is true: its recipes, followed with the files they name and no others, give something that works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import antembed
+from antembed.data.synthetic import planted, ratings
+from antembed.data.topics import write_topics
+
+SOURCE = Path(antembed.__file__).parent
+TEXT = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+RECIPES = {
+    match[1]: re.findall(r"`([^`]+)`", match[2]) for match in re.finditer(r"\*\*([^*]+?)\.?\*\*[^*]*?\nFiles: ([^\n]+)\n", TEXT)
+}
+
+BASELINE = '''"""A table of signs."""
+from antembed.embedding.baselines.full import FullEmbedding
+from antembed.optim.prox import {penalty}
+
+class SignEmbedding(FullEmbedding):
+    small_init = 0.01
+
+    def param_groups(self, l1_penalty=0.0):
+        return [{{"params": [self.rows.weight], "table": self.rows, "prox": {penalty}(l1_penalty)}}]
+'''
+TASK = (Path(__file__).parent / "tasks" / "toy_links.py").read_text()
+# recipe → {file: [(old, new)] or the text of a new file}
+EDITS: dict[str, dict[str, object]] = {
+    "A baseline": {
+        "embedding/baselines/NAME.py": BASELINE.format(penalty="L1"),
+        "embedding/__init__.py": [
+            ("EMBEDDINGS: dict", "from antembed.embedding.baselines.NAME import SignEmbedding\nEMBEDDINGS: dict"),
+            ('    "vvd": VocabularyDropout,\n}', '    "vvd": VocabularyDropout,\n    "signs": SignEmbedding,\n}'),
+        ],
+    },
+    "An initializer": {
+        "anchors/initializers.py": [
+            (
+                '    "vvd": _trained("vvd"),\n',
+                '    "vvd": _trained("vvd"),\n    "last": Initializer(lambda s, K, seed: np.arange(s.V - K, s.V)),\n',
+            )
+        ]
+    },
+    "A data set": {
+        "data/download.py": [("DATA_SETS = {", 'DATA_SETS = {\n    "toy": DataSet("a toy", (Remote("https://example.org/toy.csv"),)),')]
+    },
+    "An optimizer": {
+        "optim/rules.py": [
+            ("class ProximalAdam(", "class ProximalSlow(ProximalSGD):\n    def _scale(self, step, group):\n        return group['lr'] / 2\n\n\nclass ProximalAdam(")
+        ],
+        "optim/__init__.py": [
+            ("ProximalSGD, ProximalYogi\n", "ProximalSGD, ProximalSlow, ProximalYogi\n"),
+            ('"sgd": ProximalSGD}', '"sgd": ProximalSGD, "slow": ProximalSlow}'),
+        ],
+    },
+    "A penalty": {
+        "optim/prox.py": [("@dataclass\nclass GroupL2(", "@dataclass\nclass HalfL1(L1):\n    def __call__(self, t, step):\n        return super().__call__(t, step / 2)\n\n\n@dataclass\nclass GroupL2(")],
+        "embedding/baselines/NAME.py": BASELINE.format(penalty="HalfL1"),
+        "embedding/__init__.py": [],
+    },
+    "An encoding of T": {
+        "serving/encodings.py": [
+            ('    "packed": encode_packed,\n', '    "packed": encode_packed,\n    "twice": lambda T: {"weights": np.concatenate([T, T], 1)},\n'),
+            ('    if encoding == "plain":\n', '    if encoding == "twice":\n        half = arrays["weights"][:, :columns]\n        return PlainRows(half), int(np.count_nonzero(half))\n    if encoding == "plain":\n'),
+        ]
+    },
+    "A metric": {"tasks/ratings/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
+    "An option of a solver": {
+        "config/solvers.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
+        "solvers/stochastic.py": [('"engine": "fused" if', '"loud": self.own.train.shout, "engine": "fused" if')],
+    },
+    "An option of a task": {
+        "tasks/ratings/config.py": [("    biases: bool = option(True,", '    colour: str = option("blue", "Of the tables.")\n    biases: bool = option(True,')],
+        "tasks/ratings/task.py": [("    def is_published(", '    def details(self, config, splits, model):\n        return {"colour": config.tables.colour}\n\n    def is_published(')],
+    },
+    "A command": {
+        "cli/NAME.py": '"""Greets."""\nimport typer\n\n\ndef hello() -> None:\n    """Say hello."""\n    typer.echo("hello")\n',
+        "cli/app.py": [("    inspection.evaluate,\n", "    NAME.hello,\n    inspection.evaluate,\n"), ("import apply, inspection", "import NAME, apply, inspection")],
+    },
+    "A report column": {
+        "experiments/report.py": [
+            ('["run", "metric"', '["run", "epochs", "metric"'),
+            ('                row["run"],\n', '                row["run"],\n                str(row["epochs"]),\n'),
+        ]
+    },
+    "A task": {
+        "tasks/NAME.py": TASK.replace(
+            "from antembed.tasks import EmbeddingModel, Metric, Metrics, Part, Splits, Task",
+            "from antembed.tasks.base import Metric, Metrics, Part, Splits, Task\nfrom antembed.tasks.model import EmbeddingModel",
+        ),
+        "tasks/__init__.py": [
+            ("TASKS: dict", "from antembed.tasks.NAME import Links\nTASKS: dict"),
+            ("(Ratings(), Text(), HashedNgramTask())", "(Ratings(), Text(), HashedNgramTask(), Links())"),
+        ],
+    },
+}  # fmt: skip
+
+
+def test_every_recipe_names_files_that_are_there():
+    assert len(RECIPES) > 14
+    for title, files in RECIPES.items():
+        assert files, title
+        for file in files:
+            pattern = file.replace("TASK", "*").replace("SOLVER", "*").replace("NAME.py", "*.py")
+            assert list(SOURCE.glob(pattern)), f"{title}: {file}"
+
+
+@pytest.mark.parametrize("title", EDITS)
+def test_the_recipe_needs_no_other_file(title):
+    """What the edits below touch is what the recipe says; the next test shows that they suffice."""
+    generic = {
+        re.sub(r"tasks/(ratings|text)/", "tasks/TASK/", file).replace("solvers/stochastic", "solvers/SOLVER")
+        for file in EDITS[title]
+    }
+    assert generic == set(RECIPES[title])
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """A copy of the source in which all recipes were followed."""
+    root = tmp_path_factory.mktemp("changed")
+    shutil.copytree(SOURCE, root / "antembed", ignore=shutil.ignore_patterns("__pycache__"))
+    for edits in EDITS.values():
+        for name, change in edits.items():
+            file = root / "antembed" / name
+            if isinstance(change, str):
+                file.write_text(change)
+                continue
+            text = file.read_text()
+            for old, new in change:
+                assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
+                text = text.replace(old, new)
+            file.write_text(text)
+    users, items = planted(60, 4, anchors=3, seed=0), planted(30, 4, anchors=3, seed=1)
+    r = ratings(users, items, 1500, noise=0.2, seed=2)
+    rows = "\n".join(f"{u},{i},{v:.2f}" for u, i, v in zip(r.users, r.items, r.values, strict=True))
+    (root / "ratings.csv").write_text("user,item,rating\n" + rows)
+    (root / "edges.txt").write_text("\n".join(f"{n % 40} {(n * 7) % 40}" for n in range(300)))
+    write_topics(root / "text.csv", 200, 100, classes=2, length=12, purity=0.6)
+    return root
+
+
+PROGRAM = """
+import json, sys
+from typer.testing import CliRunner
+from antembed.cli.app import app
+
+def run(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    return done.stdout
+
+assert run("hello") == "hello\\n"
+assert "a toy" in run("data", "list")
+quick = ("--epochs", 2, "--batch-size", 64, "--embedding-dim", 4)
+first = ("train", "recommend", "ratings.csv", *quick, "--embedding", "signs", "--optimizer", "slow", "--shout")
+result = json.loads(run(*first, "--colour", "red", "--encoding", "twice", "--out", "a", "--json"))
+assert (result["loud"], result["colour"], result["test"]["bias"]) == (True, "red", 0.5)
+assert "twice" in run("inspect", "a/users.ant")
+words = ("--anchor-init", "last", "--anchors", 3, "--out", "t", "--json")
+assert json.loads(run("train", "classify", "text.csv", *quick, *words))["anchors"] <= 3
+assert json.loads(run("train", "links", "edges.txt", *quick, "--out", "l", "--json"))["task"] == "links"
+assert "| run | epochs |" in run("report", "a", "l")
+print("all recipes work")
+"""
+
+
+@pytest.mark.slow
+def test_following_the_recipes_works(changed):
+    environment = os.environ | {"PYTHONPATH": str(changed), "ANTEMBED_CACHE": str(changed / "cache")}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=changed, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "all recipes work\n", done.stderr[-3000:]
