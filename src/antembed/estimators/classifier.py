@@ -50,6 +50,12 @@ class Classifier:
         self.config = from_options(type(self.config), to_options(self.config) | options)
         return self
 
+    def __sklearn_clone__(self) -> "Classifier":
+        """The same options, not fitted: all of them may not be given at once, but a config never changes, and both may have it."""
+        copy = type(self).__new__(type(self))
+        copy.config = self.config
+        return copy
+
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks before it clones, cross-validates or searches; it is there when it asks."""
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags

@@ -2,12 +2,18 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator
 
 from antembed.config import SolverConfig, TaskConfig, option
 from antembed.config.base import Whole
 from antembed.config.budget import parse_budget
 from antembed.tasks.text.config import TextInput
+
+
+def _number(value: object) -> object:
+    """1000, in Python, is as many bytes."""
+    return f"{value}B" if isinstance(value, int | np.integer) and not isinstance(value, bool) else value
 
 
 def _bytes(text: str) -> str:
@@ -22,7 +28,9 @@ class NgramDescentConfig(SolverConfig):
     heading: ClassVar[str] = "Size"
     name: Literal["ngram_descent"] = option("ngram_descent", "How the loss is minimised.")
     epochs: Whole = option(6, "Sweeps over which the number of n-grams falls to the size.", ge=1)
-    budget: Annotated[str, AfterValidator(_bytes)] = option("50KB", "Of the file, all that is needed to predict.")
+    budget: Annotated[str, BeforeValidator(_number), AfterValidator(_bytes)] = option(
+        "50KB", "Of the file, all that is needed to predict."
+    )
     ngrams: Whole = option(2, "Runs of up to so many words.", ge=1)
     hold_out: bool = option(False, "Hold a tenth out for validation, to compare settings; else it is learned too.")
 

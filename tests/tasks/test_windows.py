@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from antembed.tasks.classify import TextBag, TextCNN, evaluate
-from antembed.tasks.windows import plain_windows, pooled_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antembed import AnchorEmbedding, FullEmbedding, ProximalYogi, param_groups
+from antembed.data.documents import documents_of
+from antembed.tasks.text.data import DocumentExamples, TextSplits
+from antembed.tasks.text.model import MeanPooled, TextCNN, TextModel
+from antembed.tasks.text.task import Text
+from antembed.tasks.text.windows import plain_windows, pooled_windows
 
 
 def batch(lengths, V, seed=0):
@@ -76,23 +79,23 @@ def test_anchors_are_taken_into_the_filters_first():
     dense = FullEmbedding(20, 16, 0)
     dense.rows.weight.data = layer.to_dense().detach().clone()
     twin = TextCNN(dense, 4, filters=5).eval()
-    twin.load_state_dict({k: v for k, v in model.state_dict().items() if "embedding" not in k}, strict=False)
+    twin.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("words.")}, strict=False)
     torch.testing.assert_close(model(words, starts), twin(words, starts), rtol=1e-4, atol=1e-5)
     assert layer.coordinates(torch.tensor([1]))[0].shape == (1, 3)
     assert AnchorEmbedding(20, 3, num_anchors=5).coordinates(torch.tensor([1]))[1] is None
 
 
-def test_the_bag_is_a_mean_of_vectors():
+def test_mean_pooling_is_a_mean_of_vectors():
     torch.manual_seed(0)
     layer = AnchorEmbedding(20, 16, 0, num_anchors=3)
-    model = TextBag(layer, 4).eval()
+    model = MeanPooled(layer, 4).eval()
     words, starts = batch([7, 0, 9], 20)
     E = layer.to_dense()
     means = torch.stack([E[words[:7].long()].mean(0), torch.zeros(16), E[words[7:].long()].mean(0)])
     torch.testing.assert_close(model(words, starts), model.head(means), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [TextCNN, TextBag])
+@pytest.mark.parametrize("kind", [TextCNN, MeanPooled])
 def test_lazy_rows_give_what_dense_steps_give(kind):
     outcomes = []
     for sparse in (True, False):
@@ -110,10 +113,24 @@ def test_lazy_rows_give_what_dense_steps_give(kind):
     assert (outcomes[0] == 0).any()
 
 
+class Fixed(TextModel):
+    """Scores that were decided beforehand, whatever the words are."""
+
+    def __init__(self, scores):
+        super().__init__(FullEmbedding(4, 2, 0))
+        self.scores = scores
+
+    def forward(self, words, starts):
+        return self.scores[: len(starts) - 1]
+
+
 def test_classes_that_were_never_trained_count_as_wrong():
-    scores = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
-    judged = evaluate([(scores, torch.tensor([0, 1, -1]))])
-    assert judged["accuracy"] == pytest.approx(2 / 3)
-    assert judged["loss"] == pytest.approx(float(np.log1p(np.exp(-2))))
-    with pytest.raises(ValueError, match="0 of them of a known class"):
-        evaluate([(scores, torch.tensor([-1, -1, -1]))])
+    documents = documents_of(["a", "b", "a b"], ["x", "y", "z"], classes=["x", "y"])
+    assert documents.labels.tolist() == [0, 1, -1]
+    model = Fixed(torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]))
+    found = Text().evaluate(model, TextSplits(test=DocumentExamples(documents, np.arange(3))), "test")
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["error"] == pytest.approx(1 / 3)
+    assert found["loss"] == pytest.approx(float(np.log1p(np.exp(-2))))
+    with pytest.raises(ValueError, match="1 documents, 0 of them of a known class"):
+        Text().evaluate(model, TextSplits(test=DocumentExamples(documents, np.array([2]))), "test")

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from antembed.pipelines.explain import explain, read_items
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.data import DataError
+from antembed.runs import RunFolder
+from antembed.tasks.ratings.explain import read_items
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +24,16 @@ def run(tmp_path_factory):
     genres = ("Drama", "Comedy|Drama", "War")
     lines = [f"{i}::Title, of {i}: É::{genres[i % 3]}" for i in range(61)]
     (folder / "movies.dat").write_bytes("\n".join(lines).encode("latin-1"))
-    settings = "--solver cd --anchors 6 --dimensions 4 --price 2 --ridge 1 --epochs 12"
+    settings = "--solver coordinate_descent --anchors 6 --embedding-dim 4 --l0-penalty 2 --ridge 1 --epochs 12"
     done = CliRunner().invoke(app, f"train recommend {folder}/r.csv --out {folder}/run {settings}".split())
     assert done.exit_code == 0, done.output
     return folder
+
+
+def explain(run, items):
+    folder = RunFolder(run)
+    config, facts = folder.open()
+    return folder.task().explain(folder.path, config, facts, 5, items)[0]
 
 
 def test_anchors_are_the_tastes(run):

@@ -1,18 +1,19 @@
-"""Fitting a bag classifier: kernels beside plain twins, the size asked for, planted objects found."""
+"""Fitting a hashed n-gram classifier: kernels beside plain twins, the size asked for, planted objects found."""
 
 from collections import Counter
 from itertools import product
 
 import numpy as np
 import pytest
-from antembed.training.bag import BagSettings, directions, fit_bag, incidence, likely_objects, word_hashes
-from antembed.training.budget import BudgetError
-from antembed.training.logistic import curvatures, logistic, softmax
 
+from antembed.config.budget import BudgetError
 from antembed.data.documents import documents_of
 from antembed.kernels.hashed_ngrams import TINY, descend_codes, descend_dense, gather_codes
 from antembed.serving.hashed_ngrams import load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
+from antembed.solvers.logistic import curvatures, logistic, softmax
+from antembed.solvers.ngram_fit import NgramSettings, directions, fit_ngrams, fit_sweeps, incidence, likely_objects
+from antembed.tasks.ngrams.task import word_hashes
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +71,13 @@ def test_dense_steps_are_newtons():
 @pytest.mark.parametrize("frozen", [False, True])
 def test_codes_are_the_best_there_are(frozen):
     random, has, starts, documents, scales, Y, ridge = problem(1)
-    B, values, price = random.normal(size=(4, 3)), np.array([0.5, 1.0, 2.0]), 0.05
+    B, values, penalty = random.normal(size=(4, 3)), np.array([0.5, 1.0, 2.0]), 0.05
     anchors, levels, gains = random.integers(0, 4, 30), random.integers(0, 3, 30), np.zeros(30)
     R = B[anchors] * values[levels][:, None]
     plain, order = R.copy(), random.permutation(30)
     S = (has * scales[:, None]) @ R
     descend_codes(
-        starts, documents, scales, Y, ridge, 0.7, order, B, values, price, frozen, anchors, levels, gains, R, S, softmax(S)
+        starts, documents, scales, Y, ridge, 0.7, order, B, values, penalty, frozen, anchors, levels, gains, R, S, softmax(S)
     )
     for j in order:
         g, H = plain_system(has, scales, Y, plain, j)
@@ -87,10 +88,10 @@ def test_codes_are_the_best_there_are(frozen):
             for r in [B[k] * values[q]]
         }
         best = max(gain, key=gain.__getitem__)
-        assert gains[j] == pytest.approx(gain[best] if gain[best] > (0 if frozen else price) else 0, abs=1e-9)
+        assert gains[j] == pytest.approx(gain[best] if gain[best] > (0 if frozen else penalty) else 0, abs=1e-9)
         if frozen:
             best = best if gain[best] > 0 else None  # stays as it was
-        elif gain[best] <= price:
+        elif gain[best] <= penalty:
             best = (-1, -1)
         if best is not None:
             assert (anchors[j], levels[j]) == best
@@ -162,47 +163,49 @@ def test_incidence_is_who_has_what(planted):
 
 def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):
     train, test = planted
-    settings = BagSettings(size="450", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
+    settings = NgramSettings(size="450", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
     with pytest.raises(BudgetError, match="'450' is no size of a file"):
-        fit_bag(train, settings)
-    lines: list[str] = []
-    settings = BagSettings(size="450B", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
-    bag = fit_bag(train, settings, lines.append)
+        fit_ngrams(train, settings)
+    settings = NgramSettings(size="450B", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
+    kept = [(fit.kept, len(fit.classifier().to_bytes())) for fit in fit_sweeps(train, settings)]
+    model = fit_ngrams(train, settings)
     words = [f"sign{label}{i}" for label in range(4) for i in range(2)]
     hashes, _ = ngram_hashes(hash_words(words), np.arange(9), 1)
-    assert np.isin(buckets_of(hashes, 16), bag.objects).all()
+    assert np.isin(buckets_of(hashes, 16), model.objects).all()
     pairs = hash_words([word for label in range(4) for word in ("left", f"right{label}")])
     hashes, _ = ngram_hashes(pairs, np.arange(0, 9, 2), 2)
-    assert np.isin(buckets_of(hashes[8:], 16), bag.objects).all()
-    size = bag.save(tmp_path / "b.bag")
-    assert size <= 450  # less is enough here: no other object is worth the price
-    scores = load_hashed_ngrams(tmp_path / "b.bag").scores(word_hashes(test), test.starts)
+    assert np.isin(buckets_of(hashes[8:], 16), model.objects).all()
+    size = model.save(tmp_path / "b.ngrams")
+    assert size <= 450  # less is enough here: no other object is worth the penalty
+    scores = load_hashed_ngrams(tmp_path / "b.ngrams").scores(word_hashes(test), test.starts)
     assert (scores.argmax(1) == test.labels).mean() > 0.97
-    assert lines[-1].endswith(f"{size} bytes")
-    assert fit_bag(train, settings).to_bytes() == bag.to_bytes()
+    assert len(kept) == settings.ramp + 1
+    assert [n for n, _ in kept] == sorted((n for n, _ in kept), reverse=True)  # fewer and fewer
+    assert kept[-1] == (len(model.objects), size)
+    assert fit_ngrams(train, settings).to_bytes() == model.to_bytes()
 
 
 @pytest.mark.parametrize("size", [600, 900])
 def test_size_asked_for_is_size_got(planted, size):
-    got = len(fit_bag(planted[0], BagSettings(size=f"{size}B", dense_sweeps=2, ramp=3, polish=1)).to_bytes())
+    got = len(fit_ngrams(planted[0], NgramSettings(size=f"{size}B", dense_sweeps=2, ramp=3, polish=1)).to_bytes())
     assert 0.95 * size < got <= size
 
 
 def test_too_small_a_size_is_refused(planted):
     with pytest.raises(BudgetError, match=r"a file without objects has \d+ bytes, 100 are allowed; allow more"):
-        fit_bag(planted[0], BagSettings(size="100B", dense_sweeps=1, ramp=1, polish=0))
+        fit_ngrams(planted[0], NgramSettings(size="100B", dense_sweeps=1, ramp=1, polish=0))
 
 
 def test_documents_without_label_are_left_out(planted):
     train, _ = planted
-    settings = BagSettings(size="1KB", dense_sweeps=1, ramp=2, polish=1, bits=14)
+    settings = NgramSettings(size="1KB", dense_sweeps=1, ramp=2, polish=1, bits=14)
     labels = train.labels.copy()
     labels[::2] = -1
     half = type(train)(train.tokens, train.starts, labels, train.vocabulary, train.classes)
-    assert fit_bag(half, settings).to_bytes() == fit_bag(train.take(np.flatnonzero(labels >= 0)), settings).to_bytes()
+    assert fit_ngrams(half, settings).to_bytes() == fit_ngrams(train.take(np.flatnonzero(labels >= 0)), settings).to_bytes()
     none = type(train)(train.tokens, train.starts, np.full_like(labels, -1), train.vocabulary, train.classes)
     with pytest.raises(ValueError, match="0 documents of 4 classes"):
-        fit_bag(none, settings)
+        fit_ngrams(none, settings)
 
 
 def test_more_room_holds_more_objects():

@@ -1,4 +1,4 @@
-"""The bag classifier's file: what is written is what is read, and it scores by the plain formula."""
+"""The file of a hashed n-gram classifier: what is written is what is read, and it scores by the plain formula."""
 
 import struct
 import zlib
@@ -24,7 +24,7 @@ TEXTS = [["a", "rose", "is", "a", "rose"], [], ["rose"], ["is", "a"], []]
 
 
 @pytest.fixture
-def bag():
+def model():
     random = np.random.default_rng(0)
     objects = np.sort(random.choice(1 << 8, 90, replace=False))  # many: most words of the tests are among them
     B = random.normal(size=(5, 3)).astype(np.float16).astype(float)
@@ -37,38 +37,38 @@ def flat(texts):
     return hash_words([word for text in texts for word in text]), starts
 
 
-def plain_scores(bag, texts):
+def plain_scores(model, texts):
     """The formula, an object at a time."""
-    code = {int(j): bag.values[q] * bag.B[k] for j, k, q in zip(bag.objects, bag.anchors, bag.levels, strict=True)}
+    code = {int(j): model.values[q] * model.B[k] for j, k, q in zip(model.objects, model.anchors, model.levels, strict=True)}
     rows = []
     for text in texts:
         runs = [text[at : at + n] for n in (1, 2) for at in range(len(text) - n + 1)]
         found = set()
         for run in runs:
             hashes, _ = ngram_hashes(hash_words(run), np.array([0, len(run)]), len(run))
-            found.add(int(buckets_of(hashes[-1:], bag.bits)[0]))
+            found.add(int(buckets_of(hashes[-1:], model.bits)[0]))
         total = sum((code[j] for j in found if j in code), np.zeros(3))
-        rows.append(total / np.sqrt(max(len(runs), 1)) + bag.bias)
+        rows.append(total / np.sqrt(max(len(runs), 1)) + model.bias)
     return np.array(rows)
 
 
-def test_scores_are_the_formula(bag, monkeypatch):
-    scores = bag.scores(*flat(TEXTS))
-    assert np.abs(scores - plain_scores(bag, TEXTS)).max() < 1e-12
+def test_scores_are_the_formula(model, monkeypatch):
+    scores = model.scores(*flat(TEXTS))
+    assert np.abs(scores - plain_scores(model, TEXTS)).max() < 1e-12
     assert np.ptp(scores, axis=0).min() > 0  # some object was known
     monkeypatch.setattr("antembed.serving.hashed_ngrams.PIECE", 2)
-    assert np.array_equal(scores, bag.scores(*flat(TEXTS)))
-    assert bag.predict(TEXTS) == [bag.classes[c] for c in scores.argmax(1)]
-    assert bag.scores(*flat([])).shape == (0, 3)
+    assert np.array_equal(scores, model.scores(*flat(TEXTS)))
+    assert model.predict(TEXTS) == [model.classes[c] for c in scores.argmax(1)]
+    assert model.scores(*flat([])).shape == (0, 3)
     with pytest.raises(ValueError, match=r"there are 9 words, but the documents end at \[8\]"):
-        bag.scores(np.zeros(9, np.uint64), np.array([0, 8]))
+        model.scores(np.zeros(9, np.uint64), np.array([0, 8]))
 
 
-def test_explained_parts_sum_to_the_score(bag):
-    parts = bag.explain(TEXTS[0])
-    assert np.allclose(sum(part for _, part in parts) + bag.bias, plain_scores(bag, TEXTS[:1])[0])
+def test_explained_parts_sum_to_the_score(model):
+    parts = model.explain(TEXTS[0])
+    assert np.allclose(sum(part for _, part in parts) + model.bias, plain_scores(model, TEXTS[:1])[0])
     assert {run for run, _ in parts} <= {"a", "rose", "is", "a rose", "rose is", "is a"}
-    assert bag.explain([]) == []
+    assert model.explain([]) == []
 
 
 def test_hashes_are_for_ever():
@@ -86,20 +86,20 @@ def test_runs_stay_within_documents():
     assert np.allclose(document_scales(starts, 3) ** -2, [12, 1, 1, 3, 1])
 
 
-def test_file_round_trip(bag, tmp_path):
-    size = bag.save(tmp_path / "b.bag")
-    again = load_hashed_ngrams(tmp_path / "b.bag")
-    assert size == (tmp_path / "b.bag").stat().st_size
+def test_file_round_trip(model, tmp_path):
+    size = model.save(tmp_path / "b.ngrams")
+    again = load_hashed_ngrams(tmp_path / "b.ngrams")
+    assert size == (tmp_path / "b.ngrams").stat().st_size
     for name in ("objects", "anchors", "levels", "B", "bias", "values"):
-        assert np.array_equal(getattr(bag, name), getattr(again, name)), name
-    assert (again.classes, again.bits, again.orders) == (bag.classes, bag.bits, bag.orders)
-    assert again.to_bytes() == bag.to_bytes()
+        assert np.array_equal(getattr(model, name), getattr(again, name)), name
+    assert (again.classes, again.bits, again.orders) == (model.classes, model.bits, model.orders)
+    assert again.to_bytes() == model.to_bytes()
 
 
-def test_a_file_without_objects(bag, tmp_path):
+def test_a_file_without_objects(model, tmp_path):
     none = np.empty(0, np.int64)
-    HashedNgrams(none, none, none, bag.B, bag.bias, bag.values, bag.classes, 8, 2).save(tmp_path / "b.bag")
-    assert (load_hashed_ngrams(tmp_path / "b.bag").scores(*flat(TEXTS)) == bag.bias).all()
+    HashedNgrams(none, none, none, model.B, model.bias, model.values, model.classes, 8, 2).save(tmp_path / "b.ngrams")
+    assert (load_hashed_ngrams(tmp_path / "b.ngrams").scores(*flat(TEXTS)) == model.bias).all()
 
 
 @pytest.mark.parametrize(
@@ -107,26 +107,26 @@ def test_a_file_without_objects(bag, tmp_path):
     [
         (lambda data: data[:-1], r"has \d+ bytes, \d+ are expected; copy or train it anew"),
         (lambda data: data[:10], "has 10 bytes, its head alone has 20"),
-        (lambda data: b"PK" + data, "is no bag classifier: it starts with b'PKantb', expected b'antbag'"),
-        (lambda data: b"", "is no bag classifier: it starts with b''"),
+        (lambda data: b"PK" + data, "is no hashed n-gram classifier: it starts with b'PKantb', expected b'antbag'"),
+        (lambda data: b"", "is no hashed n-gram classifier: it starts with b''"),
         (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 1; upgrade"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "is damaged: its checksum is"),
     ],
 )
-def test_bad_files(bag, tmp_path, change, message):
-    path = tmp_path / "b.bag"
-    path.write_bytes(change(bag.to_bytes()))
+def test_bad_files(model, tmp_path, change, message):
+    path = tmp_path / "b.ngrams"
+    path.write_bytes(change(model.to_bytes()))
     with pytest.raises(HashedNgramsError, match=message):
         load_hashed_ngrams(path)
 
 
-def test_a_damaged_body_with_a_right_checksum(bag, tmp_path):
-    data = bag.to_bytes()
+def test_a_damaged_body_with_a_right_checksum(model, tmp_path):
+    data = model.to_bytes()
     body = data[HEAD.size :] + b"more"
     magic, version, _, about, _ = HEAD.unpack_from(data)
-    (tmp_path / "b.bag").write_bytes(HEAD.pack(magic, version, len(body), about, zlib.crc32(body)) + body)
+    (tmp_path / "b.ngrams").write_bytes(HEAD.pack(magic, version, len(body), about, zlib.crc32(body)) + body)
     with pytest.raises(HashedNgramsError, match=r"is damaged \(its parts have \d+ bytes, \d+ were found\); train it anew"):
-        load_hashed_ngrams(tmp_path / "b.bag")
+        load_hashed_ngrams(tmp_path / "b.ngrams")
     with pytest.raises(HashedNgramsError, match="is a folder"):
         load_hashed_ngrams(tmp_path)
 

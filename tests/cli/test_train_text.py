@@ -1,0 +1,203 @@
+"""`antembed train classify` and `train classify-ngrams`: from a file to predictions, and wrong calls."""
+
+import json
+import re
+from unittest import mock
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from antembed.anchors import INITIALIZERS, Initializer
+from antembed.cli.app import app
+from antembed.data.documents import read_documents
+from antembed.data.topics import write_topics
+from antembed.serving import load_table
+
+QUICK = ("--model", "mean", "--embedding-dim", 8, "--epochs", 1, "--threads", 1)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "train.csv"
+    write_topics(path, 600, 300, classes=3, length=20, purity=0.6)
+    return path
+
+
+def call(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
+    assert result.exit_code == code, result.output + str(result.exception)
+    return result
+
+
+def classes_of(file):
+    return [line.split(",", 1)[0].strip('"') for line in file.read_text().splitlines()]
+
+
+def predicted(run, file):
+    return [line.split("\t")[0] for line in call("predict", run, file).stdout.splitlines()]
+
+
+def test_the_command_line_from_a_file_to_predictions(file, tmp_path):
+    out = tmp_path / "run"
+    quick = ["--embedding-dim", 16, "--epochs", 5, "--batch-size", 32, "--lr", 0.01, "--threads", 1]
+    options = [*quick, "--anchor-init", "frequency", "--record", tmp_path / "r.jsonl", "--json"]
+    result = json.loads(call("train", "classify", file, "--test", file, "--out", out, *options).stdout)
+    assert result["task"] == "classify"
+    assert result["test"]["accuracy"] > 0.8
+    assert json.loads((tmp_path / "r.jsonl").read_text())["command"].startswith("antembed")
+    again = json.loads(call("evaluate", out, "--json").stdout)
+    assert again["test"] == result["test"]
+    right = np.array(predicted(out, file)) == np.array(classes_of(file))
+    assert np.mean(right) == pytest.approx(result["test"]["accuracy"])
+    said = CliRunner().invoke(app, ["predict", str(out), "-", "--json"], input="a b c\n\n")
+    rows = [json.loads(line) for line in said.stdout.splitlines()]
+    assert len(rows) == 2
+    assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    assert "anchor 0 (" in call("explain", out).stdout
+    call("export", out, tmp_path / "same.ant")
+    assert (tmp_path / "same.ant").read_bytes() == (out / "words.ant").read_bytes()
+    call("export", out, tmp_path / "small.ant", "--values", "int8")
+    assert json.loads(call("inspect", tmp_path / "small.ant", "--json").stdout)["values"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("--model", "x"), "model 'x' is none of: cnn, mean"),
+        (("--model", "tiny"), "model 'tiny' is none of: cnn, mean"),
+        (("--embedding", "x"), "embedding 'x' is none of: anchor"),
+        (("--anchor-init", "x"), "anchor_init 'x' is none of: none, frequency"),
+        (("--anchors", "0"), "anchors must be ≥ 1, got 0; start with 10"),
+        (("--anchors", "x"), "anchors 'x' is not a number of anchors; say 15"),
+        (("--dropout", "1"), "dropout must be < 1, got 1"),
+        (("--word-dropout", "-1"), "word_dropout must be ≥ 0, got -1"),
+        (("--epochs", "0"), "epochs must be ≥ 1, got 0"),
+        (("--relations", "wordnet"), "choose them with --anchor-init frequency"),
+        (("--eps", "0"), "eps must be > 0, got 0"),
+        (("--budget", "x"), "'x' is no budget; say 40x"),
+        (("--embedding", "full", "--anchor-init", "frequency"), "anchor_init is for --embedding anchor, not full"),
+        (("--embedding", "full", "--unrelated-penalty", "1"), "unrelated_penalty is for --embedding anchor, not full"),
+        (("--embedding", "full", "--budget", "40x"), "a budget is for --embedding anchor, not full"),
+        (("--embedding", "full", "--anchors", "auto"), "anchors auto is for --embedding anchor, not full"),
+        (("--l1-penalty", "-1"), "l1_penalty must be ≥ 0, got -1"),
+        (("--vectors", "x.npy"), "vectors are for anchors that are words"),
+        (("--wordnet", "x"), "a folder of WordNet goes with --relations wordnet"),
+        (("--size", "1KB"), "No such option"),
+        (("--ngrams", "1"), "No such option"),
+        (("--embedding", "full", "--orthogonality-penalty", "1"), "orthogonality_penalty is for tables with anchors, not full"),
+        (("--max-nonzeros", "5", "--budget", "9"), "a budget and max_nonzeros=5 both say"),
+        (("--device", "nowhere"), "device 'nowhere' cannot be used here; leave it at cpu"),
+        (("--schedule", "halving", "--halve-every", "0"), "halve_every must be ≥ 1, got 0"),
+        (("--halve-every", "5"), "halve_every is for --schedule halving, not cosine"),
+        (("--optimizer", "sgd", "--eps", "1e-3"), "eps is for --optimizer yogi or adam, not sgd"),
+        (("--anchor-penalty", "1"), "anchor_penalty is for --anchors auto"),
+        (("--anchors", "auto", "--anchor-init", "frequency"), "anchors auto goes with --anchor-init none"),
+        (("--anchors", "auto", "--anchor-penalty", "0"), "but λ1 (anchor_penalty) is 0"),
+        (("--l1-warmup", "nan"), "l1_warmup must be"),
+        (("--l1-penalty", "inf"), "l1_penalty must be finite, got inf"),
+        (("--split", "90/10"), "No such option"),
+    ],
+)
+def test_wrong_calls_exit_with_2(file, wrong, told):
+    output = " ".join(re.sub(r"[│╭╮╰╯─]", " ", call("train", "classify", file, *wrong, code=2).output).split())
+    assert told in output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("--budget", "x"), "'x' is no budget"),
+        (("--budget", "400k"), "budget is the size of a file: 50KB or 1MB, not '400k'"),
+        (("--budget", "40x"), "budget is the size of a file: 50KB or 1MB, not '40x'"),
+        (("--ngrams", "0"), "ngrams must be ≥ 1, got 0"),
+        (("--embedding", "full"), "No such option"),
+        (("--anchor-init", "frequency"), "No such option"),
+        (("--min-count", "3"), "No such option"),
+    ],
+)
+def test_wrong_calls_of_ngrams_exit_with_2(file, wrong, told):
+    output = " ".join(re.sub(r"[│╭╮╰╯─]", " ", call("train", "classify-ngrams", file, *wrong, code=2).output).split())
+    assert told in output
+
+
+def test_an_ngram_classifier_is_a_file_of_the_size_asked_for(file, tmp_path):
+    out = tmp_path / "ngrams"
+    result = json.loads(call("train", "classify-ngrams", file, "--budget", "2KB", "--out", out, "--json").stdout)
+    assert result["bytes"] == (out / "classifier.ngrams").stat().st_size <= 2000
+    assert result["test"]["accuracy"] > 0.8
+    assert json.loads(call("evaluate", out, "--json").stdout)["test"] == result["test"]
+    assert np.mean(np.array(predicted(out, file)) == np.array(classes_of(file))) > 0.8
+
+
+def test_files_without_labels_are_predicted_too(file, tmp_path):
+    out = tmp_path / "ngrams"
+    call("train", "classify-ngrams", file, "--budget", "2KB", "--out", out, "--label", "1")
+    texts = [line.split(",", 1)[1] for line in file.read_text().splitlines()]
+    (tmp_path / "texts.csv").write_text("\n".join(texts))  # title and text, no class
+    found = call("predict", out, tmp_path / "texts.csv")
+    assert "there are no labels" in found.stderr
+    assert found.stdout == call("predict", out, file).stdout  # both columns were read
+
+
+def test_an_ngram_classifier_has_no_table(file, tmp_path):
+    out = tmp_path / "ngrams"
+    call("train", "classify-ngrams", file, "--budget", "2KB", "--out", out)
+    assert "has no tables: classifier.ngrams is all of it" in str(call("export", out, tmp_path / "x.ant", code=1).exception)
+    assert "a run of classify-ngrams has nothing that explains its anchors" in str(call("explain", out, code=1).exception)
+    call("export", out, tmp_path / "copy")
+    assert (tmp_path / "copy" / "classifier.ngrams").read_bytes() == (out / "classifier.ngrams").read_bytes()
+
+
+def test_a_run_with_knowledge_is_evaluated_again(file, tmp_path):
+    words = read_documents(file).vocabulary.words
+    (tmp_path / "v.txt").write_text("".join(f"{word} {n % 7} {n % 5} 1\n" for n, word in enumerate(words[2:])))
+    more = ["--anchor-init", "kmeans", "--vectors", tmp_path / "v.txt", "--anchors", 4, "--unrelated-penalty", 0.1]
+    trained = call("train", "classify", file, "--out", tmp_path / "r", *QUICK, *more, "--json")
+    (tmp_path / "v.txt").unlink()  # was for the start alone
+    assert json.loads(call("evaluate", tmp_path / "r", "--json").stdout)["test"] == json.loads(trained.stdout)["test"]
+
+
+def test_a_new_initializer_is_trained_with_by_its_name(file, tmp_path):
+    """One entry in INITIALIZERS; no list of names elsewhere."""
+
+    def last(statistics, K, seed):
+        return len(statistics.counts) - 1 - np.arange(K)
+
+    words = ("train", "classify", file, *QUICK, "--anchor-init", "last", "--anchors", 3, "--json")
+    with mock.patch.dict(INITIALIZERS, last=Initializer(last, frozenset({"counts"}))):
+        result = json.loads(call(*words, "--out", tmp_path / "r").stdout)
+        assert json.loads(call("evaluate", tmp_path / "r", "--json").stdout)["test"] == result["test"]
+        call(*words, "--out", tmp_path / "r", "--resume")
+        assert "last" in call("train", "classify", file, "--anchor-init", "x", code=2).output
+    facts = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert facts["config"]["anchors"]["anchor_init"] == "last"
+    assert facts["data"]["anchor_words"] == read_documents(file).vocabulary.words[:-4:-1]
+    assert result["anchors"] == 3
+    assert "'last' is none of" in call(*words, "--out", tmp_path / "s", code=2).output  # it is gone again
+
+
+@pytest.mark.parametrize("encoding", ["auto", "csr"])
+def test_a_budget_of_bytes_means_packed_files_unless_another_is_asked_for(file, encoding, tmp_path):
+    more = ("--budget", "4KB", "--encoding", encoding, "--epochs", 6)
+    result = json.loads(call("train", "classify", file, *QUICK, *more, "--out", tmp_path / "r", "--json").stdout)
+    table = load_table(tmp_path / "r" / "words.ant")
+    assert table.encoding == ("packed" if encoding == "auto" else encoding)
+    assert table.values == "int8"
+    assert result["bytes"] == table.size == (tmp_path / "r" / "words.ant").stat().st_size <= 4000
+
+
+def test_a_budget_of_bytes_means_packed_files_for_ratings_too(tmp_path):
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 200, 4000), rng.integers(0, 80, 4000)
+    values = 3 + (users % 3 == items % 3) + 0.1 * rng.standard_normal(4000)
+    rows = "\n".join(f"u{u},{i},{v:.2f}" for u, i, v in zip(users, items, values, strict=True))
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + rows)
+    for solver in ("stochastic", "coordinate_descent"):
+        more = ("--solver", solver, "--budget", "2KB", "--embedding-dim", 8, "--anchors", 6, "--epochs", 8)
+        out = tmp_path / solver
+        result = json.loads(call("train", "recommend", tmp_path / "r.csv", *more, "--out", out, "--json").stdout)
+        tables = [load_table(out / f"{side}.ant") for side in ("users", "items")]
+        assert [table.encoding for table in tables] == ["packed", "packed"]
+        assert [table.values for table in tables] == ["int8", "int8"]
+        assert result["bytes"] == sum(table.size for table in tables) <= 2000
