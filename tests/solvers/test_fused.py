@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from antembed.tasks.recommend import MatrixFactorization
 
 import antembed as ant
 from antembed.data import Examples
