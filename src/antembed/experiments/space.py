@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,13 +19,14 @@ from antembed.tasks import Task
 DIGITS = 4  # of a drawn number, so that it can be typed again
 TURNS = 50  # draws for each point wanted, before a small space counts as used up
 PER_TABLE = "anchors"  # an option with a number for each table, of which one will do
+WHICH_DATA = ("data", "test", "label", "columns", "on_error")  # one digest stands for the data of all trials
 
 
 def option_of(name: str, task: Task) -> Option:
     """`ridge-per-rating` or `ridge_per_rating` → that option."""
     option, known = name.strip().removeprefix("--").replace("-", "_"), options_of(task.Config)
     if option not in known:
-        raise ValueError(f"{name!r} is no option of a run; there are: {', '.join(known)}")
+        raise ConfigError(f"{name!r} is no option of a run; there are: {', '.join(known)}")
     return known[option]
 
 
@@ -96,7 +98,7 @@ def parse_axes(texts: Sequence[str], task: Task) -> list[Axis]:
     axes = [parse_axis(text, task) for text in texts]
     varied = [axis.name for axis in axes]
     if twice := {name for name in varied if varied.count(name) > 1}:
-        raise ValueError(f"{min(twice)} is varied {varied.count(min(twice))} times; give all its values in one --vary")
+        raise ConfigError(f"{min(twice)} is varied {varied.count(min(twice))} times; give all its values in one --vary")
     return axes
 
 
@@ -104,7 +106,7 @@ def parse_seeds(text: str) -> list[int]:
     """`0,1,2`."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise ValueError(f"{text!r} is no list of different seeds; say 0,1,2")
+        raise ConfigError(f"{text!r} is no list of different seeds; say 0,1,2")
     return [int(part) for part in parts]
 
 
@@ -113,20 +115,26 @@ def parse_axis(text: str, task: Task) -> Axis:
     name, equals, body = text.partition("=")
     option = option_of(name, task)
     if not equals or not body.strip():
-        raise ValueError(f"{text!r} lists no values; say --vary {name}=VALUE,VALUE,… or --vary {name}=LOW..HIGH[:log]")
+        raise ConfigError(f"{text!r} lists no values; say --vary {name}=VALUE,VALUE,… or --vary {name}=LOW..HIGH[:log]")
     remedy = {
         "seed": "repeat trials with --seeds 0,1,2",
         "threads": "it changes no result: give it with --set",
-        "data": "the data are the same for all trials",
-    }
+    } | dict.fromkeys(WHICH_DATA, "the data are the same for all trials")
     if option.name in remedy:
-        raise ValueError(f"{option.name} cannot be varied; {remedy[option.name]}")
+        raise ConfigError(f"{option.name} cannot be varied; {remedy[option.name]}")
     if ".." in body:
         return parse_range(option, body)
-    values = tuple(value_of(option, word) for word in body.split(","))
+    values = tuple(value_in_list(option, word) for word in body.split(","))
     if len(set(values)) < len(values):
-        raise ValueError(f"{text!r} has {len(values)} values, {len(set(values))} of them different; name each once")
+        raise ConfigError(f"{text!r} has {len(values)} values, {len(set(values))} of them different; name each once")
     return Choices(option, values)
+
+
+def value_in_list(option: Option, word: str) -> Any:
+    """A comma is between values there, so several names are `title/text`. A file is one name, whatever folder it is in."""
+    value = value_of(option, word)
+    names = isinstance(value, tuple) and all(isinstance(part, str) for part in value)
+    return value_of(option, word.replace("/", ",")) if names and not Path(word.strip()).is_file() else value
 
 
 def parse_range(option: Option, body: str) -> Range:
@@ -134,18 +142,18 @@ def parse_range(option: Option, body: str) -> Range:
     try:
         low, high = (float(end) for end in ends.split(".."))
     except ValueError as error:
-        raise ValueError(
+        raise ConfigError(
             f"{option.name}={body} is no range; say {option.name}=LOW..HIGH or {option.name}=LOW..HIGH:log"
         ) from error
     found = value_of(option, int(low) if low == int(low) else low)
     if isinstance(found, bool | str) or (isinstance(found, tuple) and option.name != PER_TABLE):
-        raise ValueError(f"{option.name} is no number, so {body} is no range of it; list its values, as in a,b")
+        raise ConfigError(f"{option.name} is no number, so {body} is no range of it; list its values, as in a,b")
     if scale not in ("", "log"):
-        raise ValueError(f"{option.name}={body}: the scale {scale!r} is not log; leave it out for an even one")
+        raise ConfigError(f"{option.name}={body}: the scale {scale!r} is not log; leave it out for an even one")
     if not low < high:
-        raise ValueError(f"{option.name}={body}: {low:g} is not below {high:g}; the lower end comes first")
+        raise ConfigError(f"{option.name}={body}: {low:g} is not below {high:g}; the lower end comes first")
     if scale and low <= 0:
-        raise ValueError(f"{option.name}={body}: a log scale starts above 0, not at {low:g}")
+        raise ConfigError(f"{option.name}={body}: a log scale starts above 0, not at {low:g}")
     return Range(
         option, low if isinstance(found, float) else int(low), high if isinstance(found, float) else int(high), bool(scale)
     )
@@ -158,11 +166,11 @@ def parse_fixed(texts: Sequence[str], task: Task) -> JSON:
         name, equals, body = text.partition("=")
         option = option_of(name, task)
         if not equals:
-            raise ValueError(f"{text!r} gives no value; say --set {name}=VALUE")
+            raise ConfigError(f"{text!r} gives no value; say --set {name}=VALUE")
         if option.name == "seed":
-            raise ValueError(f"seed is not set but listed; say --seeds {body}")
+            raise ConfigError(f"seed is not set but listed; say --seeds {body}")
         if option.name in fixed:
-            raise ValueError(f"{option.name} is set twice, to {fixed[option.name]} and {body}; set it once")
+            raise ConfigError(f"{option.name} is set twice, to {fixed[option.name]} and {body}; set it once")
         fixed[option.name] = value_of(option, body)
     return fixed
 
@@ -171,7 +179,7 @@ def grid(axes: Sequence[Axis]) -> list[JSON]:
     """Every combination; the last option changes fastest."""
     ranges = [axis for axis in axes if isinstance(axis, Range)]
     if ranges:
-        raise ValueError(f"{ranges[0].name} is a range; say how many points to draw with --trials, or list its values")
+        raise ConfigError(f"{ranges[0].name} is a range; say how many points to draw with --trials, or list its values")
     lists = [axis.values for axis in axes if isinstance(axis, Choices)]
     return [dict(zip((axis.name for axis in axes), values, strict=True)) for values in itertools.product(*lists)]
 
