@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from antembed.checkpoint import CheckpointError
-from antembed.config import TaskConfig, from_options
-from antembed.config.options import typed
+from antembed.config import ConfigError, OnlineConfig, TaskConfig, from_options
+from antembed.config.options import typed, validated
 from antembed.experiments.front import evaluated_on, mean_by_setting, pareto
 from antembed.experiments.records import append_record, read_records
 from antembed.files import JSON
@@ -86,11 +86,15 @@ def plan(
     trials: dict[str, Trial] = {}
     for point in points:
         if both := point.keys() & fixed.keys():
-            raise ValueError(f"{min(both)} is both set (to {fixed[min(both)]}) and varied; choose one")
+            raise ConfigError(f"{min(both)} is both set (to {fixed[min(both)]}) and varied; choose one")
         for seed in seeds:
             given = {**task.sweep_options, **fixed, **point, "seed": seed}
             more = task.defaults(examples) | {"threads": threads}
             trial = Trial(point, from_options(task.Config, {"data": data} | given, more), command_of(data, given, task))
+            if isinstance(trial.config.solver, OnlineConfig):
+                raise ConfigError(
+                    "a stream has no validation data to compare settings by; sweep with another --solver", "solver"
+                )
             trials.setdefault(trial.key, trial)
     return list(trials.values())
 
@@ -108,7 +112,15 @@ def finished(records: Path, splits: Splits, task: Task) -> dict[str, JSON]:
                 f"{records} has trials on other data: {row[task.examples]} {task.examples} with sha256 "
                 f"{row['sha256'][:12]}…, here {splits.count} with {splits.digest[:12]}…; choose another file with --out"
             )
-    return {key_of(row["config"]): row for row in rows}
+    return {trial_key(row["config"], task): row for row in rows}
+
+
+def trial_key(config: JSON, task: Task) -> str:
+    """The key of a recorded config. Options that there were not yet when it was written had their default."""
+    try:
+        return key_of(validated(task.Config, config).model_dump(mode="json"))
+    except ConfigError:  # of an antembed whose options were others: none of today's trials
+        return key_of(config)
 
 
 def sweep(
