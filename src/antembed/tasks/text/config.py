@@ -121,6 +121,7 @@ class TextConfig(EmbeddingTaskConfig):
 
     @model_validator(mode="after")
     def _knowledge_fits(self) -> "TextConfig":
+        self.num_anchors(1)  # an error if there are several
         own, kind = self.anchors, self.tables.kind
         if own.vectors and own.anchor_init == "none" and "features" not in kind.requires:
             raise ValueError("vectors are for anchors that are words (--anchor-init frequency, kmeans, …) and for sparse-code")
