@@ -89,7 +89,7 @@ def test_options_of_the_other_classifier_are_refused():
         TextClassifier(ngrams=1)
     with pytest.raises(ConfigError, match="there is no option 'anchors'"):
         HashedNgramClassifier(anchors=4)
-    with pytest.raises(ConfigError, match="there is no option 'l1'; .*l1_penalty"):
+    with pytest.raises(ConfigError, match=r"there is no option 'l1'; .*l1_penalty"):
         TextClassifier(l1=1e-4)
     model = TextClassifier(l1_penalty=1e-4)
     with pytest.raises(ConfigError, match="l1_penalty must be ≥ 0, got -1"):

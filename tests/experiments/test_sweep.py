@@ -119,8 +119,27 @@ def test_equal_settings_are_equal_wherever_the_data_lie_and_however_many_threads
         assert job.key_of(config) == job.key_of(json.loads(json.dumps(config)))
         return job.key_of(config)
 
-    assert key() == key(data="elsewhere/r.csv") == key(threads=2) == key(columns="u,i,r") == key(l1_penalty=1e-4)
+    assert key() == key(data="elsewhere/r.csv") == key(threads=2) == key(l1_penalty=1e-4)
     assert len({key(), key(seed=1), key(l1_penalty=1e-3), key(solver="coordinate_descent"), key(split="90/10")}) == 5
+
+
+def test_records_from_before_an_option_existed_count_as_its_default(data, tmp_path, count_runs):
+    splits, records = cut(read_ratings(data), "80/10/10", 0), tmp_path / "s.jsonl"
+    trials = job.plan(TASK, str(data), [{"l0_penalty": 1.0}], FIXED, [0], splits.count)
+    job.sweep(trials, records, splits)
+    (row,) = read_records(records)
+    del row["config"]["solver"]["unobserved_weight"], row["config"]["export"]
+    records.write_text(json.dumps(row) + "\n")
+    job.sweep(trials, records, splits)
+    assert count_runs.call_count == 1
+    row["config"]["solver"]["unobserved_weight"] = 0.1
+    records.write_text(json.dumps(row) + "\n")
+    job.sweep(trials, records, splits)
+    assert count_runs.call_count == 2
+    row["config"]["solver"]["gone"] = 1  # an option that there is no more: none of today's trials
+    records.write_text(json.dumps(row) + "\n")
+    job.sweep(trials, records, splits)
+    assert count_runs.call_count == 3
 
 
 def test_two_processes_give_the_same_records(data, tmp_path):
@@ -177,8 +196,10 @@ def test_records_of_other_data_are_left_alone(data, tmp_path):
 
 def test_wrong_calls_say_what_is_known(data, tmp_path):
     nowhere = tmp_path / "nowhere.csv"  # said before the data are read
-    with pytest.raises(ValueError, match="'speed' is no option of a run; there are: .*columns"):
-        call("sweep", nowhere, "--vary", "speed=1,2")
+    told = call("sweep", nowhere, "--vary", "speed=1,2", code=2)
+    assert "'speed' is no option of a run; there are: " in told
+    assert "columns" in told
+    assert "is both set (to 3) and varied" in call("sweep", nowhere, "--vary", "epochs=1,2", "--set", "epochs=3", code=2)
     told = call("sweep", nowhere, "--vary", "solver=stochastic,magic", code=2)
     assert "solver 'magic' is none of: stochastic, coordinate_descent, online" in told
     told = call("sweep", nowhere, "--vary", "lr=0.1,0.2", "--set", "solver=coordinate_descent", code=2)

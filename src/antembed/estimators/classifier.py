@@ -51,7 +51,7 @@ class Classifier:
         return self
 
     def __sklearn_clone__(self) -> "Classifier":
-        """The same options, not fitted: all of them may not be given at once, but a config never changes, and both may have it."""
+        """The same options, not fitted. All options at once do not go together, but a config never changes: both have it."""
         copy = type(self).__new__(type(self))
         copy.config = self.config
         return copy
