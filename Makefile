@@ -32,7 +32,7 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --record results/bench.jsonl
 	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
-	$(BIN)/python benchmarks/tokenise.py --record results/bench.jsonl
+	$(BIN)/python benchmarks/tokenizer.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
 
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, some twenty minutes

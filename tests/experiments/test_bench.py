@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.pipelines import bench
+from antembed.experiments import bench
 
 
 def call(*words):
@@ -19,12 +19,12 @@ def call(*words):
 
 def test_amazon_at_a_hundredth(tmp_path):
     record = tmp_path / "bench.jsonl"
-    told = json.loads(call("bench", "amazon", "--ratings", bench.AMAZON_RATINGS // 100, "--record", record, "--json"))
-    assert told["setting"].startswith("435,000 users, 152,000 items, d=16, K=15/10")
-    assert told["ratings"] == 2_330_000
-    assert 0.5 < told["train_mse"] < 1.2  # the first ratings are guessed from a wrong mean; the planted variance is 0.72
+    result = json.loads(call("bench", "amazon", "--ratings", bench.AMAZON_RATINGS // 100, "--record", record, "--json"))
+    assert result["setting"].startswith("435,000 users, 152,000 items, d=16, K=15/10")
+    assert result["ratings"] == 2_330_000
+    assert 0.5 < result["train_mse"] < 1.2  # the first ratings are guessed from a wrong mean; the planted variance is 0.72
     for side in ("users", "items"):
-        assert 0 < told["nnz"][side] < told["entries"][side]
+        assert 0 < result["nnz"][side] < result["entries"][side]
     assert json.loads(record.read_text())["command"].startswith("antembed")
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import typer
+from cli_options import options_of_command
 from typer.testing import CliRunner
 
 from antembed.cli.app import app, recipe_words
@@ -23,16 +23,6 @@ RATINGS = 1_000_209  # of MovieLens 1M
 
 def name_of(path):
     return f"{path.parent.name}-{path.stem}"
-
-
-def parameters(words):
-    """The parameters of the command that the first words name."""
-    command, depth, context = typer.main.get_command(app), 0, None
-    while hasattr(command, "get_command"):
-        context = typer.Context(command, parent=context)
-        command, depth = command.get_command(context, words[depth]), depth + 1
-        assert command is not None, words[:depth]
-    return command.params
 
 
 def values(words, name):
@@ -57,8 +47,7 @@ def test_there_are_recipes():
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
 def test_commands_and_options_exist(recipe):
     words = recipe_words(recipe)
-    known = {name for parameter in parameters(words) for name in (*parameter.opts, *parameter.secondary_opts)}
-    assert {word for word in words if word.startswith("--")} <= known
+    assert {word for word in words if word.startswith("--")} <= options_of_command(words)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)

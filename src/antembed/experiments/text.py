@@ -133,12 +133,19 @@ def quantized(records: Records) -> str:
     return markdown(["model", "table", "file", "bytes of the table", "test accuracy, %"], rows)
 
 
+COMMANDS = {
+    "cnn": "`train classify --model cnn`",
+    "mean": "`train classify --model mean`",
+    "ngrams": "`train classify-ngrams`",
+}
+
+
 def large(records: Records) -> str:
     """A file of DBPedia's size, the newest run of each kind: memory and time."""
     newest = {row["model"]: row for row in records}
     rows = [
         [
-            name if "reading" in name else f"`train classify --model {name}`",
+            COMMANDS.get(name, name),
             f"{row['peak_gigabytes']:.2f} GB",
             f"{row['seconds']:.0f} s",
             f"{row['megabytes_a_second']:.1f} MB/s" if "megabytes_a_second" in row else "–",
