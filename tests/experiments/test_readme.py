@@ -86,5 +86,5 @@ def test_seeds_of_one_setting_are_one_row():
         return {"config": config.model_dump(mode="json"), "embedding": "anchor", "test": {"mse": mse}, **counts}
 
     *_, row = recommend([run(0, 0.5), run(1, 0.6)]).splitlines()
-    command = "antembed train recommend r.csv --anchors 3,2 --no-biases --solver coordinate_descent --ridge 2"
+    command = "antembed train recommend r.csv --solver coordinate_descent --ridge 2 --no-biases --anchors 3,2"
     assert row == f"| anchor | 3/2 | 0.550 ± 0.050 | 1.0K | 2 kB | 3 s | 2 | `{command}` |"
