@@ -35,7 +35,7 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --record results/bench.jsonl
 	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
-	$(BIN)/python benchmarks/tokenise.py --record results/bench.jsonl
+	$(BIN)/python benchmarks/tokenizer.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
 
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, some twenty minutes
@@ -44,12 +44,12 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 	$(BIN)/python benchmarks/large_text.py --record results/large-text.jsonl
 
 readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
-	$(BIN)/python -m antembed.reporting.readme README.md docs/recommendation.md docs/growth.md docs/text.md results
-	$(BIN)/python -m antembed.reporting.front results/front.jsonl docs/front.svg
-	$(BIN)/python -m antembed.reporting.online results/online.jsonl docs/online.svg
-	$(BIN)/python -m antembed.reporting.text results/bag.jsonl docs/text-front.svg
-	$(BIN)/antembed select results/anchors-paper.jsonl --lambda1 0.01 --lambda2 1e-4 --plot docs/objective.svg
-	$(BIN)/antembed select results/anchors-fine.jsonl --lambda1 1e-3 --lambda2 1e-6 --plot docs/objective-fine.svg
+	$(BIN)/python -m antembed.experiments.readme README.md docs/recommendation.md docs/growth.md docs/text.md results
+	$(BIN)/python -m antembed.experiments.front results/front.jsonl docs/front.svg
+	$(BIN)/python -m antembed.experiments.online results/online.jsonl docs/online.svg
+	$(BIN)/python -m antembed.experiments.text results/ngrams.jsonl docs/text-front.svg
+	$(BIN)/antembed select results/anchors-paper.jsonl --anchor-penalty 0.01 --l0-penalty 1e-4 --plot docs/objective.svg
+	$(BIN)/antembed select results/anchors-fine.jsonl --anchor-penalty 1e-3 --l0-penalty 1e-6 --plot docs/objective-fine.svg
 
 format: .venv/ready  ## put the source in its usual form
 	$(BIN)/ruff check --fix

@@ -1,12 +1,13 @@
-"""What the benchmark scripts share. Contestants take turns by antembed.pipelines.bench.interleave."""
+"""What the benchmark scripts share. Contestants take turns by antembed.experiments.bench.interleave."""
 
 import shlex
 import sys
 
-from antembed.reporting import append_record
+from antembed.experiments.records import append_record
+from antembed.files import JSON
 
 
-def publish(path: str | None, record: dict[str, object]) -> None:
+def publish(path: str | None, record: JSON) -> None:
     """Print a result, and append it to the records if asked to."""
     print(record)
     if path:

@@ -19,7 +19,7 @@ import polars as pl
 
 from antembed.data import default_cache, read_ratings
 from antembed.data.synthetic import stream
-from antembed.pipelines.bench import ITEMS, USERS
+from antembed.experiments.bench import ITEMS, USERS
 from common import publish
 
 

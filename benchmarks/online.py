@@ -2,7 +2,7 @@
 
     python benchmarks/online.py ml-1m/ratings.dat [--record results/online.jsonl]
 
-A tenth of the ratings, drawn at random, is held back; the others are learned once, in the order of time, or all at once.
+A tenth of the ratings, drawn at random, is held out; the others are learned once, in the order of time, or all at once.
 """
 
 import argparse
@@ -13,20 +13,21 @@ from pathlib import Path
 
 import polars as pl
 
+from antembed.config import from_options
 from antembed.data import split, synthetic
-from antembed.pipelines import online
-from antembed.pipelines.recommend import train
-from antembed.pipelines.settings import Settings
+from antembed.runs import RunFolder, train
+from antembed.tasks.ratings.config import RatingsConfig
 from common import publish
 
-SETTINGS = {"solver": "cd", "dimensions": 10, "price": 1.0, "ridge": 6.0, "ridge_each": 0.02, "threads": 2}
+OPTIONS = {"anchors": "auto", "embedding_dim": 10, "l0_penalty": 1.0, "ridge": 6.0, "ridge_per_rating": 0.02, "threads": 2}
 BATCHES = (100_000, 20_000)
 SHORT, LONG = 300_000, 10  # ratings, and how many times as long
 
 
 def peak_of(path: Path, out: Path) -> float:
     """GB that a process needs for a stream, at most."""
-    words = ["--online", "--dimensions", "10", "--price", "1", "--batch-size", "100000", "--epochs", "6", "--out", str(out)]
+    words = ["--solver", "online", "--embedding-dim", "10", "--l0-penalty", "1", "--batch-size", "100000", "--epochs", "6"]
+    words += ["--out", str(out)]
     child = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6)"
@@ -42,24 +43,24 @@ def main() -> None:
     chosen = options.parse_args()
     text = pl.read_csv(chosen.ratings, has_header=False, separator=":", new_columns=list("aXbYcZd"))
     frame = text.select(user="a", item="b", rating=pl.col("c").cast(pl.Float32), when="d")
-    cut = split(len(frame), "paper", 0)
+    cut = split(len(frame), "90/10", 0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         frame[cut["train"]].sort("when", maintain_order=True).drop("when").write_csv(folder / "train.csv")
         frame[cut["test"]].drop("when").write_csv(folder / "test.csv")
         results, paths = {}, {}
         for size in BATCHES:
-            rows: list[dict] = []
-            settings = Settings(data=str(folder / "train.csv"), anchors="auto", epochs=20, **SETTINGS)
-            told = online.learn(
-                settings, folder / f"online-{size}", batch_size=size, test=folder / "test.csv", tell=rows.append
-            )
+            files = {"data": str(folder / "train.csv"), "test": str(folder / "test.csv")}
+            options = files | {"solver": "online", "batch_size": size, "epochs": 20}
+            out = folder / f"online-{size}"
+            result = train(from_options(RatingsConfig, OPTIONS | options), out)
             label = f"a stream, batches of {size:,}"
-            results[label] = {key: told[key] for key in ("test", "validation", "parameters", "bytes", "seconds", "anchors")}
-            paths[label] = [{key: row[key] for key in ("ratings", "anchors", "mse_before")} for row in rows]
-        settings = Settings(data=chosen.ratings, anchors="auto", epochs=16, split="90/10", **SETTINGS)
-        told = train(settings, folder / "whole")
-        results["all together, 16 sweeps"] = {key: told[key] for key in ("test", "parameters", "bytes", "seconds", "anchors")}
+            results[label] = {key: result[key] for key in ("test", "validation", "parameters", "bytes", "seconds", "anchors")}
+            paths[label] = [{key: row[key] for key in ("ratings", "anchors", "mse_before")} for row in RunFolder(out).rows()]
+        options = {"data": chosen.ratings, "solver": "coordinate_descent", "epochs": 16, "split": "90/10"}
+        result = train(from_options(RatingsConfig, OPTIONS | options), folder / "whole")
+        kept = ("test", "parameters", "bytes", "seconds", "anchors")
+        results["all together, 16 sweeps"] = {key: result[key] for key in kept}
         memory = {}
         for times in (1, LONG):
             path = folder / f"stream-{times}.csv"
@@ -69,11 +70,11 @@ def main() -> None:
         chosen.record,
         {
             "benchmark": "online",
-            "setting": "MovieLens 1M in the order of time, a tenth held back at random, seed 0, anchors auto",
+            "setting": "MovieLens 1M in the order of time, a tenth held out at random, seed 0, anchors auto",
             "results": results,
             "paths": paths,
             "peak_gigabytes": memory,
-            "settings": SETTINGS,
+            "settings": OPTIONS,
         },
     )
 

@@ -10,21 +10,23 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from antembed.config import from_options
 from antembed.data import Ratings
 from antembed.data.synthetic import planted, ratings
+from antembed.files import JSON
 from antembed.growth.objective import nbant_objective
-from antembed.pipelines.recommend import train
-from antembed.pipelines.settings import Settings
+from antembed.runs import train
+from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.ratings.data import cut
 from common import publish
 
 USERS, ITEMS, RATINGS, NOISE, WIDTH = 300, 200, 60_000, 0.2, 16
 # An anchor lowers the loss by 0.2/K* or so; it must cost less than that, and more than nothing.
-LAMBDA1, LAMBDA2 = 1e-3, 1e-5
-COMMON: dict[str, Any] = {"data": "", "l1": LAMBDA2, "biases": False, "batch_size": 64, "dimensions": WIDTH}
+ANCHOR_PENALTY, L0_PENALTY = 1e-3, 1e-5
+COMMON: JSON = {"l1_penalty": L0_PENALTY, "biases": False, "batch_size": 64, "embedding_dim": WIDTH}
 SWEPT, GROWN, TREND = 120, 300, 60  # epochs
 
 
@@ -33,13 +35,14 @@ def data(K: int, seed: int) -> Ratings:
     return ratings(users, planted(ITEMS, exponent=0, seed=seed + 1, like=users), RATINGS, mean=0, noise=NOISE, seed=seed + 2)
 
 
-def run(settings: Settings, given: Ratings) -> dict[str, Any]:
+def run(options: JSON, given: Ratings) -> JSON:
     """K in use, eq. 5 on validation data, epochs and seconds of one run."""
+    config = from_options(RatingsConfig, COMMON | options)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        result = train(settings, Path(folder) / "run", ratings=given)
-    loss, K = result["validation"]["mse"] / 2, sum(result["anchors"].values())
-    objective = nbant_objective(loss, sum(result["nnz"].values()), K, LAMBDA1, LAMBDA2)
+        result = train(config, Path(folder) / "run", splits=cut(given, config.input.split, config.machine.seed))
+    loss, K = result["validation"]["loss"], sum(result["anchors"].values())
+    objective = nbant_objective(loss, sum(result["nnz"].values()), K, ANCHOR_PENALTY, L0_PENALTY)
     found = {"anchors": result["anchors"], "objective": round(objective, 5), "loss": round(loss, 5), "epochs": result["epochs"]}
     return found | {"seconds": round(time.perf_counter() - started, 1)}
 
@@ -56,16 +59,14 @@ def main() -> None:
         for wanted in chosen.planted:
             given = data(wanted, seed)
             sweep = {
-                K: run(Settings(**COMMON, anchors=(K, K), seed=seed, epochs=SWEPT, schedule="cosine"), given)["objective"]
+                K: run({"anchors": K, "seed": seed, "epochs": SWEPT, "schedule": "cosine"}, given)["objective"]
                 for K in [*range(1, wanted + chosen.reach + 1), 20, 30]
             }
             lowest = min(sweep, key=lambda K: sweep[K])
             for start in chosen.starts:
                 for policy, epochs in (("plateau", GROWN), ("trend", TREND)):
-                    grown = Settings(
-                        **COMMON, anchors="auto", growth=policy, first_anchors=start, lambda1=LAMBDA1, seed=seed, epochs=epochs
-                    )
-                    found = run(grown, given)
+                    growth = {"anchors": "auto", "growth": policy, "initial_anchors": start, "anchor_penalty": ANCHOR_PENALTY}
+                    found = run(growth | {"seed": seed, "epochs": epochs}, given)
                     publish(
                         chosen.record,
                         {
@@ -79,8 +80,8 @@ def main() -> None:
                             "over_sweep": round(found["objective"] / sweep[lowest] - 1, 4),
                             "sweep": sweep,
                             "sweep_lowest_at": lowest,
-                            "lambda1": LAMBDA1,
-                            "lambda2": LAMBDA2,
+                            "anchor_penalty": ANCHOR_PENALTY,
+                            "l0_penalty": L0_PENALTY,
                         },
                     )
 

@@ -1,4 +1,4 @@
-"""Lists of ten on MovieLens 1M: each user's last fifth is held back, and what he liked in it (4 or 5 stars) is to be found.
+"""Lists of ten on MovieLens 1M: each user's last fifth is held out, and what they liked in it (4 or 5 stars) is to be found.
 
     python benchmarks/ranking.py ml-1m/ratings.dat [--record results/ranking.jsonl]
 
@@ -14,16 +14,24 @@ import numpy as np
 import polars as pl
 
 import antembed as ant
-from antembed.tasks.ranking import ndcg_at, recall_at
+from antembed.tasks.ratings.ranking import ndcg_at, recall_at
 from common import publish
 
 LIKED, TEN = 4, 10
-CHOICES = {"anchors": 48, "dimensions": 16, "price": 0.1, "ridge": 5.0, "ridge_each": 0.1, "unseen": 0.3, "epochs": 12}
-SEEN = 0.4  # what a rating of fewer stars counts as, where liked is 1 and unseen 0
+CHOICES = {
+    "anchors": 48,
+    "embedding_dim": 16,
+    "l0_penalty": 0.1,
+    "ridge": 5.0,
+    "ridge_per_rating": 0.1,
+    "unobserved_weight": 0.3,
+    "epochs": 12,
+}
+SEEN = 0.4  # what a rating of fewer stars counts as, where liked is 1 and unobserved 0
 
 
 def read(path: str) -> pl.DataFrame:
-    """user, item, rating, when, and `part`: 0 (to train on), 1 (to choose by) or 2 (held back), by each user's time."""
+    """user, item, rating, when, and `part`: 0 (to train on), 1 (to choose by) or 2 (held out), by each user's time."""
     text = pl.read_csv(path, has_header=False, separator=":", new_columns=list("aXbYcZd"))
     frame = text.select(user="a", item="b", rating=pl.col("c").cast(pl.Float32), when="d")
     place = pl.col("when").rank("ordinal").over("user") / pl.len().over("user")
@@ -33,7 +41,7 @@ def read(path: str) -> pl.DataFrame:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("ratings")
-    options.add_argument("--choose", action="store_true", help="judge on the fifth before the last")
+    options.add_argument("--choose", action="store_true", help="evaluate on the fifth before the last")
     options.add_argument("--record", help="append the result to this JSONL file")
     options.add_argument("--set", nargs="*", default=[], help="other settings of our model of choices, as NAME=VALUE")
     chosen = options.parse_args()
@@ -46,7 +54,7 @@ def main() -> None:
     def wanted() -> Iterator[np.ndarray]:
         return (np.asarray(items) for items in held["item"])
 
-    def judge(found: pl.DataFrame) -> dict[str, float]:
+    def evaluate(found: pl.DataFrame) -> dict[str, float]:
         lists = np.zeros((len(users), TEN), np.int64)
         place = found.with_columns(place=pl.int_range(pl.len()).over("user"))
         rows = np.searchsorted(users.to_numpy(), place["user"].to_numpy())
@@ -54,7 +62,9 @@ def main() -> None:
         return {"ndcg@10": round(ndcg_at(lists, wanted()), 4), "recall@10": round(recall_at(lists, wanted()), 4)}
 
     overrides = {name: float(value) if "." in value else int(value) for name, value in (o.split("=") for o in chosen.set)}
-    ratings = ant.Recommender(anchors=48, dimensions=10, price=1.0, ridge=6.0, ridge_each=0.02, epochs=16, threads=2)
+    ratings = ant.Recommender(
+        anchors=48, embedding_dim=10, l0_penalty=1.0, ridge=6.0, ridge_per_rating=0.02, epochs=16, threads=2
+    )
     choices = ant.Recommender(threads=2, **CHOICES | overrides)
     results, seconds = {}, {}
     for name, model, data in (
@@ -70,7 +80,7 @@ def main() -> None:
         fitted = time.perf_counter()
         found = model.recommend(users, TEN)
         seconds[name] = {"fit": round(fitted - started, 1), "lists": round(time.perf_counter() - fitted, 2)}
-        results[name] = judge(found) | {"bytes": model.users_.size + model.items_.size}
+        results[name] = evaluate(found) | {"bytes": model.users_.size + model.items_.size}
     for name, score in (
         ("most rated", train["item"].value_counts().rename({"count": "score"})),
         (
@@ -80,13 +90,13 @@ def main() -> None:
     ):
         ranked = users.to_frame("user").join(score.top_k(1200, by="score"), how="cross")
         unseen = ranked.join(train, on=["user", "item"], how="anti").sort("user", "score", descending=[False, True])
-        results[name] = judge(unseen.group_by("user", maintain_order=True).head(TEN))
+        results[name] = evaluate(unseen.group_by("user", maintain_order=True).head(TEN))
     publish(
         chosen.record,
         {
             "benchmark": "lists of ten",
-            "setting": f"MovieLens 1M, each user's last fifth held back, {len(users):,} users, liked is {LIKED} stars or more",
-            "judged_on": "the fifth before the last" if chosen.choose else "the last fifth",
+            "setting": f"MovieLens 1M, each user's last fifth held out, {len(users):,} users, liked is {LIKED} stars or more",
+            "evaluated_on": "the fifth before the last" if chosen.choose else "the last fifth",
             "results": results,
             "seconds": seconds,
             "settings": CHOICES | overrides,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import antembed as ant
-from antembed.pipelines.bench import interleave
+from antembed.experiments.bench import interleave
 from common import publish
 
 V, d, K, IDS = 500_000, 256, 100, 25_600

@@ -1,10 +1,10 @@
 """Every embedding on labelled text, at comparable sizes, each with the same number of trials.
 
-    python benchmarks/text_baselines.py TRAIN.csv TEST.csv --model bag --trials 8 --seeds 3 --record results/text.jsonl
+    python benchmarks/text_baselines.py TRAIN.csv TEST.csv --model mean --trials 8 --seeds 3 --record results/text.jsonl
 
 For each method, trials are drawn from its space (seeded, one training each, seed 0). For each limit of parameters the trial
 that fits and is best on validation is trained again with further seeds; the table has the test accuracy of those alone
-(reporting/text.py). What is in the record already is not run again.
+(experiments/text.py). What is in the record already is not run again.
 """
 
 import argparse
@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from antembed.files import read_json_lines
-from antembed.pipelines.classify import read, train
-from antembed.pipelines.text import TextSettings
-from antembed.reporting import append_record
-from antembed.reporting.text import LIMITS, best_of
+from antembed.config import from_options
+from antembed.experiments.records import append_record, read_records
+from antembed.experiments.text import LIMITS, best_of
+from antembed.files import JSON
+from antembed.runs import train
+from antembed.tasks.text.config import TextConfig
+from antembed.tasks.text.data import read_input
+from antembed.tasks.text.task import Text
 
 Space = dict[str, Any]
 
@@ -41,37 +44,37 @@ def one_of(*values: Any) -> Any:
 
 # How a model learns, whatever the table; ranges set by hand before any trial, after a few runs of full and anchored tables.
 COMMON: dict[str, Space] = {
-    "bag": {"lr": log(4e-3, 3e-2), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": one_of(0.0, 0.2)},
+    "mean": {"lr": log(4e-3, 3e-2), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": one_of(0.0, 0.2)},
     "cnn": {"lr": log(2e-3, 6e-3), "word_dropout": one_of(0.3, 0.4, 0.5, 0.6), "dropout": 0.5},
 }
-ROWS: Space = {"anchors": whole(60, 1200), "l1": 0.0}
-KEPT: Space = {"keep": one_of(60_000, 120_000, 300_000)}
+ROWS: Space = {"anchors": whole(60, 1200), "l1_penalty": 0.0}
+KEPT: Space = {"max_nonzeros": one_of(60_000, 120_000, 300_000)}
 # What decides the size of each method is drawn with what decides how it learns.
 SPACES: dict[str, Space] = {
-    "full": {"l1": 0.0},
+    "full": {"l1_penalty": 0.0},
     "anchor": {
         "anchors": whole(8, 40),
-        "l1": log(5e-6, 1.5e-4),
-        "choice": one_of("none", "frequency", "kmeans", "frequency-kmeans"),
+        "l1_penalty": log(5e-6, 1.5e-4),
+        "anchor_init": one_of("none", "frequency", "kmeans", "frequency-kmeans"),
     },
-    "low-rank": {"anchors": one_of(1, 2, 3, 4, 6), "l1": 0.0},
-    "low-rank-nonnegative": {"anchors": one_of(1, 2, 3, 4, 6), "l1": 0.0},
-    "mixture": {"anchors": whole(8, 40), "l1": log(5e-6, 1.5e-4)},
-    "softmax-mixture": {"anchors": whole(8, 40), "l1": log(5e-6, 1.5e-4)},
+    "low-rank": {"anchors": one_of(1, 2, 3, 4, 6), "l1_penalty": 0.0},
+    "low-rank-nonnegative": {"anchors": one_of(1, 2, 3, 4, 6), "l1_penalty": 0.0},
+    "mixture": {"anchors": whole(8, 40), "l1_penalty": log(5e-6, 1.5e-4)},
+    "softmax-mixture": {"anchors": whole(8, 40), "l1_penalty": log(5e-6, 1.5e-4)},
     "frequency": ROWS,
     "tf-idf": ROWS,
     "hashed": ROWS,
-    "group-lasso": KEPT | {"l1": log(0.02, 0.4)},  # in the plain metric
-    "vvd": KEPT | {"l1": 0.0},
-    "sparse-vd": KEPT | {"l1": 0.0},
-    "sparse-vd-words": KEPT | {"l1": 0.0},
-    "sparse": KEPT | {"l1": log(1e-7, 1e-5)},
-    "slimming": KEPT | {"l1": log(1e-7, 1e-5)},
-    "sparse-code": {"anchors": whole(50, 400), "l1": 0.0},
+    "group-lasso": KEPT | {"l1_penalty": log(0.02, 0.4)},  # in the plain metric
+    "vvd": KEPT | {"l1_penalty": 0.0},
+    "sparse-vd": KEPT | {"l1_penalty": 0.0},
+    "sparse-vd-words": KEPT | {"l1_penalty": 0.0},
+    "sparse": KEPT | {"l1_penalty": log(1e-7, 1e-5)},
+    "slimming": KEPT | {"l1_penalty": log(1e-7, 1e-5)},
+    "sparse-code": {"anchors": whole(50, 400), "l1_penalty": 0.0},
 }
 
 
-def drawn(model: str, embedding: str, trials: int) -> list[dict[str, Any]]:
+def drawn(model: str, embedding: str, trials: int) -> list[JSON]:
     """The trials of a method, the same whatever other methods there are."""
     rng = np.random.default_rng([len(embedding), *embedding.encode()])
     space = COMMON[model] | SPACES[embedding]
@@ -82,7 +85,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("train")
     arguments.add_argument("test")
-    arguments.add_argument("--model", default="bag")
+    arguments.add_argument("--model", default="mean")
     arguments.add_argument("--methods", default=",".join(SPACES))
     arguments.add_argument("--trials", type=int, default=8)
     arguments.add_argument("--seeds", type=int, default=3)
@@ -92,17 +95,18 @@ def main() -> None:
     asked = arguments.parse_args()
     torch.set_num_threads(asked.threads)
     base = {"data": asked.train, "test": asked.test, "model": asked.model, "epochs": asked.epochs, "threads": asked.threads}
-    documents = read(TextSettings(**base))
-    done = {key_of(row): row for row in (read_json_lines(asked.record) if Path(asked.record).exists() else [])}
+    documents = read_input(from_options(TextConfig, base).input)
+    done = {key_of(row): row for row in (read_records(asked.record) if Path(asked.record).exists() else [])}
 
-    def run(embedding: str, trial: dict[str, Any], seed: int) -> dict[str, Any]:
+    def run(embedding: str, trial: JSON, seed: int) -> JSON:
         row = {"trial": trial, "model": asked.model, "embedding": embedding, "seed": seed, "epochs_at_most": asked.epochs}
         if (key := key_of(row)) in done:
             return done[key]
-        settings = TextSettings(**base | {"embedding": embedding, "seed": seed} | trial)
+        config = from_options(TextConfig, base | {"embedding": embedding, "seed": seed} | trial)
         with tempfile.TemporaryDirectory() as folder:
-            result = train(settings, Path(folder) / "run", learned=documents[0], test=documents[1])
-        done[key] = row = result | row | {"command": shlex.join(["python", *sys.argv])}
+            result = train(config, Path(folder) / "run", splits=Text().split(config, *documents))
+        row = result | row | {"config": config.model_dump(mode="json"), "command": shlex.join(["python", *sys.argv])}
+        done[key] = row
         append_record(asked.record, row)
         accuracy = result["validation"]["accuracy"]
         print(f"{asked.model} {embedding} seed {seed}: {accuracy:.4f} @ {result['parameters']:,} {trial}", flush=True)
@@ -116,9 +120,9 @@ def main() -> None:
                 run(embedding, best["trial"], seed)
 
 
-def key_of(row: dict[str, Any]) -> str:
-    told = [row[name] for name in ("model", "embedding", "seed", "trial", "epochs_at_most")]
-    return json.dumps(told, sort_keys=True)
+def key_of(row: JSON) -> str:
+    """What tells a run from others."""
+    return json.dumps([row[name] for name in ("model", "embedding", "seed", "trial", "epochs_at_most")], sort_keys=True)
 
 
 if __name__ == "__main__":

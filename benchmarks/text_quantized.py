@@ -1,9 +1,9 @@
 """A full table made small after its training, as people do it, beside an anchored one, by the bytes of the file.
 
-    python benchmarks/text_quantized.py TRAIN.csv TEST.csv --model bag --trials results/text.jsonl --record FILE.jsonl
+    python benchmarks/text_quantized.py TRAIN.csv TEST.csv --model mean --trials results/text.jsonl --record FILE.jsonl
 
 Both tables are trained with the settings that `text_baselines.py` found best on validation for them (--trials). The full one is
-then written as fp16, as int8, in 4 bits, and by product quantisation with 32 to 2 codes a vector; every file is read back and
+then written as fp16, as int8, in 4 bits, and by product quantization with 32 to 2 codes a vector; every file is read back and
 its vectors are tested. The words and the rest of the model are not counted for either.
 """
 
@@ -14,14 +14,18 @@ from pathlib import Path
 
 import torch
 
+from antembed.config import from_options
 from antembed.data.documents import Documents
 from antembed.embedding import Embedding, quantize
-from antembed.files import read_json_lines
-from antembed.pipelines.classify import prepare, read, train
-from antembed.pipelines.text import TextSettings
-from antembed.reporting.text import best_of
+from antembed.experiments.records import read_records
+from antembed.experiments.text import best_of
+from antembed.files import JSON
+from antembed.runs import load_model, train
 from antembed.serving import Table, export
-from antembed.training import RunFolder, load_checkpoint
+from antembed.tasks.text.config import TextConfig
+from antembed.tasks.text.data import read_input
+from antembed.tasks.text.model import TextModel
+from antembed.tasks.text.task import Text
 from common import publish
 
 Form = Callable[[Embedding, Path], Table]
@@ -41,24 +45,26 @@ FORMS: dict[str, dict[str, Form]] = {
 }
 
 
-def judged(settings: TextSettings, documents: tuple[Documents, Documents | None]) -> Iterator[dict[str, object]]:
+def evaluated(config: TextConfig, documents: tuple[Documents, Documents | None]) -> Iterator[JSON]:
     """Train a table, and test it in each form."""
-    learned, test = documents
-    with tempfile.TemporaryDirectory() as folder:
-        train(settings, Path(folder) / "run", learned=learned, test=test)
-        job = prepare(settings, learned, test)
-        load_checkpoint(RunFolder(Path(folder) / "run").final, job.model)
-        for form, write in FORMS[settings.embedding].items():
-            table = write(job.model.embedding, Path(folder) / "table.ant")
-            accuracy = job.judge_file("test", table)
-            yield {"form": form, "bytes": table.size, "accuracy": accuracy and accuracy["accuracy"]}
+    task = Text()
+    splits = task.split(config, *documents)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train(config, folder / "run", splits=splits)
+        model = load_model(folder / "run")
+        assert isinstance(model, TextModel)
+        for form, write in FORMS[config.tables.embedding].items():
+            table = write(model.words, folder / "words.ant")
+            metrics = task.evaluate(model.from_files(folder), splits, "test")
+            yield {"form": form, "bytes": table.size, "accuracy": metrics["accuracy"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train")
     parser.add_argument("test")
-    parser.add_argument("--model", default="bag")
+    parser.add_argument("--model", default="mean")
     parser.add_argument("--trials", default="results/text.jsonl")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
@@ -66,16 +72,18 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     base = {"data": given.train, "test": given.test, "model": given.model, "threads": given.threads}
-    documents = read(TextSettings(**base))
+    documents = read_input(from_options(TextConfig, base).input)
     for embedding in FORMS:
-        rows = [row for row in read_json_lines(given.trials) if row["embedding"] == embedding and row["model"] == given.model]
+        rows = [row for row in read_records(given.trials) if row["embedding"] == embedding and row["model"] == given.model]
         best = best_of([row for row in rows if row["seed"] == 0], 40)
         if best is None:
             raise SystemExit(f"{given.trials} has no trial of {embedding} with the model {given.model} that fits")
         for seed in range(given.seeds):
-            told = {"embedding": embedding, "seed": seed, "epochs": best["epochs_at_most"]} | best["trial"]
-            for row in judged(TextSettings(**base | told), documents):
-                publish(given.record, {"model": given.model, "embedding": embedding, "seed": seed, **row})
+            options = {"embedding": embedding, "seed": seed, "epochs": best["epochs_at_most"]} | best["trial"]
+            config = from_options(TextConfig, base | options)
+            about = {"model": given.model, "embedding": embedding, "seed": seed, "config": config.model_dump(mode="json")}
+            for row in evaluated(config, documents):
+                publish(given.record, about | row)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import antembed as ant
-from antembed.pipelines.bench import interleave
-from antembed.tasks.classify import TextCNN
+from antembed.experiments.bench import interleave
+from antembed.tasks.text.model import TextCNN
 from common import publish
 
 V, d, K, DOCUMENTS, WIDTHS, FILTERS, CLASSES = 62_000, 256, 10, 256, (3, 4, 5), 100, 4

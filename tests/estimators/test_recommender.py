@@ -1,4 +1,4 @@
-"""The recommender in scikit-learn's manners, and lists of items against the plain way of making them."""
+"""The recommender in scikit-learn's manners: what it predicts and recommends, and what it learns later."""
 
 import json
 from typing import ClassVar
@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 import pytest
-from antembed.pipelines.recommender import NotFittedError
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -14,9 +13,7 @@ from antembed.cli.app import app
 from antembed.data import DataError
 from antembed.data.labels import find
 from antembed.data.synthetic import planted, ratings
-from antembed.tasks import ranking
-
-rng = np.random.default_rng(0)
+from antembed.estimators.recommender import NotFittedError
 
 
 def frame(text=False):
@@ -29,7 +26,7 @@ def frame(text=False):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return ant.Recommender(anchors=6, dimensions=8, price=0.5, ridge=1.0, epochs=8).fit(frame())
+    return ant.Recommender(anchors=6, embedding_dim=8, l0_penalty=0.5, ridge=1.0, epochs=8).fit(frame())
 
 
 def test_predictions_are_good_and_those_of_the_tables(fitted):
@@ -41,7 +38,7 @@ def test_predictions_are_good_and_those_of_the_tables(fitted):
     np.testing.assert_allclose(predicted[:20], (users[u] * items[i]).sum(-1) + users.bias_of(u) + items.bias_of(i), atol=1e-5)
 
 
-def test_the_unseen_are_answered_by_the_prior(fitted):
+def test_unknown_users_and_items_are_answered_by_the_prior(fitted):
     known_user, known_item = fitted.user_labels_[3], fitted.item_labels_[4]
     got = fitted.predict([known_user, 999, 999], [-5, known_item, -5])
     assert got[0] == pytest.approx(fitted.mean_ + fitted.users_.bias_of(3), rel=1e-5)
@@ -73,7 +70,7 @@ def test_who_has_seen_nearly_everything_gets_less():
     table = frame()
     all_but_two = pl.DataFrame({"user": [0] * 48, "item": np.arange(48) * 10, "rating": [3.0] * 48})
     table = pl.concat([table, all_but_two], how="vertical_relaxed").unique(["user", "item"])
-    fitted = ant.Recommender(anchors=4, dimensions=4, epochs=2).fit(table)
+    fitted = ant.Recommender(anchors=4, embedding_dim=4, epochs=2).fit(table)
     assert len(fitted.recommend([0], k=10)) <= 2
 
 
@@ -101,7 +98,7 @@ def test_save_and_load(fitted, tmp_path):
 
 
 def test_text_labels_and_the_stochastic_solver():
-    fitted = ant.Recommender(solver="prox", anchors=(5, 4), dimensions=6, epochs=2).fit(frame(text=True))
+    fitted = ant.Recommender(solver="stochastic", anchors=(5, 4), embedding_dim=6, epochs=2).fit(frame(text=True))
     assert fitted.recommend(["u7"], k=2)["item"].str.starts_with("i").all()
     assert fitted.predict(["u7", "nobody"], ["i10", "i10"]).shape == (2,)
 
@@ -121,7 +118,7 @@ def error(model):
 class TestMoreRatings:
     """partial_fit, after fit, after load, or from nothing."""
 
-    settings: ClassVar = {"anchors": 6, "dimensions": 8, "price": 0.3, "ridge": 1.0, "epochs": 8}
+    settings: ClassVar = {"anchors": 6, "embedding_dim": 8, "l0_penalty": 0.3, "ridge": 1.0, "epochs": 8}
 
     def halves(self):
         """Users 60 to 79 and items from 400 on come in the second half only."""
@@ -178,8 +175,8 @@ class TestMoreRatings:
             ant.Recommender(**self.settings).fit(frame()).partial_fit(["x"], [10], [3.0])
 
     def test_what_it_cannot_do(self, fitted, tmp_path):
-        with pytest.raises(ValueError, match="partial_fit is for solver='cd'"):
-            ant.Recommender(solver="prox").partial_fit(frame())
+        with pytest.raises(ValueError, match="partial_fit is for solver='coordinate_descent'"):
+            ant.Recommender(solver="stochastic").partial_fit(frame())
         with pytest.raises(TypeError, match="users, items and ratings"):
             ant.Recommender().fit([1, 2], [3, 4])
         with pytest.raises(TypeError, match="got one list"):
@@ -201,7 +198,7 @@ def test_clear_errors(fitted, tmp_path):
         fitted.recommend([1], k=0)
     with pytest.raises(ValueError, match=r"is no recommender: it has no users\.ant"):
         ant.Recommender.load(tmp_path)
-    with pytest.raises(ValueError, match="'magic' is none of: prox, cd"):
+    with pytest.raises(ValueError, match="solver 'magic' is none of: stochastic, coordinate_descent, online"):
         ant.Recommender(solver="magic")
     with pytest.raises(DataError, match="2 users, 1 items, 1 ratings"):
         ant.Recommender().fit([1, 2], [1], [1.0])
@@ -211,8 +208,8 @@ def test_clear_errors(fitted, tmp_path):
 
 def test_commands(tmp_path):
     frame(text=True).write_csv(tmp_path / "r.csv")
-    words = ["train", "recommend", str(tmp_path / "r.csv"), "--out", str(tmp_path / "run"), "--solver", "cd", "--epochs", "2",
-             "--price", "0.01"]  # fmt: skip
+    words = ["train", "recommend", str(tmp_path / "r.csv"), "--out", str(tmp_path / "run"), "--solver", "coordinate_descent", "--epochs", "2",
+             "--l0-penalty", "0.01"]  # fmt: skip
     assert CliRunner().invoke(app, words).exit_code == 0
     done = CliRunner().invoke(app, ["recommend", str(tmp_path / "run"), "u3", "u4", "--items", "4", "--json"])
     rows = json.loads(done.stdout)
@@ -224,25 +221,20 @@ def test_commands(tmp_path):
     assert len(done.stdout.splitlines()) == 4
 
 
-def test_top_in_pieces_is_top_of_all(monkeypatch):
-    queries, vectors, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((9, 4), (100, 4), (100,)))
-    hidden = rng.integers(0, 9, 60), rng.integers(0, 100, 60)
-    scores = queries @ vectors.T + bias
-    scores[hidden] = -np.inf
-    wanted = np.argsort(-scores, axis=1)[:, :12]
-    for size in (7, 12, 64, 1000):
-        monkeypatch.setattr(ranking, "ITEMS_AT_ONCE", size)
-        items, found = ranking.top(queries, vectors, bias, 12, hidden)
-        best = np.take_along_axis(scores, wanted, axis=1)
-        np.testing.assert_allclose(found, best, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(np.take_along_axis(scores, items, axis=1), best, rtol=0, atol=1e-5)  # ties in any order
-        assert all(len(set(row)) == 12 for row in items.tolist())
+def test_options_can_be_read_given_again_and_changed():
+    model = ant.Recommender(anchors=6, embedding_dim=8, l0_penalty=0.5)
+    params = model.get_params()
+    assert (params["solver"], params["anchors"], params["l0_penalty"]) == ("coordinate_descent", (6,), 0.5)
+    assert ant.Recommender(**params).config == model.config
+    assert model.set_params(l0_penalty=1.5).get_params() == params | {"l0_penalty": 1.5}
+    assert ant.Recommender(solver="stochastic").get_params()["l1_penalty"] == 1e-4
+    with pytest.raises(ValueError, match="--l1-penalty is an option of --solver stochastic"):
+        ant.Recommender(l1_penalty=1e-3)
+    with pytest.raises(ValueError, match="there is no option 'l0_penalti'; did you mean l0_penalty"):
+        ant.Recommender(l0_penalti=1)
 
 
-def test_ranking_metrics_by_hand():
-    lists = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
-    wanted = [np.array([1, 3, 50]), np.array([6]), np.array([])]
-    assert ranking.recall_at(lists, iter(wanted)) == pytest.approx((2 / 3 + 1) / 2)
-    first = (1 + 1 / 2) / (1 + 1 / np.log2(3) + 1 / 2)
-    assert ranking.ndcg_at(lists, iter(wanted)) == pytest.approx((first + 1 / 2) / 2)
-    assert np.isnan(ranking.ndcg_at(lists[:1], iter([np.array([])])))
+def test_the_callback_is_told_of_every_epoch():
+    seen = []
+    ant.Recommender(anchors=4, embedding_dim=4, epochs=3).fit(frame(), callback=seen.append)
+    assert [progress.epoch for progress in seen if progress.record.get("epoch") == progress.epoch] == [1, 2, 3]

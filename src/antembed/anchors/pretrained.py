@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from antembed.anchors.relations import numbered_lines
+from antembed.data.download import default_folder, find_data
 from antembed.data.text import DataError, is_number
 
 MISSING = ("zero", "mean", "random")
@@ -32,12 +33,14 @@ def read_vectors(
     path: str | Path, words: Sequence[str], *, word_list: str | Path | None = None, missing: str = "zero", seed: int = 0
 ) -> Pretrained:
     """Vectors of `words`: from .npy or .safetensors with a list of words (one a line; words.txt beside it unless named), else
-    from text. Words without one get zeros, the mean of those found, or (random) a draw with their mean and spread."""
-    path = Path(path)
+    from text. The file is found as data are, here or in ANTEMBED_DATA. Words without one get zeros, the mean of those found, or (random) a draw with their mean and spread."""
+    path = find_data(path)
     if missing not in MISSING:
         raise ValueError(f"missing must be one of {', '.join(MISSING)}, got {missing!r}")
     if path.suffix == ".bin":
         raise DataError(f"{path} looks like word2vec's binary format, which is not read; save it as text")
+    if not path.is_file():
+        raise DataError(f"{path} is no file, neither here nor in {default_folder()}; put the vectors there, or name their path")
     ids: dict[bytes, int] = {}
     for number, word in enumerate(words):
         ids.setdefault(word.encode(), number)

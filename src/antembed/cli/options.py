@@ -26,7 +26,7 @@ def parameters_of(task: Task) -> list[inspect.Parameter]:
     solvers = len(options_of(task.Config)["solver"].choices) if "solver" in options_of(task.Config) else 1
     for leaf in sorted(options_of(task.Config).values(), key=lambda leaf: groups.index(leaf.path[0])):
         if leaf.name == POSITIONAL:
-            annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False)]
+            annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False, metavar="DATA")]
             default: Any = inspect.Parameter.empty
         else:
             annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(leaf, solvers)], None

@@ -33,6 +33,11 @@ class SolverConfig(Config):
     name: str
     epochs: int
 
+    @property
+    def records(self) -> int:
+        """How many records a run has at most; 0: nobody knows."""
+        return self.epochs
+
 
 class OptimizerConfig(Config):
     """The gradient rule and its step."""
@@ -130,3 +135,7 @@ class OnlineConfig(SolverConfig):
     batch_size: Whole = option(100_000, "Ratings in a batch of the stream.", ge=1)
     test: str = option("", "Ratings to be tested on at the end.")
     penalties: PenaltyConfig = PenaltyConfig()
+
+    @property
+    def records(self) -> int:
+        return 0

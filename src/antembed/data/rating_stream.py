@@ -26,6 +26,8 @@ class RatingStream:
         if batch_size < 1:
             raise ValueError(f"batch_size must be ≥ 1, got {batch_size}")
         self.source, self.columns, self.batch_size = Path(source), columns, batch_size
+        if str(source) != "-" and not self.source.is_file():
+            raise DataError(f"{self.source} is no file; give a ratings file, or - for standard input")
         self.users, self.items = Labels(), Labels()
         self.skipped = 0  # ratings that are not to be given out
 
@@ -39,8 +41,6 @@ class RatingStream:
         if str(self.source) == "-":
             yield from self._text(sys.stdin.buffer)
             return
-        if not self.source.is_file():
-            raise DataError(f"{self.source} is no file; give a ratings file, or - for standard input")
         if self.source.suffix == ".parquet":
             yield from self._parquet()
             return

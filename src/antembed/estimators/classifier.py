@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +27,7 @@ KIND = "classifier.json"  # what kind of labels it was fitted with
 BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", "checkpoint/final.safetensors")
 
 
-class Classifier:
+class Classifier(ABC):
     """What both classifiers share; a subclass names its task and makes the splits."""
 
     task: ClassVar[str]
@@ -34,12 +35,13 @@ class Classifier:
     def __init__(self, **options: Any):
         self.config: TaskConfig = from_options(TASKS[self.task].Config, options)
 
+    @abstractmethod
     def _splits(self, documents: Documents) -> TextSplits:
-        raise NotImplementedError
+        """The parts of these documents."""
 
+    @abstractmethod
     def _reading(self) -> JSON:
         """How texts become words."""
-        raise NotImplementedError
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All options."""
@@ -51,7 +53,7 @@ class Classifier:
         return self
 
     def __sklearn_clone__(self) -> "Classifier":
-        """The same options, not fitted. All options at once do not go together, but a config never changes: both have it."""
+        """The same options, not fitted. A config never changes, so both may have it."""
         copy = type(self).__new__(type(self))
         copy.config = self.config
         return copy

@@ -1,4 +1,4 @@
-"""Matrix factorisation against its peers, as its tables grow, and in Amazon's shape: `antembed bench NAME`."""
+"""Matrix factorization against its peers, as its tables grow, and in Amazon's shape: `antembed bench NAME`."""
 
 import resource
 import statistics
@@ -20,6 +20,7 @@ from antembed.data.batches import permutation
 from antembed.data.cache import Column
 from antembed.data.synthetic import planted, ratings, stream
 from antembed.embedding import AnchorEmbedding, param_groups
+from antembed.files import JSON
 from antembed.kernels import ratings as kernel
 from antembed.optim import ProximalYogi
 from antembed.solvers.fused import FusedEngine
@@ -158,7 +159,7 @@ def memory_limit(data: Ratings) -> Work:
     return work
 
 
-def recommend(n: int, repeats: int, threads: int) -> dict[str, Any]:
+def recommend(n: int, repeats: int, threads: int) -> JSON:
     """Seconds a rating of each contestant as ratios to our pass, on one thread and on two."""
     warnings.filterwarnings("ignore")  # the peers' own
     torch.set_num_threads(threads)
@@ -183,7 +184,7 @@ def recommend(n: int, repeats: int, threads: int) -> dict[str, Any]:
         repeats,
     )
     return {
-        "benchmark": "matrix factorisation",
+        "benchmark": "matrix factorization",
         "setting": f"{USERS:,} users, {ITEMS:,} items, d={DIMENSIONS}, K={ANCHORS[0]}/{ANCHORS[1]}, batch {BATCH}",
         "million_ratings_a_second": {name: round(1e-6 / s, 3) for name, s in seconds.items()},
         "ratios": {
@@ -196,7 +197,7 @@ def recommend(n: int, repeats: int, threads: int) -> dict[str, Any]:
     }
 
 
-def growth(n: int, repeats: int, threads: int) -> dict[str, Any]:
+def growth(n: int, repeats: int, threads: int) -> JSON:
     """Ratings a second as the tables grow (three users to an item), and as the anchors do."""
     speeds: dict[str, float] = {}
     for V, K in GROWTH:
@@ -216,7 +217,7 @@ def growth(n: int, repeats: int, threads: int) -> dict[str, Any]:
     }
 
 
-def amazon(n: int, threads: int, callback: Callable[[int, float], None] = lambda done, seconds: None) -> dict[str, Any]:
+def amazon(n: int, threads: int, callback: Callable[[int, float], None] = lambda done, seconds: None) -> JSON:
     """One epoch in the shape of all Amazon ratings, or of a share of them if n is less than 233 million."""
     share = n / AMAZON_RATINGS
     objects = (max(round(AMAZON_USERS * share), 2), max(round(AMAZON_ITEMS * share), 2))

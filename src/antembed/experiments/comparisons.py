@@ -1,18 +1,18 @@
 """Methods side by side: the baselines at equal budgets, what parts of a recipe bring, what coarse numbers cost."""
 
-import shlex
-from itertools import pairwise
+from collections.abc import Sequence
 from statistics import mean
-from typing import Any
 
-from antembed.experiments.markdown import Records, markdown, setting
+from antembed.experiments.markdown import markdown
+from antembed.experiments.records import Records, by_setting
+from antembed.files import JSON
 
 BUDGETS = (25_000, 50_000)  # parameters
 NAMES = {
     "anchor": "anchored, stochastic steps",
-    "anchor cd": "anchored, coordinate descent",
+    "anchor, coordinate descent": "anchored, coordinate descent",
     "full": "full tables of every width",
-    "full no biases": "full tables, no biases",
+    "full, no biases": "full tables, no biases",
     "low-rank": "dense rank K, T free",
     "low-rank-nonnegative": "dense rank K, T ≥ 0",
     "mixed": "mixed dimensions",
@@ -24,46 +24,34 @@ NAMES = {
 }
 
 
-def by_setting(records: Records) -> dict[str, Records]:
-    """Runs that differ in their seeds alone, together."""
-    found: dict[str, Records] = {}
-    for record in records:
-        if "test" in record:  # and has not failed
-            found.setdefault(setting(record["command"]), []).append(record)
-    return found
+def method(config: JSON) -> str:
+    """The name of a run's method in NAMES."""
+    name = str(config["tables"]["embedding"])
+    if not config["tables"]["biases"]:
+        name += ", no biases"
+    return name + (", coordinate descent" if config["solver"]["name"] == "coordinate_descent" else "")
 
 
-def option(command: str, name: str, default: str = "") -> str:
-    """The value of an option in a command."""
-    words = shlex.split(command)
-    return next((value for word, value in pairwise(words) if word == name), default)
-
-
-def method(record: dict[str, Any]) -> str:
-    more = " cd" if option(record["command"], "--solver") == "cd" else ""
-    return record["embedding"] + (" no biases" if "--no-biases" in record["command"] else "") + more
-
-
-def spread(errors: list[float]) -> str:
-    """Mean, and how far the seeds lie from the middle."""
+def spread(errors: Sequence[float]) -> str:
+    """Mean, and half of how far the seeds lie apart."""
     return f"{mean(errors):.4f}" + (f" ± {(max(errors) - min(errors)) / 2:.4f}" if len(errors) > 1 else "")
 
 
 def baselines(records: Records) -> str:
     """For each budget and method the trial with the lowest validation error that fits; means over its seeds, best first."""
     rows = []
+    settings = by_setting(records)
     for budget in BUDGETS:
         found = []
-        settings = by_setting(records)
         for name in NAMES:
-            trials = [runs for runs in settings.values() if method(runs[0]) == name]
+            trials = [runs for runs in settings if method(runs[0]["config"]) == name]
             fitting = [runs for runs in trials if runs[0]["parameters"] <= budget]
             if not fitting:
                 continue
             best = min(fitting, key=lambda runs: runs[0]["validation"]["mse"])
             found.append((mean(r["test"]["mse"] for r in best), name, best, len(trials)))
         for _, name, best, tried in sorted(found, key=lambda each: each[0]):
-            coarse = mean(r["smaller_files"]["int8"]["bytes"] for r in best)
+            int8 = [r["quantized"]["int8"] for r in best]
             rows.append(
                 [
                     NAMES[name],
@@ -71,8 +59,8 @@ def baselines(records: Records) -> str:
                     spread([r["test"]["mse"] for r in best]),
                     f"{mean(r['parameters'] for r in best) / 1000:.1f}K",
                     f"{mean(r['bytes'] for r in best) / 1000:.0f} kB",
-                    f"{coarse / 1000:.0f} kB",
-                    spread([r["smaller_files"]["int8"]["test_mse"] for r in best]),
+                    f"{mean(file['bytes'] for file in int8) / 1000:.0f} kB",
+                    spread([file["test_mse"] for file in int8]),
                     str(tried),
                     str(len(best)),
                 ]
@@ -86,10 +74,10 @@ def ablation(records: Records) -> str:
     seen: dict[str, Records] = {}
     for record in records:
         name, value = next(iter(record["settings"].items()))
-        seen.setdefault(f"{name}={value}", []).append(record)
+        seen.setdefault(f"{name.replace('_', '-')}={value}", []).append(record)
     rows = [
         [
-            change.replace("_", "-"),
+            change,
             spread([r["validation"]["mse"] for r in runs]),
             spread([r["test"]["mse"] for r in runs]),
             f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
@@ -103,10 +91,10 @@ def ablation(records: Records) -> str:
 def sizes(records: Records) -> str:
     """The front in bytes: each setting's files in fp32, fp16, int8 and packed, and the error of what is read back."""
     rows = []
-    groups = by_setting(records).values()
-    for runs in sorted(groups, key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
-        first, files = runs[0], [r["smaller_files"] for r in runs]
-        width = f", k={option(first['command'], '--dimensions')}" if first["embedding"] == "full" else ""
+    settings = by_setting(records)
+    for runs in sorted(settings, key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
+        first, files = runs[0], [r["quantized"] for r in runs]
+        width = f", k={first['config']['tables']['embedding_dim']}" if first["embedding"] == "full" else ""
         rows.append(
             [
                 first["embedding"] + width,

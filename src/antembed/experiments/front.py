@@ -1,36 +1,36 @@
 """Error against size, as a picture: python -m antembed.experiments.front results/front.jsonl docs/front.svg (extra: plot)."""
 
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING
 
-from antembed.experiments.markdown import setting
-from antembed.experiments.records import read_records
+from antembed.experiments.records import Records, by_setting, read_records
+from antembed.files import JSON
 from antembed.tasks.ratings.task import Ratings
 
-COARSE = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
+if TYPE_CHECKING:  # matplotlib is an extra
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+QUANTIZED = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
 COUNTED = "parameters, biases counted"
 NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
 
 
-def points(records: list[dict[str, Any]], size: str) -> dict[str, list[tuple[float, float]]]:
+def points(records: Records, size: str) -> dict[str, list[tuple[float, float]]]:
     """By kind of table: (size, error), means over the seeds of a setting, smallest first; `size` is parameters or bytes."""
-    settings: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for record in records:
-        settings.setdefault((record["embedding"], setting(record["command"])), []).append(record)
     found: dict[str, list[tuple[float, float]]] = {}
-    for (embedding, _), runs in settings.items():
-        found.setdefault(embedding, []).append((mean(r[size] for r in runs), mean(r["test"]["mse"] for r in runs)))
+    for runs in by_setting(records):
+        found.setdefault(runs[0]["embedding"], []).append((mean(r[size] for r in runs), mean(r["test"]["mse"] for r in runs)))
     return {embedding: sorted(those) for embedding, those in found.items()}
 
 
-def coarse(record: dict[str, Any], kind: str) -> dict[str, Any]:
+def quantized(record: JSON, kind: str) -> JSON:
     """The record as if its files had been written with coarser numbers."""
-    found = record["smaller_files"][kind]
+    found = record["quantized"][kind]
     return record | {"bytes": found["bytes"], "test": {"mse": found["test_mse"]}}
 
 
@@ -48,18 +48,15 @@ def pareto(points: Sequence[Sequence[float]]) -> list[int]:
     return sorted(best, key=lambda n: tuple(points[n]))
 
 
-def evaluated_on(rows: Sequence[dict[str, Any]]) -> str:
+def evaluated_on(rows: Sequence[JSON]) -> str:
     """The part of the data to choose by: validation, if every run has it."""
     return "validation" if all(row["validation"] for row in rows) else "test"
 
 
-def mean_by_setting(rows: Sequence[dict[str, Any]], part: str, error: str) -> list[dict[str, Any]]:
+def mean_by_setting(rows: Sequence[JSON], part: str, error: str) -> Records:
     """One row a setting of a sweep: means over its seeds, and half of how far their errors lie apart. `error`: its name."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(json.dumps(row["config"] | {"seed": 0}, sort_keys=True), []).append(row)
     found = []
-    for runs in groups.values():
+    for runs in by_setting(rows):
         errors = [row[part][error] for row in runs]
         found.append(
             {
@@ -75,7 +72,7 @@ def mean_by_setting(rows: Sequence[dict[str, Any]], part: str, error: str) -> li
     return found
 
 
-def draw(records: list[dict[str, Any]], out: Path) -> None:
+def draw(records: Records, out: Path) -> None:
     """Two pictures side by side: parameters, with the paper's points, and bytes on disk."""
     figure, sides = two_sizes()
     for size, axes in sides.items():
@@ -83,10 +80,10 @@ def draw(records: list[dict[str, Any]], out: Path) -> None:
             name = NAMES.get(embedding, embedding)
             axes.plot(*zip(*those, strict=True), marker="o", label=name if size == "parameters" else f"{name}, fp32")
     for kind in ("fp16", "int8", "int8 packed"):
-        for embedding, those in points([coarse(record, kind) for record in records], "bytes").items():
-            if (embedding, kind) in COARSE:
+        for embedding, those in points([quantized(record, kind) for record in records], "bytes").items():
+            if (embedding, kind) in QUANTIZED:
                 label = f"{NAMES.get(embedding, embedding)}, {kind}"
-                sides["bytes"].plot(*zip(*those, strict=True), marker=".", linestyle=COARSE[embedding, kind], label=label)
+                sides["bytes"].plot(*zip(*those, strict=True), marker=".", linestyle=QUANTIZED[embedding, kind], label=label)
     sides["bytes"].legend()
     add_points(sides["parameters"], Ratings.published)
     sides["parameters"].set_ylabel("test MSE")
@@ -96,7 +93,7 @@ def draw(records: list[dict[str, Any]], out: Path) -> None:
 
 
 def draw_settings(
-    settings: list[dict[str, Any]], out: Path, *, error: str = "MSE", published: Mapping[str, Sequence[tuple[float, float]]]
+    settings: Records, out: Path, *, error: str = "MSE", published: Mapping[str, Sequence[tuple[float, float]]]
 ) -> None:
     """A sweep: every setting (`mean_by_setting`), and a line through those that no other beats in error and this size.
 
@@ -105,7 +102,8 @@ def draw_settings(
     figure, sides = two_sizes("parameters")
     for size, axes in sides.items():
         found = [(setting[size], setting["error"]) for setting in settings]
-        axes.scatter(*zip(*found, strict=True), s=14, alpha=0.5, label="settings tried")
+        sizes, errors = zip(*found, strict=True)
+        axes.scatter(sizes, errors, s=14, alpha=0.5, label="settings tried")
         best = [found[n] for n in pareto(found)]
         axes.plot(*zip(*best, strict=True), marker="o", color="black", drawstyle="steps-post", label="not beaten in both")
     add_points(sides["parameters"], published, " (test)")
@@ -115,7 +113,7 @@ def draw_settings(
     save(figure, out)
 
 
-def two_sizes(size: str = COUNTED) -> tuple[Any, dict[str, Any]]:
+def two_sizes(size: str = COUNTED) -> "tuple[Figure, dict[str, Axes]]":
     """A figure, and its axes by size: parameters to the left, bytes on disk to the right."""
     from matplotlib.figure import Figure
 
@@ -129,13 +127,13 @@ def two_sizes(size: str = COUNTED) -> tuple[Any, dict[str, Any]]:
     return figure, sides
 
 
-def add_points(axes: Any, published: Mapping[str, Sequence[tuple[float, float]]], remark: str = "") -> None:
+def add_points(axes: "Axes", published: Mapping[str, Sequence[tuple[float, float]]], remark: str = "") -> None:
     """The paper's."""
     for name, those in published.items():
         axes.plot(*zip(*those, strict=True), marker="x", linestyle="none", label=name + remark)
 
 
-def save(figure: Any, out: Path) -> None:
+def save(figure: "Figure", out: Path) -> None:
     """The same figure gives the same file."""
     import matplotlib as mpl
 

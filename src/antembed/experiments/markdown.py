@@ -1,9 +1,14 @@
-"""Records, commands and Markdown: what tables are made with."""
+"""Markdown tables, and the commands that they show: rendered from a record's config, not from what was typed."""
 
-import shlex
-from typing import Any
+from collections.abc import Collection
 
-Records = list[dict[str, Any]]
+from antembed.config import TaskConfig, to_options
+from antembed.config.options import validated
+from antembed.experiments.sweep import command_of, option_words
+from antembed.files import JSON
+from antembed.tasks import TASKS
+
+HIDDEN = ("data", "seed", "threads")
 
 
 def markdown(headings: list[str], rows: list[list[str]]) -> str:
@@ -12,15 +17,23 @@ def markdown(headings: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *rows])
 
 
-def options(command: str, names: tuple[str, ...]) -> str:
-    """Only these options of a command."""
-    words = shlex.split(command)
-    return shlex.join(w for w, before in zip(words, ["", *words], strict=False) if {w, before} & set(names))
+def command(config: JSON) -> str:
+    """The command of a run: the options that differ from the defaults, without seed and threads."""
+    options = {name: short(value) for name, value in to_options(opened(config)).items() if name not in HIDDEN}
+    return command_of(config["input"]["data"], options, TASKS[config["task"]])
 
 
-def setting(command: str) -> str:
-    """A command without what does not change the result: its seed, its threads, and where and how it wrote."""
-    words = shlex.split(command)
-    passing, flags = {"--seed", "--out", "--record", "--threads"}, {"--json", "--overwrite", "--resume"}
-    kept = (w for w, before in zip(words, ["", *words], strict=False) if not {w, before} & passing)
-    return shlex.join(w for w in kept if w not in flags)
+def options(config: JSON, names: Collection[str]) -> str:
+    """These options of a run, as they are typed; those it does not have are left out."""
+    found = to_options(opened(config), all=True)
+    return " ".join(option_words({name: short(found[name]) for name in names if name in found}))
+
+
+def opened(config: JSON) -> TaskConfig:
+    """The config that a record has as JSON."""
+    return validated(TASKS[config["task"]].Config, config)
+
+
+def short(value: object) -> object:
+    """2, not 2.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,12 +1,17 @@
 """Eq. 5 against the number of anchors, as a picture, with the end point of runs that found their number themselves."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from antembed.experiments.front import save
+from antembed.experiments.records import Records
+from antembed.files import JSON
+
+if TYPE_CHECKING:  # matplotlib is an extra
+    from matplotlib.figure import Figure
 
 
-def draw_objective(ranked: list[dict[str, Any]], out: Path, title: str) -> None:
+def draw_objective(ranked: Records, out: Path, title: str) -> None:
     """Over all anchors if users and items were given as many, else over both, in three dimensions.
 
     Each of `ranked` has objective, anchors (in use, by table), asked (the numbers asked for, None if unknown) and auto.
@@ -22,11 +27,11 @@ def draw_objective(ranked: list[dict[str, Any]], out: Path, title: str) -> None:
     save(figure, out)
 
 
-def in_use(row: dict[str, Any]) -> int:
+def in_use(row: JSON) -> int:
     return sum(row["anchors"].values())
 
 
-def draw_2d(figure: Any, ranked: list[dict[str, Any]]) -> None:
+def draw_2d(figure: "Figure", ranked: Records) -> None:
     axes = figure.subplots()
     for auto, look in ((False, {"marker": "o"}), (True, {"marker": "*", "s": 150, "color": "red"})):
         found = [(in_use(row), row["objective"]) for row in ranked if row["auto"] == auto]
@@ -47,7 +52,7 @@ def draw_2d(figure: Any, ranked: list[dict[str, Any]]) -> None:
     axes.legend()
 
 
-def draw_3d(figure: Any, ranked: list[dict[str, Any]]) -> None:
+def draw_3d(figure: "Figure", ranked: Records) -> None:
     axes = figure.add_subplot(projection="3d")
     for auto, look in ((False, {"marker": "o"}), (True, {"marker": "*", "s": 150, "color": "red"})):
         found = [(row["anchors"]["users"], row["anchors"]["items"], row["objective"]) for row in ranked if row["auto"] == auto]

@@ -2,11 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from antembed.experiments.front import save
-from antembed.experiments.markdown import Records, markdown
-from antembed.experiments.records import read_records
+from antembed.experiments.markdown import markdown
+from antembed.experiments.records import Records, read_records
+from antembed.files import JSON
 
 
 def online(records: Records) -> str:
@@ -27,7 +27,7 @@ def online(records: Records) -> str:
     return markdown(["learned as", "test MSE", "worse by", "parameters", "anchors", "training"], rows)
 
 
-def draw(record: dict[str, Any], out: Path) -> None:
+def draw(record: JSON, out: Path) -> None:
     """Anchors of users and items, and the error of each batch before it was learned."""
     from matplotlib.figure import Figure
 

@@ -6,21 +6,24 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from antembed.experiments import comparisons, growth, text
-from antembed.experiments.markdown import Records, markdown, options, setting
+from antembed.experiments.markdown import command, markdown, options
 from antembed.experiments.online import online
-from antembed.experiments.records import read_records
+from antembed.experiments.records import Records, by_setting, read_records
+from antembed.files import JSON
+
+# What decides the size of a table on the front.
+FRONT_OPTIONS = {
+    "anchor": ("anchors", "embedding_dim", "l0_penalty", "ridge", "ridge_per_rating"),
+    "full": ("embedding_dim", "ridge", "ridge_per_rating"),
+}
 
 
 def recommend(records: Records) -> str:
     """One row a setting, smallest error first: the mean over its seeds, and how far they lie apart."""
-    settings: dict[str, Records] = {}
-    for record in records:
-        settings.setdefault(setting(record["command"]), []).append(record)
     rows = []
-    for command, runs in sorted(settings.items(), key=lambda pair: mean(r["test"]["mse"] for r in pair[1])):
+    for runs in sorted(by_setting(records), key=lambda runs: mean(r["test"]["mse"] for r in runs)):
         errors = [r["test"]["mse"] for r in runs]
         anchors = sorted({"/".join(str(k) for k in r["anchors"].values()) for r in runs if any(r["anchors"].values())})
         rows.append(
@@ -32,7 +35,7 @@ def recommend(records: Records) -> str:
                 f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
                 f"{mean(r['seconds'] for r in runs):.0f} s",
                 str(len(runs)),
-                f"`{command}`",
+                f"`{command(runs[0]['config'])}`",
             ]
         )
     headings = ["tables", "anchors in use", "test MSE", "parameters", "files", "training", "seeds", "command"]
@@ -41,11 +44,8 @@ def recommend(records: Records) -> str:
 
 def front(records: Records) -> str:
     """One row a setting of the front, by size: means over its seeds."""
-    settings: dict[str, Records] = {}
-    for record in records:
-        settings.setdefault(setting(record["command"]), []).append(record)
     rows = []
-    for runs in sorted(settings.values(), key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
+    for runs in sorted(by_setting(records), key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
         errors = [r["test"]["mse"] for r in runs]
         rows.append(
             [
@@ -55,7 +55,7 @@ def front(records: Records) -> str:
                 f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
                 f"{mean(r['seconds'] for r in runs):.0f} s",
                 str(len(runs)),
-                "`" + options(runs[0]["command"], ("--anchors", "--dimensions", "--price", "--ridge", "--ridge-each")) + "`",
+                f"`{options(runs[0]['config'], FRONT_OPTIONS[runs[0]['embedding']])}`",
             ]
         )
     return markdown(["tables", "test MSE", "parameters", "files", "training", "seeds", "options"], rows)
@@ -82,10 +82,9 @@ def scale(records: Records) -> str:
             rows += [[name, f"{what}; {record['setting']}", f"{speed:.2f}M ratings/s"] for what, speed in speeds.items()]
         elif name == "one epoch in Amazon's shape":
             share = sum(record["nnz"].values()) / sum(record["entries"].values())
-            told = (
-                f"{record['seconds']['epoch']:.0f} s, {speeds:.2f}M ratings/s, {record['peak_gigabytes']} GB, nnz {share:.0%}"
-            )
-            rows.append([name, f"{record['ratings']:,} ratings; {record['setting']}", told])
+            speed = f"{record['seconds']['epoch']:.0f} s, {speeds:.2f}M ratings/s"
+            size = f"{record['peak_gigabytes']} GB, nnz {share:.0%}"
+            rows.append([name, f"{record['ratings']:,} ratings; {record['setting']}", f"{speed}, {size}"])
         elif name == "from CSV to an exported model":
             rows += [[name, f"reading: {what}", f"{seconds} s"] for what, seconds in record["reading_seconds"].items()]
             rows.append([name, "an epoch", f"{record['epoch_seconds']} s"])
@@ -94,8 +93,8 @@ def scale(records: Records) -> str:
 
 
 def ranking(records: Records) -> str:
-    """The newest judgement on held-back data, best first."""
-    record = [record for record in records if record["judged_on"] == "the last fifth"][-1]
+    """The newest evaluation on held-out data, best first."""
+    record = [record for record in records if record["evaluated_on"] == "the last fifth"][-1]
     rows = [
         [name, f"{r['ndcg@10']:.3f}", f"{r['recall@10']:.3f}", f"{r['bytes'] / 1000:.0f} kB" if "bytes" in r else "–"]
         for name, r in sorted(record["results"].items(), key=lambda pair: -pair[1]["ndcg@10"])
@@ -103,7 +102,7 @@ def ranking(records: Records) -> str:
     return markdown(["lists by", "NDCG@10", "recall@10", "files"], rows)
 
 
-def newest(records: Records) -> dict[str, dict[str, Any]]:
+def newest(records: Records) -> dict[str, JSON]:
     """The last record of each benchmark."""
     return {record["benchmark"]: record for record in records}
 
@@ -118,17 +117,17 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
     "planted": ("growth.jsonl", growth.planted),
-    "objective-paper": ("anchors-paper.jsonl", partial(growth.objective, lambda1=0.01, lambda2=1e-4)),
-    "objective-fine": ("anchors-fine.jsonl", partial(growth.objective, lambda1=1e-3, lambda2=1e-6)),
+    "objective-paper": ("anchors-paper.jsonl", partial(growth.objective, anchor_penalty=0.01, l0_penalty=1e-4)),
+    "objective-fine": ("anchors-fine.jsonl", partial(growth.objective, anchor_penalty=1e-3, l0_penalty=1e-6)),
     "text-step": ("text-step.jsonl", text.step),
     "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
-    "text-bag": ("text.jsonl", partial(text.text, model="bag")),
+    "text-mean": ("text.jsonl", partial(text.text, model="mean")),
     "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
     "text-paper": ("text-paper.jsonl", text.knowledge),
-    "text-quantised": ("text-quantised.jsonl", text.quantized),
+    "text-quantized": ("text-quantized.jsonl", text.quantized),
     "text-large": ("large-text.jsonl", text.large),
     "text-budgets": ("budgets.jsonl", text.budgets),
-    "text-front": ("bag.jsonl", text.front),
+    "text-front": ("ngrams.jsonl", text.front),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
 }

@@ -1,17 +1,21 @@
-"""One JSONL row a run: the only source of every table and plot."""
+"""One JSONL row a run: the only source of every table and plot. The options of a run are in its `config`, as in config.json."""
 
+import json
 import platform
 import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from antembed.files import append_json, read_json_lines
+from antembed.files import JSON, append_json, read_json_lines
 
-TOLD_VERSIONS = ("antembed", "torch", "numpy", "numba", "polars")
+Records = list[JSON]
+VERSIONS_OF = ("antembed", "torch", "numpy", "numba", "polars")
+IRRELEVANT = (("machine", "threads"), ("input", "data"))  # parts of a config that change no result, or are in the data's digest
+SEED = ("machine", "seed")
 
 
 def commit() -> str | None:
@@ -28,21 +32,39 @@ def commit() -> str | None:
         return None
 
 
-def surroundings() -> dict[str, Any]:
+def environment() -> JSON:
     """Where and with what a figure was measured."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "versions": {name: version(name) for name in TOLD_VERSIONS} | {"python": platform.python_version()},
+        "versions": {name: version(name) for name in VERSIONS_OF} | {"python": platform.python_version()},
         "threads": torch.get_num_threads(),
     }
 
 
-def append_record(path: str | Path, record: dict[str, Any]) -> None:
+def append_record(path: str | Path, record: JSON) -> None:
     """Add a row to a file of records."""
-    append_json(path, {**record, **surroundings()})
+    append_json(path, {**record, **environment()})
 
 
-def read_records(path: str | Path) -> list[dict[str, Any]]:
+def read_records(path: str | Path) -> Records:
     """All rows of a file of records."""
     return read_json_lines(path)
+
+
+def key_of(config: JSON, without: Iterable[tuple[str, str]] = IRRELEVANT) -> str:
+    """Equal for equal configs, whatever the fields `without` are."""
+    kept = {group: dict(fields) if isinstance(fields, dict) else fields for group, fields in config.items()}
+    for group, name in without:
+        if group in kept:
+            kept[group].pop(name, None)
+    return json.dumps(kept, sort_keys=True)
+
+
+def by_setting(records: Iterable[JSON]) -> list[Records]:
+    """Runs that differ in their seeds alone, together; failed runs are left out."""
+    found: dict[str, Records] = {}
+    for record in records:
+        if "failed" not in record:
+            found.setdefault(key_of(record["config"], (*IRRELEVANT, SEED)), []).append(record)
+    return list(found.values())

@@ -1,7 +1,6 @@
 """Many runs on the same data: each trial is a row of a file of records, and a trial that is there is not repeated."""
 
 import hashlib
-import json
 import multiprocessing
 import os
 import shlex
@@ -19,12 +18,10 @@ from antembed.checkpoint import CheckpointError
 from antembed.config import ConfigError, OnlineConfig, TaskConfig, from_options
 from antembed.config.options import typed, validated
 from antembed.experiments.front import evaluated_on, mean_by_setting, pareto
-from antembed.experiments.records import append_record, read_records
+from antembed.experiments.records import append_record, key_of, read_records
 from antembed.files import JSON
 from antembed.runs import RunError, RunFolder, train
 from antembed.tasks import TASKS, Splits, Task
-
-PASSING = (("machine", "threads"), ("input", "data"))  # parts of a config that change no result, or are in the data's digest
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,6 @@ class Trial:
         return name.replace(" ", "_").replace("/", "-") + "_" + digest[:8]
 
 
-def key_of(config: JSON) -> str:
-    """Equal for equal settings."""
-    kept = {group: dict(fields) if isinstance(fields, dict) else fields for group, fields in config.items()}
-    for group, name in PASSING:
-        if group in kept:
-            kept[group].pop(name, None)
-    return json.dumps(kept, sort_keys=True)
-
-
 def label(varied: JSON) -> str:
     """l1_penalty=1e-05 anchors=40/16, for people."""
     return " ".join(f"{name}={word(value, '/')}" for name, value in varied.items())
@@ -71,12 +59,17 @@ def word(value: object, between: str = ",") -> str:
 
 def command_of(data: str, given: JSON, task: Task) -> str:
     """What would be typed to do one trial alone."""
-    words = ["antembed", "train", task.name, data]
+    return shlex.join(["antembed", "train", task.name, data, *option_words(given)])
+
+
+def option_words(given: JSON) -> list[str]:
+    """Options as they are typed: --l1-penalty 1e-05 --no-biases."""
+    words = []
     for name, value in given.items():
         option = typed(name)
         no = option.replace("--", "--no-", 1)
         words += [option if value else no] if isinstance(value, bool) else [option, word(value)]
-    return shlex.join(words)
+    return words
 
 
 def plan(

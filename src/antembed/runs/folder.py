@@ -49,7 +49,9 @@ class RunFolder:
 
     def _check_same(self, config: TaskConfig, facts: JSON) -> None:
         saved, remembered = self.open()
-        before, now = to_options(saved, all=True), to_options(config, all=True)
+        before, now = (  # what "auto" stands for depends on the budget
+            to_options(each, all=True) | {"values": each.values, "encoding": each.encoding} for each in (saved, config)
+        )
         for name in {**now, **before}:
             same = before.get(name) == now.get(name) or (name in MAY_DIFFER and not saved.budget)
             if not same:

@@ -26,7 +26,7 @@ def train(
     """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory."""
     task, folder = TASKS[config.task], RunFolder(out)
     splits = task.load(config) if splits is None else splits
-    _pretrain(task, config, splits, folder)
+    _pretrain(task, config, splits)
     model = task.build(config, splits)
     solver = make_solver(task, config, model, splits)
     folder.create(config, task.facts(splits, model), resume)
@@ -45,9 +45,9 @@ def train(
     return result
 
 
-def _pretrain(task: Task, config: TaskConfig, splits: Splits, folder: RunFolder) -> None:
+def _pretrain(task: Task, config: TaskConfig, splits: Splits) -> None:
     """The run that comes before, if the task asks for one; nothing is left of it but its model."""
-    before = None if folder.final.exists() else task.pretraining(config)
+    before = task.pretraining(config)
     if before is None:
         return
     with TemporaryDirectory() as name:

@@ -1,7 +1,7 @@
-"""The fused engine: matrix factorisation with Yogi on the CPU, whole mini-batches in one compiled pass (kernels/ratings.py).
+"""The fused engine: matrix factorization with Yogi on the CPU, whole mini-batches in one compiled pass (kernels/ratings.py).
 
 It takes over the tensors of a model and its optimizer: their values move into rows that hold everything of one object, and the
-parameters become views of those rows. Evaluation, checkpoints and export go on as with the torch engine, and see the same.
+parameters become views of those rows. Evaluation, checkpoints and export work as with the torch engine, and see the same.
 """
 
 from collections.abc import Iterator
@@ -142,10 +142,10 @@ class FusedEngine:
             raise RuntimeError("an epoch broke off in the middle of a batch; make the model and the engine anew, or --resume")
         batch_size = min(batch_size, max(len(examples), 1))
         batches = -(-len(examples) // batch_size)
-        prices = np.array([l1(first + b) for b in range(batches)])
-        history = self._history(first, lr, prices)
-        # A penalty that falls faster than momentum fades: settle all rows at the old price first (optim/lazy.py).
-        steep = set((np.flatnonzero(prices[1:] < self.rule.beta1 * prices[:-1]) + 1).tolist())
+        strengths = np.array([l1(first + b) for b in range(batches)])
+        history = self._history(first, lr, strengths)
+        # A penalty that falls faster than momentum fades: settle all rows at the old strength first (optim/lazy.py).
+        steep = set((np.flatnonzero(strengths[1:] < self.rule.beta1 * strengths[:-1]) + 1).tolist())
         cuts = sorted({*range(0, batches, chunk_size(batch_size) // batch_size), *steep, batches})
         parts = max(self.threads // 2, 1)
         sides = [side.laid_out(batch_size, parts, self.users.K, self.items.K) for side in (self.users, self.items)]
@@ -206,15 +206,15 @@ class FusedEngine:
         copies = [[p.copy() for p in A] for _ in range(workers)]
         run_all(work, workers, give_up)
 
-    def _history(self, first: int, lr: Schedule, prices: np.ndarray) -> kernel.History:
+    def _history(self, first: int, lr: Schedule, strengths: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
-        batches = len(prices)
+        batches = len(strengths)
         group = _group_of(self.optimizer, self.tables[0])
         rates = [lr(first + b) for b in range(batches)]
         steps = np.array([self.optimizer._scale(first + b + 1, group | {"lr": rate}) for b, rate in enumerate(rates)])
         prox = group["prox"]
-        priced = prox is not None and prox.scheduled
-        takes = steps * prices if priced else 0 * steps
+        scheduled = prox is not None and prox.scheduled
+        takes = steps * strengths if scheduled else 0 * steps
         some = [(weights[:1] or [None])[0] for weights in (self.tables, self.biases, self.anchors, [self.model.bias])]
         decays = [0.0 if w is None else _group_of(self.optimizer, w)["weight_decay"] for w in some]
         keeps = [1 - np.array(rates) * decay for decay in decays]

@@ -1,8 +1,8 @@
-"""Polishing: the last epochs of a training, in which the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1.
+"""Polishing: in the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1.
 
 It needs no code in the optimizers: weights that are not zero become free entries (optim/prox.py), which no path shrinks, and
-the price of all others is such that they cannot leave zero. The support is taken anew before each epoch, so that a stopped run
-goes on alike.
+the penalty of all others is so large that they cannot leave zero. The support is taken anew before each epoch, so that an
+interrupted run continues to the same bytes.
 """
 
 import torch
@@ -14,15 +14,15 @@ PROHIBITIVE = 1e6  # as a strength: no gradient moves a weight past it
 
 
 @torch.no_grad()
-def freeze(optimizer: ProximalOptimizer, spared: dict[int, FreeEntries | None]) -> None:
-    """Make the non-zeros of every T its free entries, with those that were free before (`spared`, by group)."""
+def freeze(optimizer: ProximalOptimizer, before: dict[int, FreeEntries | None]) -> None:
+    """Make the non-zeros of every T its free entries, and those that were free `before`, by group."""
     optimizer.flush()
     for number, group in enumerate(optimizer.param_groups):
         prox = group["prox"]
         if isinstance(prox, NonNegativeL1) and prox.scheduled:
             (weight,) = group["params"]
             used = weight != 0
-            free = spared.get(number)
+            free = before.get(number)
             if free is not None:
                 used |= free.mask().to(weight.device)
             objects, anchors = used.nonzero(as_tuple=True)
@@ -35,7 +35,7 @@ def free_entries(optimizer: ProximalOptimizer) -> dict[int, FreeEntries | None]:
     return {number: prox.free for number, prox in proxes if isinstance(prox, NonNegativeL1)}
 
 
-def thaw(optimizer: ProximalOptimizer, spared: dict[int, FreeEntries | None]) -> None:
+def thaw(optimizer: ProximalOptimizer, before: dict[int, FreeEntries | None]) -> None:
     """The penalties as they were."""
-    for number, free in spared.items():
+    for number, free in before.items():
         optimizer.param_groups[number]["prox"].free = free

@@ -34,6 +34,10 @@ class NgramDescentConfig(SolverConfig):
     ngrams: Whole = option(2, "Runs of up to so many words.", ge=1)
     hold_out: bool = option(False, "Hold a tenth out for validation, to compare settings; else it is learned too.")
 
+    @property
+    def records(self) -> int:
+        return self.epochs + 1  # and one for the polish
+
 
 class NgramConfig(TaskConfig):
     """A run of the hashed n-gram classifier."""

@@ -53,7 +53,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
         return NgramModel()
 
     def loss(self, model: NgramModel, batch: Batch) -> Tensor:
-        raise NotImplementedError("hashed n-grams have no gradient; their solver is ngram_descent")
+        raise TypeError("hashed n-grams have no gradient; their solver is ngram_descent")
 
     def evaluate(self, model: NgramModel, splits: TextSplits, part: Part) -> Metrics:
         examples = splits.part(part)

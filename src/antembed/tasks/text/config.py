@@ -39,7 +39,7 @@ class TextInput(Config):
 
 
 class VocabularyInput(TextInput):
-    """The documents, and which of their words are told apart."""
+    """The documents, and which of their words are distinguished."""
 
     min_count: Whole = option(1, "Rarer words are unknown.", ge=1)
     max_vocab: Whole = option(0, "At most so many words, the most frequent; 0: all.", ge=0)

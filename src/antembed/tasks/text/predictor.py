@@ -1,5 +1,6 @@
 """A finished run on text as a classifier: files and texts → probabilities of its classes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from antembed.tasks.text.model import TextModel
 EVALUATION_BATCH = 512
 
 
-class TextPredictor:
+class TextPredictor(ABC):
     """What every classifier of text can do; a subclass says the probabilities of documents."""
 
     classes: list[str]
@@ -22,9 +23,9 @@ class TextPredictor:
     def __init__(self, classes: list[str], text: Sequence[str] | None, label: str | None, max_length: int):
         self.classes, self.text, self.label, self.max_length = classes, text, label, max_length
 
+    @abstractmethod
     def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
         """Of each class for each document, some documents at a time: (n, classes)."""
-        raise NotImplementedError
 
     def reading(self) -> dict[str, object]:
         """How texts are read beside the columns."""

@@ -1,6 +1,6 @@
 """Text → words → ids and counts: our compiled pass beside Hugging Face's tokenizers and a plain regular expression.
 
-    python benchmarks/tokenise.py [train.csv …] [--record results/bench.jsonl]
+    python benchmarks/tokenizer.py [train.csv …] [--record results/bench.jsonl]
 
 Without a file, on synthetic text (data/topics.py). All count every word of every text; "from the file" is the whole way from
 the file to documents, vocabulary and all. `tokenizers` knows the vocabulary already, the others find it.
@@ -20,7 +20,7 @@ from antembed.data import read_documents
 from antembed.data.layouts import labelled_text
 from antembed.data.topics import write_topics
 from antembed.data.words import Numberer, library_tokenizer
-from antembed.pipelines.bench import interleave
+from antembed.experiments.bench import interleave
 from common import publish
 
 PATTERN = re.compile(r"[^\W_]+(?:(?<=[0-9])[.,](?=[0-9])[^\W_]+)*|'(?:s|t|d|m|re|ve|ll)\b")

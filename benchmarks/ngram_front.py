@@ -1,30 +1,33 @@
-"""Accuracy against the bytes of the file: the bag classifier beside ℓ1 logistic regression, from 10 KB on.
+"""Accuracy against the bytes of the file: the hashed n-gram classifier beside ℓ1 logistic regression, from 10 KB on.
 
-    python benchmarks/bag_front.py FOLDER [--sizes 10KB 50KB] [--seeds 0 1 2] [--record results/bag.jsonl]
+    python benchmarks/ngram_front.py FOLDER [--budgets 10KB 50KB] [--seeds 0 1 2] [--record results/ngrams.jsonl]
 
 FOLDER has train.csv and test.csv (class, title, text). Without --test, a tenth of the training file is held out and measured:
-that is what settings are chosen by. The opponents' bytes are counted three ways: words as UTF-8 with 5 bytes a weight; the same
-with the words compressed by zlib; and, the strongest, hashed and packed as ours are (entropies, quantized, no head).
+that is what settings are chosen by. The peers' bytes are counted three ways: words as UTF-8 with 5 bytes a weight; the same
+with the words compressed by zlib; and, the smallest, hashed and packed as ours are (entropies, quantized, no head).
 """
 
 import argparse
 import time
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
+from antembed.config import from_options
 from antembed.data.documents import Documents, read_documents
 from antembed.data.splits import shares
+from antembed.files import JSON
 from antembed.serving.ngrams import buckets_of, ngram_hashes
-from antembed.training.bag import BagSettings, fit_bag, word_hashes
+from antembed.solvers.ngram_fit import NgramSettings, fit_ngrams
+from antembed.tasks.ngrams.config import NgramConfig
+from antembed.tasks.ngrams.task import word_hashes
 from common import publish
 
-VALUES = 2.0 ** np.arange(-8, 0.1, 0.5)  # of the opponent's weights when packed, times the largest
+VALUES = 2.0 ** np.arange(-8, 0.1, 0.5)  # of the peer's weights when packed, times the largest
 
 
 def features(documents: Documents, orders: int, bits: int) -> sparse.csr_matrix:
@@ -40,7 +43,7 @@ def entropy(counts: np.ndarray) -> float:
     return float(-(shares * np.log2(shares)).sum())
 
 
-def lasso(train: Documents, test: Documents, orders: int, C: float, bits: int, seed: int) -> dict[str, Any]:
+def lasso(train: Documents, test: Documents, orders: int, C: float, bits: int, seed: int) -> JSON:
     """One regression: accuracy and bytes as it is, and packed."""
     start = time.perf_counter()
     X, Z = features(train, orders, bits), features(test, orders, bits)
@@ -84,7 +87,7 @@ def letters(train: Documents, orders: int, bits: int, buckets: np.ndarray) -> tu
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sizes", nargs="*", default=["10KB", "22KB", "50KB", "110KB", "370KB"])
+    parser.add_argument("--budgets", nargs="*", default=["10KB", "22KB", "50KB", "110KB", "370KB"])
     parser.add_argument("--lasso", nargs="*", type=float, default=[0.5, 1.0, 2.0, 4.0], help="C of the regressions")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--test", action="store_true")
@@ -96,14 +99,18 @@ def main() -> None:
     for seed in given.seeds:
         if not given.test:
             train, test = (documents.take(rows) for rows in shares(len(documents), (0.9, 0.1), seed))
-        about = {"bench": "bag", "data": given.folder.name, "part": "test" if given.test else "validation", "seed": seed}
-        for size in given.sizes:
+        about = {"bench": "ngrams", "data": given.folder.name, "part": "test" if given.test else "validation", "seed": seed}
+        files = {part: f"{given.folder.name}/{part}.csv" for part in ("train", "test")}
+        for budget in given.budgets:
+            options = {"data": files["train"], "test": files["test"] if given.test else "", "budget": budget, "seed": seed}
+            config = from_options(NgramConfig, options).model_dump(mode="json")
             wall, cpu = time.perf_counter(), time.process_time()
-            bag = fit_bag(train, BagSettings(size=size, seed=seed))
+            classifier = fit_ngrams(train, NgramSettings(size=budget, seed=seed))
             times = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
-            accuracy = float((bag.scores(word_hashes(test), test.starts).argmax(1) == test.labels).mean())
-            got = {"asked": size, "bytes": len(bag.to_bytes()), "objects": len(bag.objects), "anchors": len(bag.B)}
-            publish(given.record, {**about, "model": "bag", "accuracy": accuracy, **got, **times})
+            accuracy = float((classifier.scores(word_hashes(test), test.starts).argmax(1) == test.labels).mean())
+            size = {"bytes": len(classifier.to_bytes()), "objects": len(classifier.objects), "anchors": len(classifier.B)}
+            found = {"task": config["task"], **about, "model": "ngrams", "accuracy": accuracy, **size, **times}
+            publish(given.record, found | {"config": config})
         for orders, bits in ((1, 24), (2, 24), (2, 20)) if seed == 0 else ():  # liblinear's answer hardly depends on a seed
             for C in given.lasso:
                 row = lasso(train, test, orders, C, bits, seed)
