@@ -14,7 +14,8 @@ from antembed.files import JSON, append_json, read_json_lines
 
 Records = list[JSON]
 VERSIONS_OF = ("antembed", "torch", "numpy", "numba", "polars")
-IRRELEVANT = (("machine", "threads"), ("input", "data"))  # parts of a config that change no result, or are in the data's digest
+# Parts of a config that change no result, or that the digest of the data stands for: which files, and of ratings which columns.
+IRRELEVANT = (("machine", "threads"), *(("input", name) for name in ("data", "test", "columns", "on_error")))
 SEED = ("machine", "seed")
 
 

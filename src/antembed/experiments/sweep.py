@@ -85,9 +85,7 @@ def plan(
             more = task.defaults(examples) | {"threads": threads}
             trial = Trial(point, from_options(task.Config, {"data": data} | given, more), command_of(data, given, task))
             if isinstance(trial.config.solver, OnlineConfig):
-                raise ConfigError(
-                    "a stream has no validation data to compare settings by; sweep with another --solver", "solver"
-                )
+                raise ConfigError("a stream has no validation data to compare settings by; take another --solver", "solver")
             trials.setdefault(trial.key, trial)
     return list(trials.values())
 
