@@ -46,7 +46,8 @@ def draw_2d(figure: "Figure", ranked: Records) -> None:
     reached = [row["objective"] for row in ranked if row["auto"]]
     if reached:
         axes.axhline(min(reached), color="red", alpha=0.4, linestyle="--")
-    axes.set_xlabel("anchors in use, " + " and ".join(ranked[0]["anchors"]))
+    tables = ranked[0]["anchors"]
+    axes.set_xlabel("anchors in use" + (f", {' and '.join(tables)}" if len(tables) > 1 else ""))
     axes.set_ylabel("objective (eq. 5)")
     axes.grid(alpha=0.3)
     axes.legend()
