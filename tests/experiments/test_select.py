@@ -130,20 +130,8 @@ def test_each_run_has_its_own_penalty_unless_one_is_given():
 def test_runs_and_records_of_runs_are_the_same(tmp_path):
     data, out, records = tmp_path / "r.csv", tmp_path / "run", tmp_path / "r.jsonl"
     data.write_text("user,item,rating\n" + "".join(f"{n % 7},{n % 11},{n % 5}\n" for n in range(200)))
-    quick = (
-        "--solver",
-        "coordinate_descent",
-        "--epochs",
-        1,
-        "--l0-penalty",
-        0.01,
-        "--ridge",
-        0.1,
-        "--anchors",
-        2,
-        "--embedding-dim",
-        2,
-    )
+    small = ("--anchors", 2, "--embedding-dim", 2, "--epochs", 1)
+    quick = ("--solver", "coordinate_descent", "--l0-penalty", 0.01, "--ridge", 0.1, *small)
     call("train", "recommend", data, *quick, "--out", out, "--record", records)
     _, ranked = rank(gather([out, records]), 0.01, 1e-5)
     assert len(ranked) == 2
@@ -166,7 +154,8 @@ def test_text_is_ranked_by_its_cross_entropy(tmp_path):
         (2, 0.1, [3], False),
     ]
     assert told["ranking"][0]["objective"] == pytest.approx(0.50 + 1e-5 * 900 + (0.001 - 1e-5) * 9)
-    assert "anchors in use, anchors" in picture.read_text()
+    assert "anchors in use" in picture.read_text()
+    assert "anchors in use, " not in picture.read_text()  # of one table there is nothing to tell apart
     dear = call("select", file, "--anchor-penalty", 0.1)  # each with its own λ2
     assert "validation error rate" in dear
     assert dear.index("anchors=3") < dear.index("nbANT")
@@ -187,7 +176,7 @@ def test_what_is_not_to_be_compared(tmp_path):
     with pytest.raises(ValueError, match="runs of 2 tasks: x of recommend and y of classify; select among one"):
         rank([record(0.5, 99, (2, 2), source="x"), text_record(0.5, 0.1, 99, 2, source="y")], 1, 1)
     without = record(0.5, 99, (2, 2), source="x") | {"test": {"mse": 0.5}}
-    with pytest.raises(ValueError, match="x has no loss on test data, which eq. 5 needs; evaluate the run anew"):
+    with pytest.raises(ValueError, match=r"x has no loss on test data, which eq. 5 needs; evaluate the run anew"):
         rank([without], 1, 1)
 
 

@@ -96,7 +96,7 @@ def test_what_else_is_wrong():
         parse_axes(["l1_penalty=1,2", "l1-penalty=3"], RATINGS)
     with pytest.raises(ValueError, match="epochs is set twice, to 3 and 4"):
         parse_fixed(["epochs=3", "epochs=4"], RATINGS)
-    with pytest.raises(ValueError, match="test is set twice, to a.csv and b.csv"):
+    with pytest.raises(ValueError, match=r"test is set twice, to a.csv and b.csv"):
         parse_fixed(["test=a.csv", "test=b.csv"], TEXT)
     with pytest.raises(ValueError, match="say --seeds 7"):
         parse_fixed(["seed=7"], RATINGS)
@@ -108,7 +108,7 @@ def test_what_else_is_wrong():
         grid([parse_axis("l1_penalty=1..2", RATINGS)])
     with pytest.raises(ValueError, match=r"l1_penalty is both set \(to 3\) and varied"):
         plan(RATINGS, "r.csv", [{"l1_penalty": 1}], {"l1_penalty": 3}, [0], 100)
-    with pytest.raises(ValueError, match="--ridge is an option of --solver .*; this run has --solver stochastic"):
+    with pytest.raises(ValueError, match=r"--ridge is an option of --solver .*; this run has --solver stochastic"):
         plan(RATINGS, "r.csv", [{"ridge": 1.0}], {}, [0], 100)
 
 

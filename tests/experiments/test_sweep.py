@@ -120,6 +120,7 @@ def test_equal_settings_are_equal_wherever_the_data_lie_and_however_many_threads
         return job.key_of(config)
 
     assert key() == key(data="elsewhere/r.csv") == key(threads=2) == key(l1_penalty=1e-4)
+    assert key() == key(columns="u,i,r") == key(on_error="skip")  # the ratings that were read are in the digest
     assert len({key(), key(seed=1), key(l1_penalty=1e-3), key(solver="coordinate_descent"), key(split="90/10")}) == 5
 
 

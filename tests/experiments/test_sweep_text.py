@@ -159,6 +159,10 @@ def test_other_data_are_refused(train_file, test_file, tmp_path):
         sweep(other, *words, records)
     with pytest.raises(ValueError, match="has trials on other data"):  # another test is other data, too
         sweep(train_file, "--set", f"test={test_file}", *words, records)
+    for place in ("a", "b"):  # and the same test is the same, wherever it is
+        (tmp_path / f"{place}.csv").write_bytes(test_file.read_bytes())
+        sweep(train_file, "--set", f"test={tmp_path}/{place}.csv", *words, tmp_path / "t.jsonl")
+    assert len(read_records(tmp_path / "t.jsonl")) == 1
     with pytest.raises(ValueError, match="has trials of classify, these are of classify-ngrams; choose another file"):
         sweep(train_file, "--vary", "budget=1KB", "--out", records, task="classify-ngrams")
     (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "".join(f"{n % 7},{n % 11},{n % 5}\n" for n in range(99)))
