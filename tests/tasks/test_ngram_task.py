@@ -44,8 +44,8 @@ def test_a_stopped_run_ends_in_the_same_bytes(epoch, file, tmp_path):
     again = train(config, tmp_path / "parts", resume=True)
     assert (tmp_path / "parts" / FILE).read_bytes() == (tmp_path / "whole" / FILE).read_bytes()
     assert again["test"] == whole["test"]
-    rows = [RunFolder(tmp_path / name).rows() for name in ("whole", "parts")]
-    assert [[row["nnz"] for row in those] for those in rows][0] == [row["nnz"] for row in rows[1]]  # no epoch twice
+    kept, kept_again = ([row["nnz"] for row in RunFolder(tmp_path / name).rows()] for name in ("whole", "parts"))
+    assert kept == kept_again  # no epoch twice
 
 
 def test_held_out_documents_are_evaluated_and_not_learned(file, tmp_path):

@@ -130,7 +130,7 @@ def parse_axis(text: str, task: Task) -> Axis:
     return Choices(option, values)
 
 
-def value_in_list(option: Option, word: str) -> Any:
+def value_in_list(option: Option, word: str) -> object:
     """A comma is between values there, so several names are `title/text`. A file is one name, whatever folder it is in."""
     value = value_of(option, word)
     names = isinstance(value, tuple) and all(isinstance(part, str) for part in value)
