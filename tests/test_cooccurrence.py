@@ -18,11 +18,11 @@ def documents(seed=0, n=25):
     return (V * rng.random(starts[-1]) ** 2).astype(np.int32), starts
 
 
-@pytest.mark.parametrize("places", [1, 50, 1 << 24])
+@pytest.mark.parametrize("positions", [1, 50, 1 << 24])
 @pytest.mark.parametrize("window", [1, 3, 10, 100])
-def test_counts_are_those_of_the_plain_loop(window, places):
+def test_counts_are_those_of_the_plain_loop(window, positions):
     tokens, starts = documents()
-    found = cooccurrences(tokens, starts, V, window=window, places=places, **ALL)
+    found = cooccurrences(tokens, starts, V, window=window, positions=positions, **ALL)
     np.testing.assert_array_equal(found.toarray(), cooccurrence_plain(tokens, starts, V, window))
     assert found.has_canonical_format
 

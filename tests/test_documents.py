@@ -81,7 +81,7 @@ def test_columns_are_chosen_by_name_or_number(tmp_path):
     ("contents", "options", "told"),
     [
         (b"", {}, r"a.csv is empty \(0 bytes\)"),
-        (b"\n1,x\n", {}, "begins with an empty line"),
+        (b"\n1,x\n", {}, "starts with an empty line"),
         (b"label,text\n", {}, "has no documents: 0 rows"),
         (b"1,a\n1,b\n", {}, r"has 1 classes \(1\) in 2 documents, 2 are needed"),
         (b"label,text\n,a\n,b\n", {}, r"has 0 classes \(\) in 2 documents"),
@@ -216,7 +216,7 @@ def test_padded_and_taken():
     assert taken.labels.tolist() == [0, 0, 0]
     assert taken.starts.tolist() == [0, 1, 4, 5]
     for wrong in (documents.take, documents.padded):
-        with pytest.raises(IndexError, match="rows -1 to 3 are not all among the 3 documents"):
+        with pytest.raises(IndexError, match="rows -1 to 3 are not all within the 3 documents"):
             wrong([-1, 3])
 
 
@@ -230,7 +230,7 @@ def test_shares_are_cut_by_seed_and_class():
     assert [len(part) for part in shares(10, (0.9, 0.1), 0)] == [9, 1]
     with pytest.raises(ValueError, match=r"sum to 1, got \(0.5, 0.4\), which sum to 0.9"):
         shares(10, (0.5, 0.4), 0)
-    with pytest.raises(ValueError, match="3 labels for 10 examples"):
+    with pytest.raises(ValueError, match="3 labels were given for 10 examples"):
         shares(10, (0.5, 0.5), 0, labels[:3])
 
 

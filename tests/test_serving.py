@@ -277,7 +277,7 @@ class TestBadFiles:
             load_table(tmp_path / "t.ant")
 
     def test_a_folder(self, tmp_path):
-        with pytest.raises(TableError, match=r"is a folder; name one of its files"):
+        with pytest.raises(TableError, match=r"is a folder; give one of its files"):
             load_table(tmp_path)
 
     def test_absent(self, tmp_path):

@@ -23,13 +23,13 @@ from antembed.embedding.anchor import AnchoredTable
 from antembed.embedding.usage import count_nonzeros
 from antembed.files import JSON
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauMemory, Remove, Stop, Trend, TrendMemory
-from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs, set_free
+from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState
+from antembed.growth.resize import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.prox import NonNegativeL1
 from antembed.solvers.schedule import Schedule, cosine
 
-MEMORIES: dict[type, type] = {Plateau: PlateauMemory, Trend: TrendMemory}
+STATES: dict[type, type] = {Plateau: PlateauState, Trend: TrendState}
 
 
 class Growth:
@@ -65,7 +65,7 @@ class Growth:
         self.tables = {name: table for name, table in tables.items() if isinstance(table, AnchorEmbedding)}
         self.anchor_penalty, self.l0_penalty, self.prune, self.seed = anchor_penalty, l0_penalty, prune, seed
         self.epochs, self.warmup, self.anneal = epochs, warmup, anneal
-        self.memory: Any = policy.begin()  # of the policy's own kind
+        self.policy_state: Any = policy.initial_state()  # of the policy's own kind
         self.removed: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
         self.trial: JSON | None = None  # the change under way, and the objective before it
@@ -100,11 +100,11 @@ class Growth:
         """
         K = tuple(max(n, 1) for n in record["anchors_in_use"].values())
         objective = record["objective"]
-        began = self.memory
-        check = Check(objective, record["validation"]["loss"], K, aside=bool(self.removed))
-        self.memory, decision = self.policy(self.memory, check)
+        began = self.policy_state
+        check = Check(objective, record["validation"]["loss"], K, removed=bool(self.removed))
+        self.policy_state, decision = self.policy(self.policy_state, check)
         if isinstance(decision, Keep) and epoch >= self.epochs - self.anneal:
-            decision = self.policy.finish(self.memory)
+            decision = self.policy.finish(self.policy_state)
         if isinstance(decision, Keep):
             return None
         done: JSON = {"decision": type(decision).__name__.lower(), **asdict(decision)}
@@ -150,15 +150,15 @@ class Growth:
 
     def _remove(self, name: str, table: AnchorEmbedding, n: int) -> None:
         order = usage(table).argsort().tolist()
-        gone = drop_anchors(table, self.optimizer, order[:n])
-        self.removed[name] = self.removed[name].and_then(gone) if name in self.removed else gone
+        gone = remove_anchors(table, self.optimizer, order[:n])
+        self.removed[name] = self.removed[name].append(gone) if name in self.removed else gone
 
     def _drop_dead(self) -> None:
         """Anchors that no object would use if the model were exported now: nothing is lost with them."""
         with pruned(self.tables.values(), self.prune):
             dead = {name: (table.rows.weight == 0).all(0).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
         for name, columns in dead.items():
-            drop_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
+            remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
 
     def _undo(self, step: int, snapshot: Path) -> None:
         saved = read_checkpoint(snapshot)
@@ -170,11 +170,11 @@ class Growth:
     # What a checkpoint keeps.
 
     def state(self) -> JSON:
-        return {"memory": asdict(self.memory), "stopped": self.stopped, "trial": self.trial}
+        return {"policy": asdict(self.policy_state), "stopped": self.stopped, "trial": self.trial}
 
     def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
-        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in state["memory"].items()}
-        self.memory = MEMORIES[type(self.policy)](**plain)
+        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in state["policy"].items()}
+        self.policy_state = STATES[type(self.policy)](**plain)
         self.stopped = None if state["stopped"] is None else (state["stopped"][0], state["stopped"][1])
         self.trial = state["trial"]
         self.load_tensors(tensors)
@@ -189,7 +189,7 @@ class Growth:
         for name, table in self.tables.items():
             prefix = f"removed/{name}/"
             if found := {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}:
-                self.removed[name] = RemovedAnchors.of_tensors(found)
+                self.removed[name] = RemovedAnchors.from_tensors(found)
             set_free(self._prox(table), tensors[f"free/{name}"], table)
 
     def _prox(self, table: AnchoredTable) -> NonNegativeL1:

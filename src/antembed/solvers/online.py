@@ -99,7 +99,7 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
         self.online.load(checkpoint.tensors)
         self.squared, self.first, self.epoch = checkpoint.plain["squared"], checkpoint.plain["first"], self.online.batches
         users, items = (_unpacked(checkpoint.tensors[f"labels/{side}"]) for side in SIDES)
-        self.stream.go_on(self.online.ratings, users, items)
+        self.stream.resume(self.online.ratings, users, items)
 
 
 def online_descent(config: RatingsConfig, own: OnlineConfig) -> OnlineDescent:
