@@ -7,8 +7,9 @@ import torch
 import antembed as ant
 from antembed.anchors import free_entries, from_pairs, init_weights
 from antembed.data import Examples
-from antembed.tasks.recommend import MatrixFactorization, loss
-from antembed.training import FusedEngine, TorchEngine
+from antembed.solvers.engine import TorchEngine
+from antembed.solvers.fused import FusedEngine
+from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 
 V, K, d = 60, 5, 8
 ANCHORS = np.array([4, 11, 23, 37, 52])
@@ -44,7 +45,7 @@ def layers(sparse):
     return layer, entries, torch.from_numpy(T @ A)
 
 
-@pytest.mark.parametrize("l1", [0.03, 1e6], ids=["a price", "a price that nothing is worth"])
+@pytest.mark.parametrize("l1", [0.03, 1e6], ids=["a penalty", "a penalty that nothing is worth"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "lazy"])
 def test_exactly_the_related_weights_are_kept(sparse, l1):
     layer, entries, E = layers(sparse)
@@ -61,7 +62,7 @@ def test_exactly_the_related_weights_are_kept(sparse, l1):
     assert ((layer.to_dense() - E).norm() / E.norm()).item() < 0.05
 
 
-def test_without_free_entries_a_large_price_leaves_nothing():
+def test_without_free_entries_a_large_penalty_leaves_nothing():
     layer, _, E = layers(sparse=True)
     optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e6), lr=0.02)
     for _ in range(3):
@@ -71,7 +72,7 @@ def test_without_free_entries_a_large_price_leaves_nothing():
     assert not layer.transform.any()
 
 
-def factorisation():
+def factorization():
     """Ratings e_u·e_i of planted users and items that share their anchors, each side with its own graph."""
     (user_free, user_T, A), (item_free, item_T, _) = planted(0), planted(1)
     rng = np.random.default_rng(3)
@@ -89,15 +90,16 @@ def factorisation():
     return model, frees, Examples((users, items, ratings), np.arange(6000))
 
 
-@pytest.mark.parametrize("l1", [0.02, 1e6], ids=["a price", "a price that nothing is worth"])
+@pytest.mark.parametrize("l1", [0.02, 1e6], ids=["a penalty", "a penalty that nothing is worth"])
 @pytest.mark.parametrize("engine", ["torch", "fused"])
 def test_both_engines_keep_exactly_the_related_weights(engine, l1):
-    model, frees, examples = factorisation()
+    model, frees, examples = factorization()
     groups = ant.param_groups(model, l1)
     for group, free in zip((group for group in groups if group.get("prox")), frees, strict=True):
         group["prox"].free = free
     optimizer = ant.ProximalYogi(groups, lr=0.02)
-    runner = FusedEngine(model, optimizer) if engine == "fused" else TorchEngine(model, optimizer, loss)
+    plain = TorchEngine(optimizer, lambda batch, step: half_squared_error(model, batch))
+    runner = FusedEngine(model, optimizer) if engine == "fused" else plain
     error = 0.0
     for epoch in range(8):
         error = sum(part for _, part in runner.run(examples, 100, 60 * epoch, lambda step: 0.02, lambda step: l1))

@@ -31,7 +31,9 @@ def build(penalties=PENALTIES, anchors=(6, 5), sweeps=12, **more):
     ("bias_ridge", "unobserved", "penalized"), [(1.0, 0.0, False), (NO_BIAS, 0.0, False), (1.0, 0.1, False), (1.0, 0.0, True)]
 )
 def test_the_objective_never_rises(weights, bias_ridge, unobserved, penalized, anchors):
-    descent = build(Penalties(1.0, 2.0, 0.02, bias_ridge, unobserved, penalized and anchors is not None), anchors, weights=weights)
+    descent = build(
+        Penalties(1.0, 2.0, 0.02, bias_ridge, unobserved, penalized and anchors is not None), anchors, weights=weights
+    )
     descent.init_weights()
     found = []
     for sweep in range(1, 30):
