@@ -208,8 +208,8 @@ def test_clear_errors(fitted, tmp_path):
 
 def test_commands(tmp_path):
     frame(text=True).write_csv(tmp_path / "r.csv")
-    words = ["train", "recommend", str(tmp_path / "r.csv"), "--out", str(tmp_path / "run"), "--solver", "coordinate_descent", "--epochs", "2",
-             "--l0-penalty", "0.01"]  # fmt: skip
+    words = ["train", "recommend", str(tmp_path / "r.csv"), "--out", str(tmp_path / "run"), "--solver",
+             "coordinate_descent", "--epochs", "2", "--l0-penalty", "0.01"]  # fmt: skip
     assert CliRunner().invoke(app, words).exit_code == 0
     done = CliRunner().invoke(app, ["recommend", str(tmp_path / "run"), "u3", "u4", "--items", "4", "--json"])
     rows = json.loads(done.stdout)

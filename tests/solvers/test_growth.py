@@ -1,29 +1,33 @@
-"""nbANT: resizing keeps what stays, policies decide as they say, and the two together find the planted number of anchors."""
+"""nbANT: between epochs anchors come and go, and the planted number of them is found."""
 
 import contextlib
 import json
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from antembed.pipelines.recommend import reopen_model, train
-from antembed.pipelines.settings import Settings
-from antembed.training import FusedEngine, Grower, TorchEngine
-from antembed.training.grower import pruned
 from typer.testing import CliRunner
 
-import killed
 from antembed.cli.app import app
+from antembed.config import from_options
+from antembed.data import Examples
 from antembed.data.synthetic import planted, ratings
-from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, MixtureEmbedding, param_groups
+from antembed.embedding import AnchorEmbedding, MixtureEmbedding, param_groups
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Check, Keep, Plateau, PlateauMemory, Remove, Stop, Trend
-from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs
-from antembed.optim import ProximalSGD, ProximalYogi
-from antembed.optim.prox import FreeEntries
+from antembed.growth.policy import Add, Keep, Plateau, PlateauMemory, Remove, Stop
+from antembed.growth.resize import drop_anchors
+from antembed.optim import ProximalYogi
+from antembed.runs import load_model, train
+from antembed.solvers.engine import TorchEngine
+from antembed.solvers.fused import FusedEngine
+from antembed.solvers.growth import Growth, pruned
+from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.ratings.data import cut
+from antembed.tasks.ratings.model import MatrixFactorization
 
 
 @pytest.fixture(autouse=True)
@@ -31,247 +35,50 @@ def _one_thread(_same_start):
     torch.set_num_threads(1)  # nothing here is large enough for two
 
 
-def trained(sparse=True, optimizer=ProximalYogi, free=None, steps=3, **settings):
-    layer = AnchorEmbedding(20, 4, num_anchors=5, sparse=sparse, dtype=torch.float64)
-    held = optimizer(layer.param_groups(l1_penalty=1e-3, free=free), lr=0.1, **settings)
-    step(layer, held, steps)
-    return layer, held
-
-
-def step(layer, optimizer, n):
-    for seed in range(n):
-        ids = torch.randint(0, 20, (6,), generator=torch.Generator().manual_seed(seed))
-        layer(ids).square().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def state(layer, optimizer):
-    T, A = layer.rows.weight, layer.anchors
-    found = {"T": layer.transform.detach().clone(), "A": A.detach().clone()}
-    for name, p in (("T", T), ("A", A)):
-        found |= {f"{name}/{k}": v.clone() for k, v in optimizer.state[p].items() if isinstance(v, torch.Tensor)}
-    return found
-
-
-def columns(found, chosen):
-    return {name: t[:, chosen] if name.startswith("T") else t[chosen] for name, t in found.items()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        assert torch.equal(one[name], other[name]), name
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("optimizer", [ProximalYogi, lambda g, lr: ProximalSGD(g, lr, 0.9), ProximalSGD])
-def test_what_stays_is_bit_equal_and_the_parameters_are_the_same_objects(sparse, optimizer):
-    layer, held = trained(sparse, optimizer)
-    before, objects = state(layer, held), (layer.rows.weight, layer.anchors)
-    aside = drop_anchors(layer, held, [3, 1])
-    assert_same(state(layer, held), columns(before, [0, 2, 4]))
-    assert (layer.rows.weight, layer.anchors) == objects
-    assert add_anchors(layer, held, 3, aside) is None
-    after = state(layer, held)
-    assert_same(columns(after, [0, 1, 2, 3, 4]), columns(before, [0, 2, 4, 1, 3]))
-    assert layer.num_anchors == layer.rows.embedding_dim == 6
-    assert (after["T"][:, 5] > 0).all()
-    assert (after["A"][5] != 0).all()
-    step(layer, held, 2)  # and training goes on
-    assert torch.isfinite(layer.to_dense()).all()
-
-
-def test_lazy_and_dense_rows_agree_across_a_resize():
-    ends = []
-    for sparse in (True, False):
-        torch.manual_seed(0)
-        layer, held = trained(sparse)
-        drop_anchors(layer, held, [2])
-        step(layer, held, 4)
-        ends.append(layer.to_dense().detach())
-    assert torch.allclose(*ends, atol=1e-12)
-
-
-def test_free_entries_move_with_their_anchors():
-    layer, held = trained(free=FreeEntries(torch.tensor([0, 7, 7]), torch.tensor([4, 1, 2]), (20, 5)))
-    aside = drop_anchors(layer, held, [1, 0])
-    prox = held.param_groups[0]["prox"]
-    assert free_pairs(prox).tolist() == [[0, 2], [7, 0]]
-    assert prox.free.shape == (20, 3)
-    step(layer, held, 1)
-    add_anchors(layer, held, 2, aside)
-    assert free_pairs(prox).tolist() == [[0, 2], [7, 0], [7, 4]]
-
-
-def test_the_last_removed_comes_back_first_also_after_objects_were_added():
-    layer, held = trained()
-    before = state(layer, held)
-    aside = drop_anchors(layer, held, [0]).and_then(drop_anchors(layer, held, [0]))
-    aside = RemovedAnchors.of_tensors(aside.tensors())  # by way of a checkpoint
-    layer.add_objects(2)
-    held.state_of(layer.rows.weight, held.param_groups[0])
-    rest = add_anchors(layer, held, 1, aside)
-    assert rest is not None
-    assert len(rest) == 1
-    assert torch.equal(layer.anchors[-1], before["A"][1])
-    assert torch.equal(layer.transform[:, -1], torch.cat([before["T"][:, 1], torch.zeros(2)]))
-
-
-def test_fresh_anchors_are_small_of_both_signs_and_by_the_generator():
-    layer, held = trained()
-    drawn = []
-    for _ in range(2):
-        drop_anchors(layer, held, list(range(5, layer.num_anchors)))
-        add_anchors(layer, held, 40, generator=torch.Generator().manual_seed(3))
-        drawn.append(layer.to_dense().detach())
-    assert torch.equal(*drawn)
-    assert 0.3 < float((layer.anchors[5:] > 0).double().mean()) < 0.7
-    parts = layer.transform * layer.anchors.norm(dim=1)
-    old = parts[:, :5][parts[:, :5] > 0].mean()
-    assert 0.05 * old < parts[:, 5:].mean() < old
-
-
-def test_refusals():
-    layer, held = trained()
-    with pytest.raises(ValueError, match="5 of 5 anchors are to go, but one must stay; drop 4 at most"):
-        drop_anchors(layer, held, [0, 1, 2, 3, 4])
-    with pytest.raises(ValueError, match="there are 5, numbered from 0 to 4"):
-        drop_anchors(layer, held, [5])
-    with pytest.raises(ValueError, match="a number ≥ 0, got -1"):
-        add_anchors(layer, held, -1)
-    mixture = MixtureEmbedding(20, 4, num_anchors=(2, 2))
-    with pytest.raises(TypeError, match="MixtureEmbedding cannot change its number of anchors"):
-        drop_anchors(mixture, ProximalYogi(mixture.param_groups(1e-3)), [0])
-    with pytest.raises(ValueError, match="the optimizer does not hold this layer"):
-        drop_anchors(layer, ProximalYogi([torch.nn.Parameter(torch.zeros(1))]), [0])
-
-
-def test_a_bag_can_be_resized():
-    bag = AnchorEmbeddingBag(20, 4, num_anchors=3)
-    held = ProximalYogi(bag.param_groups(1e-3))
-    drop_anchors(bag, held, [0])
-    assert bag(torch.tensor([[1, 2]])).shape == (1, 4)
-    assert bag.num_anchors == 2
-
-
-# Policies -----------------------------------------------------------------------------------------------------------------
-
-
-def run(policy, levels, K=(10,)):
-    """Decisions of a policy that is told these objectives in turn."""
-    memory, found = policy.begin(), []
-    for level in levels:
-        memory, decision = policy(memory, Check(level, level, K))
-        found.append(decision)
-    return found
-
-
-def test_trend_is_the_papers_rule():
-    assert run(Trend(2), [5, 4, 3]) == [Keep(), Keep(), Add(2)]
-    assert run(Trend(2), [3, 4, 5]) == [Keep(), Keep(), Remove(2)]
-    assert run(Trend(2), [3, 4, 3]) == [Keep(), Keep(), Keep()]
-    assert run(Trend(1), [3, 4, 5], K=(1, 10)) == [Keep(), Keep(), Keep()]  # never below 1
-
-
-class World:
-    """A model whose loss depends on K only, and settles at once: what a policy would do with it."""
-
-    def __init__(self, K, loss, price, objects=1):
-        self.K, self.loss, self.price, self.remembered = tuple(K), loss, price, tuple(K)
-
-    def check(self):
-        loss = self.loss(self.K)
-        return Check(loss + self.price * sum(self.K), loss, self.K)
-
-    def obey(self, decision):
-        if isinstance(decision, Keep):
-            return
-        if decision.undo:
-            self.K = self.remembered
-        self.remembered = self.K
-        if not isinstance(decision, Stop):
-            sign = 1 if isinstance(decision, Add) else -1
-            here = range(len(self.K)) if decision.table is None else [decision.table]
-            self.K = tuple(max(k + sign * decision.n, 1) if t in here else k for t, k in enumerate(self.K))
-
-
-@pytest.mark.parametrize("tables", [1, 2])
-@pytest.mark.parametrize("wanted", [1, 2, 3, 6, 12, 40])
-@pytest.mark.parametrize("start", [1, 10, 30])
-def test_plateau_ends_at_the_best_K_and_stops(tables, wanted, start):
-    world = World([start] * tables, lambda K: sum(0.1 + 0.1 * max(wanted - k, 0) for k in K), price=0.02)
-    policy = Plateau(tables=tables)
-    memory = policy.begin()
-    for _ in range(400):
-        memory, decision = policy(memory, world.check())
-        world.obey(decision)
-        assert min(world.K) >= 1
-        if isinstance(decision, Stop):
-            break
-    assert isinstance(decision, Stop)
-    assert set(world.K) == {wanted}
-
-
-def test_plateau_moves_tables_apart():
-    world = World([10, 10], lambda K: sum(0.1 * max(w - k, 0) for w, k in zip((9, 4), K, strict=True)) + 0.1, price=0.02)
-    policy, decision = Plateau(tables=2), None
-    memory = policy.begin()
-    while not isinstance(decision, Stop):
-        memory, decision = policy(memory, world.check())
-        world.obey(decision)
-    assert world.K == (9, 4)
-
-
-def test_plateau_waits_while_the_objective_falls():
-    falling = [10 * 0.9**n for n in range(8)]
-    assert run(Plateau(), falling, K=(20,)) == [Keep()] * 8
-    assert run(Plateau(), [1.0] * 4, K=(20,)) == [Keep()] * 3 + [Add(20)]
-
-
-def test_training_that_goes_on_does_not_pass_for_new_anchors():
-    """The objective falls at every trial, but nobody uses the new anchors: more of them is given up at once."""
-    policy, decision, level = Plateau(), None, 1.0
-    memory, asked = policy.begin(), []
-    while not isinstance(decision, Stop):
-        memory, decision = policy(memory, Check(level, 0.1, (1,)))
-        if not isinstance(decision, Keep):
-            level *= 0.9
-            asked.append(decision)
-    assert asked == [Add(16), Add(1), Stop()]
-
-
-# The whole ----------------------------------------------------------------------------------------------------------------
-
-
 def toy(kstar=3, n=12_000, V=(90, 60)):
     users = planted(V[0], 6, anchors=kstar, exponent=0, seed=0)
     return ratings(users, planted(V[1], exponent=0, seed=1, like=users), n, mean=0, noise=0.2, seed=2)
 
 
-GROWING = {"data": "", "anchors": "auto", "lambda1": 3e-3, "l1": 3e-5, "dimensions": 6, "batch_size": 32, "biases": False}
+GROWING = {"anchors": "auto", "anchor_penalty": 3e-3, "l1_penalty": 3e-5, "embedding_dim": 6, "batch_size": 32, "biases": False}
+
+
+def growing(**options):
+    return from_options(RatingsConfig, GROWING | options)
+
+
+def fit(config, out, data, **more):
+    return train(config, out, splits=cut(data, config.input.split, config.machine.seed), **more)
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def examples(*columns):
+    return Examples(tuple(column.numpy() for column in columns), np.arange(len(columns[0])))
 
 
 @pytest.mark.parametrize("start", [1, 12])
 def test_the_planted_number_of_anchors_is_found(tmp_path, start):
-    settings = Settings(**GROWING, first_anchors=start, epochs=250)
-    result = train(settings, tmp_path / "r", ratings=toy())
+    config = growing(initial_anchors=start, epochs=250)
+    result = fit(config, tmp_path / "r", toy())
     assert all(abs(K - 3) <= 1 for K in result["anchors"].values()), result["anchors"]
-    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    rows = rows_of(tmp_path / "r")
     assert rows[-1]["growth"] is None if "growth" in rows[-1] else True
     trials = [row["growth"]["trial"] for row in rows if row.get("growth") and "trial" in row["growth"]]
-    # The swelling is judged by the loss; after it, what was kept is what lowered the objective.
-    judged = [trial for trial in trials if trial["change"] == "remove"]
-    assert judged
-    assert all(trial["after"] < 0.995 * trial["before"] for trial in judged if trial["kept"])
-    assert any(not trial["kept"] for trial in judged)
+    # More anchors are judged by the loss; after it, what was kept is what lowered the objective.
+    tried = [trial for trial in trials if trial["change"] == "remove"]
+    assert tried
+    assert all(trial["after"] < 0.995 * trial["before"] for trial in tried if trial["kept"])
+    assert any(not trial["kept"] for trial in tried)
     best = min(rows, key=lambda row: row["objective"])
     assert best["objective"] == pytest.approx(
         nbant_objective(best["validation"]["loss"], sum(best["nnz"].values()), sum(best["anchors_in_use"].values()), 3e-3, 3e-5)
     )
-    assert result["nnz"] == best["nnz"]  # judged as it is exported
+    assert result["nnz"] == best["nnz"]  # evaluated as it is exported
     assert result["validation"]["mse"] / 2 == pytest.approx(best["validation"]["loss"], rel=1e-5)
-    assert reopen_model(tmp_path / "r").users.num_anchors == best["anchors"]["users"]
+    assert load_model(tmp_path / "r").users.num_anchors == best["anchors"]["users"]
 
 
 def test_both_engines_grow_alike(tmp_path):
@@ -284,10 +91,10 @@ def test_both_engines_grow_alike(tmp_path):
 
     found = {}
     for engine in ("fused", "torch"):
-        settings = Settings(**GROWING, first_anchors=4, epochs=13, l1_ramp=0.0, engine=engine)
+        config = growing(initial_anchors=4, epochs=13, l1_warmup=0.0, engine=engine)
         with mock.patch("antembed.growth.policy.Plateau.__call__", decide):
-            train(settings, tmp_path / engine, ratings=toy(n=1000))
-        found[engine] = [json.loads(line) for line in (tmp_path / engine / "metrics.jsonl").read_text().splitlines()]
+            fit(config, tmp_path / engine, toy(n=1000))
+        found[engine] = rows_of(tmp_path / engine)
     K = [tuple(row["anchors"].values()) for row in found["torch"]]
     assert K == [(4, 4)] * 2 + [(6, 6)] * 2 + [(5, 5)] * 2 + [(7, 7)] * 2 + [(5, 7)] * 2 + [(7, 7)] * 3
     for one, other in zip(*found.values(), strict=True):
@@ -296,16 +103,18 @@ def test_both_engines_grow_alike(tmp_path):
 
 
 def test_trend_on_the_planted_data(tmp_path):
-    result = train(Settings(**GROWING, growth="trend", epochs=12), tmp_path / "r", ratings=toy())
-    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    result = fit(growing(growth="trend", epochs=12), tmp_path / "r", toy())
+    rows = rows_of(tmp_path / "r")
     assert len(rows) == 12
     K = [row["anchors"]["users"] for row in rows]
     assert max(abs(np.diff(K))) == 1  # ΔK
     assert result["growth"]["policy"] == "trend"
 
 
-def test_judging_leaves_the_model_alone():
-    layer, _ = trained()
+def test_evaluating_leaves_the_model_alone():
+    layer = AnchorEmbedding(20, 4, num_anchors=5, sparse=True, dtype=torch.float64)
+    layer(torch.arange(20)).square().sum().backward()
+    ProximalYogi(layer.param_groups(l1_penalty=1e-3), lr=0.1).step()
     layer.eval()
     before = layer.transform.detach().clone()
     with pruned([layer], 0.9):
@@ -320,48 +129,46 @@ def test_one_table_with_any_loss(tmp_path):
     layer = AnchorEmbedding(60, 6, num_anchors=12, sparse=True)
     layer.anchors.data.normal_(std=0.4)
     held = ProximalYogi(param_groups(layer, 1e-4), lr=0.02)
-    grower = Grower(
-        layer, {"words": layer}, held, Plateau(longest=8), tmp_path / "snapshot", lambda1=0.01, lambda2=1e-4, epochs=150
-    )
+    growth = Growth(layer, {"words": layer}, held, Plateau(longest=8), anchor_penalty=0.01, l0_penalty=1e-4, epochs=150)
 
-    def loss(model, batch):
-        return (model(batch[0]) - batch[1]).square().sum(1).mean() / 2
+    def loss(batch, step=0):
+        return (layer(batch[0]) - batch[1]).square().sum(1).mean() / 2
 
-    engine, done, step = TorchEngine(layer, held, loss), 0, 0
+    engine, done, step = TorchEngine(held, loss), 0, 0
     ids = torch.arange(60)
-    while grower.stopped is None and done < 200:
+    while growth.stopped is None and done < 200:
         done += 1
         layer.train()
         order = torch.randperm(60, generator=torch.Generator().manual_seed(done)).repeat(2)
-        for _ in engine.run(Columns(order, E[order]), 20, step, lambda s: 0.02, lambda s: 1e-4):
+        for _ in engine.run(Pairs(order, E[order]), 20, step, lambda s: 0.02, lambda s: 1e-4):
             step += 1
         layer.eval()
         with torch.no_grad():
-            judged = grower.judge(lambda: {"loss": float(loss(layer, (ids, E)))})
-        if grower.due(done) and grower.adjust(done, step, judged) is not None:
-            engine = TorchEngine(layer, held, loss)
-    assert grower.stopped is not None
+            record = growth.evaluate(lambda: {"loss": float(loss((ids, E)))})
+        if growth.due(done) and growth.adjust(done, step, record, tmp_path / "snapshot") is not None:
+            engine = TorchEngine(held, loss)
+    assert growth.stopped is not None
     assert abs(layer.num_anchors - 3) <= 1
-    assert judged["objective"] < 0.12  # no anchors: ½·E‖e‖² = 1.1; the answer: 0.04
+    assert record["objective"] < 0.12  # no anchors: ½·E‖e‖² = 1.1; the answer: 0.04
 
 
-class Columns:
-    def __init__(self, *columns):
-        self.columns = columns
+class Pairs:
+    """A task's own examples: whole vectors are wanted."""
+
+    def __init__(self, ids, vectors):
+        self.ids, self.vectors = ids, vectors
 
     def __len__(self):
-        return len(self.columns[0])
+        return len(self.ids)
 
-    def __getitem__(self, piece):
-        return tuple(column[piece] for column in self.columns)
+    def batches(self, size):
+        return zip(self.ids.split(size), self.vectors.split(size), strict=True)
 
 
 def test_the_engine_made_anew_trains_what_was_resized():
-    from antembed.tasks.recommend import MatrixFactorization
-
     model = MatrixFactorization(*(AnchorEmbedding(V, 4, num_anchors=4, sparse=True) for V in (20, 10)))
     held = ProximalYogi(param_groups(model, 1e-4), lr=0.01)
-    data = Columns(torch.randint(0, 20, (100,)), torch.randint(0, 10, (100,)), torch.randn(100))
+    data = examples(torch.randint(0, 20, (100,)), torch.randint(0, 10, (100,)), torch.randn(100))
     list(FusedEngine(model, held, 1).run(data, 10, 0, lambda s: 0.01, lambda s: 1e-4))
     drop_anchors(model.users, held, [0, 1])
     users, items = model.users.transform.detach().clone(), model.items.transform.detach().clone()
@@ -373,6 +180,18 @@ def test_the_engine_made_anew_trains_what_was_resized():
     assert not torch.equal(model.users.transform, users)
 
 
+def test_what_cannot_grow_says_so():
+    layer, mixture = AnchorEmbedding(20, 4, num_anchors=5), MixtureEmbedding(20, 4, num_anchors=(2, 2))
+    held = ProximalYogi(param_groups(layer, 1e-4))
+    settings = {"anchor_penalty": 0.01, "l0_penalty": 1e-4, "epochs": 10}
+    with pytest.raises(TypeError, match="words is a MixtureEmbedding, whose anchors cannot be chosen; use AnchorEmbedding"):
+        Growth(mixture, {"words": mixture}, held, Plateau(), **settings)
+    with pytest.raises(ValueError, match=r"got λ1 = 0\.01 and λ2 = 0\.1: anchors cost λ1 − λ2 each"):
+        Growth(layer, {"words": layer}, held, Plateau(), **settings | {"l0_penalty": 0.1})
+    with pytest.raises(ValueError, match="2 epochs to warm up and 8 to anneal leave none of 10 to grow; raise --epochs"):
+        Growth(layer, {"words": layer}, held, Plateau(), **settings, warmup=2, anneal=8)
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     r = toy(n=4000)
@@ -382,56 +201,62 @@ def file(tmp_path_factory):
     return path
 
 
-AUTO = ("--anchors", "auto", "--lambda1", "0.003", "--l1", "3e-5", "--dimensions", "6", "--no-biases", "--epochs", "110",
-        "--first-anchors", "6", "--engine", "fused", "--threads", "1")  # fmt: skip
+AUTO = ("--anchors", "auto", "--anchor-penalty", "0.003", "--l1-penalty", "3e-5", "--embedding-dim", "6", "--no-biases",
+        "--epochs", "110", "--initial-anchors", "6", "--engine", "fused", "--threads", "1")  # fmt: skip
 
 
 def test_stopped_again_and_again_while_growing_a_run_ends_in_the_same_bytes(tmp_path):
-    settings, data = Settings(**GROWING | {"batch_size": 64}, first_anchors=20, epochs=90, l1_ramp=0.1), toy(n=3000)
-    train(settings, tmp_path / "whole", ratings=data)
+    config, data = growing(batch_size=64, initial_anchors=20, epochs=90, l1_warmup=0.1), toy(n=3000)
+    fit(config, tmp_path / "whole", data)
     for stop in range(2, 90, 7):  # after a decision was carried out, but before the checkpoint that knows of it
 
-        def tell(tick, stop=stop):
-            if tick.epoch == tick.log.get("epoch") == stop:
+        def interrupt(progress, stop=stop):
+            if progress.epoch == progress.record.get("epoch") == stop:
                 raise KeyboardInterrupt
 
         with contextlib.suppress(KeyboardInterrupt):
-            train(settings, tmp_path / "r", ratings=data, resume=True, tell=tell)
-    train(settings, tmp_path / "r", ratings=data, resume=True)
+            fit(config, tmp_path / "r", data, resume=True, callback=interrupt)
+    fit(config, tmp_path / "r", data, resume=True)
     same_bytes(tmp_path / "r", tmp_path / "whole")
 
 
 def same_bytes(run, whole):
     for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
         assert (run / name).read_bytes() == (whole / name).read_bytes(), name
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    decisions = [row["growth"] for row in rows if row.get("growth")]
-    assert any(told["undo"] for told in decisions)
-    assert {told["decision"] for told in decisions} >= {"add", "remove"}
+    decisions = [row["growth"] for row in rows_of(run) if row.get("growth")]
+    assert any(made["undo"] for made in decisions)
+    assert {made["decision"] for made in decisions} >= {"add", "remove"}
 
 
 def test_killed_while_growing_a_run_ends_in_the_same_bytes(file, tmp_path):
     words = ["train", "recommend", str(file), *AUTO, "--out"]
     assert CliRunner().invoke(app, [*words, str(tmp_path / "whole")]).exit_code == 0
-    dying = [sys.executable, killed.__file__, "150", *words, str(tmp_path / "r")]
-    assert subprocess.run(dying, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL).returncode == killed.KILLED
-    assert 20 < (tmp_path / "r" / "metrics.jsonl").read_text().count("\n") < 90
+    process = subprocess.Popen([sys.executable, "-m", "antembed", *words, str(tmp_path / "r")], stderr=subprocess.DEVNULL)
+    log, deadline = tmp_path / "r" / "metrics.jsonl", time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if log.exists() and log.read_text().count("\n") >= 40:
+            break
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() != 0
     assert CliRunner().invoke(app, [*words, str(tmp_path / "r"), "--resume"]).exit_code == 0
     same_bytes(tmp_path / "r", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "said"),
     [
         (("--split", "90/10"), "needs validation data"),
         (("--embedding", "full"), "is for --embedding anchor, not full"),
-        (("--budget", "10x"), "go together with --solver cd only"),
-        (("--lambda1", "1e-9"), "raise --lambda1"),
-        (("--growth", "x"), "none of: plateau, trend"),
-        (("--first-anchors", "0"), "first_anchors must be"),
+        (("--polish", "0.2"), "leave --polish at 0"),
+        (("--anchor-step", "2"), "anchor_step is for --growth trend, not plateau"),
+        (("--budget", "10x"), "go together with --solver coordinate_descent only"),
+        (("--anchor-penalty", "1e-9"), "raise --anchor-penalty"),
+        (("--growth", "x"), "growth 'x' is none of: plateau, trend"),
+        (("--initial-anchors", "0"), "initial_anchors must be ≥ 1, got 0"),
     ],
 )
-def test_what_auto_cannot_do_is_said(file, wrong, told):
+def test_what_auto_cannot_do_is_said(file, wrong, said):
     result = CliRunner().invoke(app, ["train", "recommend", str(file), *AUTO, *wrong])
     assert result.exit_code == 2
-    assert told in " ".join(result.stderr.replace("│", " ").split())
+    assert said in " ".join(result.stderr.replace("│", " ").split())

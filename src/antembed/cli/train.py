@@ -81,7 +81,7 @@ def read_options(task: Task, given: JSON) -> tuple[TaskConfig, Splits]:
     """Options → config and data, with what there is to say of both on stderr."""
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))
-        torch.set_num_threads(int(given["threads"]))
+        torch.set_num_threads(max(int(given["threads"]), 1))  # whether it may be is for the config to say
     try:
         with show.status(f"reading {given['data']}"):
             config, splits = configure(task, given)

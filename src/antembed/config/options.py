@@ -105,13 +105,14 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
     for name in given:
         if name not in chosen:
             raise ConfigError(_whose(known[name], choices), name)
-    made = validated(config, _tree(choices | given, chosen))
+    more = {name: value for name, value in (defaults or {}).items() if name in chosen and name not in given}
+    made = validated(config, _tree(choices | more | given, chosen))
     values = _values(made, chosen)
     for name in given:
         if (other := _unmet(chosen[name], values)) is not None:
             raise ConfigError(_without_effect(chosen[name], other, values[other], known[name].owners), name)
-    more = {name: value for name, value in (defaults or {}).items() if name in chosen and _unmet(chosen[name], values) is None}
-    return validated(config, _tree(choices | more | given, chosen)) if more else made
+    used = {name: value for name, value in more.items() if _unmet(chosen[name], values) is None}
+    return made if used == more else validated(config, _tree(choices | used | given, chosen))
 
 
 def _tree(flat: Options, chosen: Mapping[str, Option]) -> dict[str, Any]:

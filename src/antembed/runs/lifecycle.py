@@ -1,10 +1,11 @@
 """The life of a run, once for every task and solver: create, train, resume, evaluate, export."""
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
-from antembed.config import Options, TaskConfig, from_options, with_options
+from antembed.config import ConfigError, Options, TaskConfig, from_options, with_options
 from antembed.files import JSON
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
@@ -14,10 +15,19 @@ from antembed.tasks import TASKS, EmbeddingModel, Predictor, Splits, Task, TaskM
 
 def configure(task: Task, given: Options) -> tuple[TaskConfig, Splits]:
     """Options → a config and the data it names. Options that follow from the number of examples are filled in."""
-    config = from_options(task.Config, given)  # wrong options are reported before the data are read
-    splits = task.load(config)
-    more = task.defaults(splits.count)
-    return (from_options(task.Config, given, more), splits) if more else (config, splits)
+    splits = task.load(_first_config(task, given))
+    return from_options(task.Config, given, task.defaults(splits.count)), splits
+
+
+def _first_config(task: Task, given: Options) -> TaskConfig:
+    """Wrong options are reported before the data are read; but what does not suit few examples may suit many."""
+    try:
+        return from_options(task.Config, given)
+    except ConfigError as error:
+        try:
+            return from_options(task.Config, given, task.defaults(sys.maxsize))
+        except ConfigError:
+            raise error from None
 
 
 def train(
