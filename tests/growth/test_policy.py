@@ -7,7 +7,7 @@ from antembed.growth.policy import Add, Check, Keep, Plateau, Remove, Stop, Tren
 
 def run(policy, levels, K=(10,)):
     """Decisions of a policy that is told these objectives in turn."""
-    memory, found = policy.begin(), []
+    memory, found = policy.initial_state(), []
     for level in levels:
         memory, decision = policy(memory, Check(level, level, K))
         found.append(decision)
@@ -49,7 +49,7 @@ class World:
 def test_plateau_ends_at_the_best_K_and_stops(tables, wanted, start):
     world = World([start] * tables, lambda K: sum(0.1 + 0.1 * max(wanted - k, 0) for k in K), penalty=0.02)
     policy = Plateau(tables=tables)
-    memory = policy.begin()
+    memory = policy.initial_state()
     for _ in range(400):
         memory, decision = policy(memory, world.check())
         world.obey(decision)
@@ -63,7 +63,7 @@ def test_plateau_ends_at_the_best_K_and_stops(tables, wanted, start):
 def test_plateau_moves_tables_apart():
     world = World([10, 10], lambda K: sum(0.1 * max(w - k, 0) for w, k in zip((9, 4), K, strict=True)) + 0.1, penalty=0.02)
     policy, decision = Plateau(tables=2), None
-    memory = policy.begin()
+    memory = policy.initial_state()
     while not isinstance(decision, Stop):
         memory, decision = policy(memory, world.check())
         world.obey(decision)
@@ -79,7 +79,7 @@ def test_plateau_waits_while_the_objective_falls():
 def test_training_that_goes_on_does_not_pass_for_new_anchors():
     """The objective falls at every trial, but nobody uses the new anchors: more of them is given up at once."""
     policy, decision, level = Plateau(), None, 1.0
-    memory, asked = policy.begin(), []
+    memory, asked = policy.initial_state(), []
     while not isinstance(decision, Stop):
         memory, decision = policy(memory, Check(level, 0.1, (1,)))
         if not isinstance(decision, Keep):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, MixtureEmbedding
-from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs
+from antembed.growth.resize import RemovedAnchors, add_anchors, free_pairs, remove_anchors
 from antembed.optim import ProximalSGD, ProximalYogi
 from antembed.optim.prox import FreeEntries
 
@@ -52,7 +52,7 @@ def assert_same(one, other):
 def test_what_stays_is_bit_equal_and_the_parameters_are_the_same_objects(sparse, optimizer):
     layer, held = trained(sparse, optimizer)
     before, objects = state(layer, held), (layer.rows.weight, layer.anchors)
-    aside = drop_anchors(layer, held, [3, 1])
+    aside = remove_anchors(layer, held, [3, 1])
     assert_same(state(layer, held), columns(before, [0, 2, 4]))
     assert (layer.rows.weight, layer.anchors) == objects
     assert add_anchors(layer, held, 3, aside) is None
@@ -70,7 +70,7 @@ def test_lazy_and_dense_rows_agree_across_a_resize():
     for sparse in (True, False):
         torch.manual_seed(0)
         layer, held = trained(sparse)
-        drop_anchors(layer, held, [2])
+        remove_anchors(layer, held, [2])
         step(layer, held, 4)
         ends.append(layer.to_dense().detach())
     assert torch.allclose(*ends, atol=1e-12)
@@ -78,7 +78,7 @@ def test_lazy_and_dense_rows_agree_across_a_resize():
 
 def test_free_entries_move_with_their_anchors():
     layer, held = trained(free=FreeEntries(torch.tensor([0, 7, 7]), torch.tensor([4, 1, 2]), (20, 5)))
-    aside = drop_anchors(layer, held, [1, 0])
+    aside = remove_anchors(layer, held, [1, 0])
     prox = held.param_groups[0]["prox"]
     assert free_pairs(prox).tolist() == [[0, 2], [7, 0]]
     assert prox.free.shape == (20, 3)
@@ -90,8 +90,8 @@ def test_free_entries_move_with_their_anchors():
 def test_the_last_removed_comes_back_first_also_after_objects_were_added():
     layer, held = trained()
     before = state(layer, held)
-    aside = drop_anchors(layer, held, [0]).and_then(drop_anchors(layer, held, [0]))
-    aside = RemovedAnchors.of_tensors(aside.tensors())  # by way of a checkpoint
+    aside = remove_anchors(layer, held, [0]).append(remove_anchors(layer, held, [0]))
+    aside = RemovedAnchors.from_tensors(aside.tensors())  # by way of a checkpoint
     layer.add_objects(2)
     held.state_of(layer.rows.weight, held.param_groups[0])
     rest = add_anchors(layer, held, 1, aside)
@@ -105,7 +105,7 @@ def test_fresh_anchors_are_small_of_both_signs_and_by_the_generator():
     layer, held = trained()
     drawn = []
     for _ in range(2):
-        drop_anchors(layer, held, list(range(5, layer.num_anchors)))
+        remove_anchors(layer, held, list(range(5, layer.num_anchors)))
         add_anchors(layer, held, 40, generator=torch.Generator().manual_seed(3))
         drawn.append(layer.to_dense().detach())
     assert torch.equal(*drawn)
@@ -118,21 +118,21 @@ def test_fresh_anchors_are_small_of_both_signs_and_by_the_generator():
 def test_refusals():
     layer, held = trained()
     with pytest.raises(ValueError, match="5 of 5 anchors are to go, but one must stay; drop 4 at most"):
-        drop_anchors(layer, held, [0, 1, 2, 3, 4])
+        remove_anchors(layer, held, [0, 1, 2, 3, 4])
     with pytest.raises(ValueError, match="there are 5, numbered from 0 to 4"):
-        drop_anchors(layer, held, [5])
+        remove_anchors(layer, held, [5])
     with pytest.raises(ValueError, match="a number ≥ 0, got -1"):
         add_anchors(layer, held, -1)
     mixture = MixtureEmbedding(20, 4, num_anchors=(2, 2))
     with pytest.raises(TypeError, match="MixtureEmbedding cannot change its number of anchors"):
-        drop_anchors(mixture, ProximalYogi(mixture.param_groups(1e-3)), [0])
+        remove_anchors(mixture, ProximalYogi(mixture.param_groups(1e-3)), [0])
     with pytest.raises(ValueError, match="the optimizer does not hold this layer"):
-        drop_anchors(layer, ProximalYogi([torch.nn.Parameter(torch.zeros(1))]), [0])
+        remove_anchors(layer, ProximalYogi([torch.nn.Parameter(torch.zeros(1))]), [0])
 
 
 def test_a_bag_can_be_resized():
     bag = AnchorEmbeddingBag(20, 4, num_anchors=3)
     held = ProximalYogi(bag.param_groups(1e-3))
-    drop_anchors(bag, held, [0])
+    remove_anchors(bag, held, [0])
     assert bag(torch.tensor([[1, 2]])).shape == (1, 4)
     assert bag.num_anchors == 2

@@ -18,8 +18,8 @@ from antembed.data import Examples
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import AnchorEmbedding, MixtureEmbedding, param_groups
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Keep, Plateau, PlateauMemory, Remove, Stop
-from antembed.growth.resize import drop_anchors
+from antembed.growth.policy import Add, Keep, Plateau, PlateauState, Remove, Stop
+from antembed.growth.resize import remove_anchors
 from antembed.optim import ProximalYogi
 from antembed.runs import load_model, train
 from antembed.solvers.engine import TorchEngine
@@ -86,8 +86,8 @@ def test_both_engines_grow_alike(tmp_path):
     plan = iter([Add(2), Remove(1), Add(1, undo=True), Remove(2, table=0), Stop(undo=True)] * 2)
 
     def decide(self, memory, check):
-        memory = PlateauMemory(since=(*memory.since, check.objective))
-        return (memory, Keep()) if len(memory.since) < 2 else (PlateauMemory(), next(plan))
+        memory = PlateauState(since=(*memory.since, check.objective))
+        return (memory, Keep()) if len(memory.since) < 2 else (PlateauState(), next(plan))
 
     found = {}
     for engine in ("fused", "torch"):
@@ -170,7 +170,7 @@ def test_the_engine_made_anew_trains_what_was_resized():
     held = ProximalYogi(param_groups(model, 1e-4), lr=0.01)
     data = examples(torch.randint(0, 20, (100,)), torch.randint(0, 10, (100,)), torch.randn(100))
     list(FusedEngine(model, held, 1).run(data, 10, 0, lambda s: 0.01, lambda s: 1e-4))
-    drop_anchors(model.users, held, [0, 1])
+    remove_anchors(model.users, held, [0, 1])
     users, items = model.users.transform.detach().clone(), model.items.transform.detach().clone()
     engine = FusedEngine(model, held, 1)
     assert torch.equal(model.users.transform, users)

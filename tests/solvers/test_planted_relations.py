@@ -98,15 +98,10 @@ def test_both_engines_keep_exactly_the_related_weights(engine, l1):
     for group, free in zip((group for group in groups if group.get("prox")), frees, strict=True):
         group["prox"].free = free
     optimizer = ant.ProximalYogi(groups, lr=0.02)
-<<<<<<<< HEAD:tests/solvers/test_planted_relations.py
     if engine == "fused":
         runner = FusedEngine(model, optimizer)
     else:
         runner = TorchEngine(optimizer, lambda batch, step: half_squared_error(model, batch))
-========
-    plain = TorchEngine(optimizer, lambda batch, step: half_squared_error(model, batch))
-    runner = FusedEngine(model, optimizer) if engine == "fused" else plain
->>>>>>>> h3:tests/anchors/test_planted_relations.py
     error = 0.0
     for epoch in range(8):
         error = sum(part for _, part in runner.run(examples, 100, 60 * epoch, lambda step: 0.02, lambda step: l1))
