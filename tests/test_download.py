@@ -102,7 +102,7 @@ def test_fetched_and_told(server, tmp_path):
 
 def test_what_broke_off_goes_on(server, tmp_path):
     server.files["a"], server.most = BODY, 400_000
-    with pytest.raises(DataError, match=f"broke off after 400000 of {len(BODY)} bytes; run it again, it goes on"):
+    with pytest.raises(DataError, match=f"was interrupted after 400000 of {len(BODY)} bytes; run the command again to resume"):
         fetch(server.url + "a", tmp_path / "a")
     server.most = None
     fetch(server.url + "a", tmp_path / "a")
@@ -115,7 +115,7 @@ def test_what_has_changed_begins_anew(server, tmp_path, version):
     server.files["a"], server.most = BODY, 400_000
     if version is None:
         server.version = None
-    with pytest.raises(DataError, match="broke off"):
+    with pytest.raises(DataError, match="was interrupted"):
         fetch(server.url + "a", tmp_path / "a")
     server.files["a"], server.most, server.version = BODY[::-1], None, version
     fetch(server.url + "a", tmp_path / "a")
@@ -131,9 +131,9 @@ def test_nothing_left_to_fetch(server, tmp_path):
 
 
 def test_no_such_file_and_no_server(server, tmp_path):
-    with pytest.raises(DataError, match=r"answered 404 Not Found; bring the file with --from FOLDER"):
+    with pytest.raises(DataError, match=r"answered 404 Not Found; download the file elsewhere and use --from FOLDER"):
         fetch(server.url + "b", tmp_path / "b")
-    with pytest.raises(DataError, match=r"could not be fetched .*; run it again, or bring the file"):
+    with pytest.raises(DataError, match=r"could not be downloaded .*; run the command again, or use --from FOLDER"):
         fetch("http://127.0.0.1:9/b", tmp_path / "b")
 
 
@@ -151,28 +151,28 @@ def test_a_data_set_comes_is_kept_and_verified(server, tmp_path):
     (here / "train.csv").write_bytes(b"1,b\n")
     (here / "more" / "x").unlink()
     first, second = verify("news", tmp_path)
-    assert first.endswith("x is not there")
+    assert first.endswith("x is missing")
     assert "train.csv has SHA-256" in second
 
 
 def test_checksums_that_are_not_as_published_or_as_before(server, tmp_path):
     server.files["n.zip"] = zipped({"a": b"1"})
     right = hashlib.md5(server.files["n.zip"]).hexdigest()
-    with pytest.raises(DataError, match=f"n.zip has MD5 {right}, published is 00; it is damaged or another"):
+    with pytest.raises(DataError, match=f"n.zip has MD5 {right}, published is 00; it is damaged or was replaced"):
         get("news", tmp_path, sets=sets(server, "n.zip", "00"))
     assert list(tmp_path.iterdir()) == []
     here = get("news", tmp_path, sets=sets(server, "n.zip", right))
     (here / "a").unlink()
     here.rmdir()
     server.files["n.zip"] = zipped({"a": b"2"})
-    with pytest.raises(DataError, match=r"n.zip has SHA-256 .* when it was first fetched"):
+    with pytest.raises(DataError, match=r"n.zip has SHA-256 .* at the first download"):
         get("news", tmp_path, sets=sets(server, "n.zip"))
     assert not here.exists()
 
 
 def test_from_a_folder(server, tmp_path):
     (tmp_path / "brought").mkdir()
-    with pytest.raises(DataError, match=r"brought has no n.tgz; it is to be had at http"):
+    with pytest.raises(DataError, match=r"brought has no n.tgz; download it from http"):
         get("news", tmp_path / "to", local=tmp_path / "brought", sets=sets(server, "n.tgz"))
     (tmp_path / "brought" / "n.tgz").write_bytes(tgz({"train.csv": b"1,a\n"}))
     here = get("news", tmp_path / "to", local=tmp_path / "brought", sets=sets(server, "n.tgz"))
@@ -184,20 +184,20 @@ def test_from_a_folder(server, tmp_path):
 @pytest.mark.parametrize(
     ("archive", "told"),
     [
-        (tgz({"../evil": b"x"}), r"wants to write to '../evil', outside"),
+        (tgz({"../evil": b"x"}), r"contains '../evil', a path outside its folder"),
         (tgz({"a/../../evil": b"x"}), "outside its folder"),
-        (tgz({"/evil": b"x"}), "wants to write to '/evil'"),
+        (tgz({"/evil": b"x"}), "contains '/evil'"),
         (tgz({"c:evil": b"x"}), "outside its folder"),
-        (tgz({"a": b""}, type=tarfile.SYMTYPE, linkname="/etc/passwd"), "'a', which is a link or a device"),
-        (tgz({"a": b""}, type=tarfile.LNKTYPE, linkname="b"), "is a link or a device"),
-        (tgz({"a": b""}, type=tarfile.FIFOTYPE), "is a link or a device"),
+        (tgz({"a": b""}, type=tarfile.SYMTYPE, linkname="/etc/passwd"), "'a', a link or a device"),
+        (tgz({"a": b""}, type=tarfile.LNKTYPE, linkname="b"), "a link or a device"),
+        (tgz({"a": b""}, type=tarfile.FIFOTYPE), "a link or a device"),
         (tgz({"a": bytes(2000)}), "unpacks to more than 1000 bytes"),
         (tgz({}), "has no files"),
         (tgz({"a": BODY})[:-300], "could not be unpacked"),
         (b"no archive", "could not be unpacked"),
-        (zipped({"../evil": b"x"}), r"wants to write to '../evil'"),
-        (zipped({"/evil": b"x"}), "wants to write to '/evil'"),
-        (zipped({"a": b"/etc/passwd"}, 0o120777), "is a link or a device"),
+        (zipped({"../evil": b"x"}), r"contains '../evil'"),
+        (zipped({"/evil": b"x"}), "contains '/evil'"),
+        (zipped({"a": b"/etc/passwd"}, 0o120777), "a link or a device"),
         (zipped({"a": bytes(2000)}), "unpacks to more than 1000 bytes"),
     ],
     ids=range(15),
@@ -206,7 +206,7 @@ def test_evil_archives_leave_nothing(server, tmp_path, archive, told):
     server.files["n.tgz"] = archive
     largest = 1 << 30 if len(archive) > 100_000 or b"could" in told.encode() else 1000
     with pytest.raises(DataError, match=told):
-        get("news", tmp_path / "data", sets=sets(server, "n.tgz"), largest=largest)
+        get("news", tmp_path / "data", sets=sets(server, "n.tgz"), max_bytes=largest)
     assert list((tmp_path / "data").iterdir()) == []
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 

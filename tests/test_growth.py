@@ -16,8 +16,8 @@ from antembed.cli.app import app
 from antembed.data.synthetic import planted, ratings
 from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, MixtureEmbedding, param_groups
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Check, Keep, Plateau, PlateauMemory, Remove, Stop, Trend
-from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs
+from antembed.growth.policy import Add, Check, Keep, Plateau, PlateauState, Remove, Stop, Trend
+from antembed.growth.resize import RemovedAnchors, add_anchors, free_pairs, remove_anchors
 from antembed.optim import ProximalSGD, ProximalYogi
 from antembed.optim.prox import FreeEntries
 from antembed.pipelines.recommend import reopen_model, train
@@ -69,10 +69,10 @@ def assert_same(one, other):
 def test_what_stays_is_bit_equal_and_the_parameters_are_the_same_objects(sparse, optimizer):
     layer, held = trained(sparse, optimizer)
     before, objects = state(layer, held), (layer.rows.weight, layer.anchors)
-    aside = drop_anchors(layer, held, [3, 1])
+    removed = remove_anchors(layer, held, [3, 1])
     assert_same(state(layer, held), columns(before, [0, 2, 4]))
     assert (layer.rows.weight, layer.anchors) == objects
-    assert add_anchors(layer, held, 3, aside) is None
+    assert add_anchors(layer, held, 3, removed) is None
     after = state(layer, held)
     assert_same(columns(after, [0, 1, 2, 3, 4]), columns(before, [0, 2, 4, 1, 3]))
     assert layer.num_anchors == layer.rows.embedding_dim == 6
@@ -87,7 +87,7 @@ def test_lazy_and_dense_rows_agree_across_a_resize():
     for sparse in (True, False):
         torch.manual_seed(0)
         layer, held = trained(sparse)
-        drop_anchors(layer, held, [2])
+        remove_anchors(layer, held, [2])
         step(layer, held, 4)
         ends.append(layer.to_dense().detach())
     assert torch.allclose(*ends, atol=1e-12)
@@ -95,23 +95,23 @@ def test_lazy_and_dense_rows_agree_across_a_resize():
 
 def test_free_entries_move_with_their_anchors():
     layer, held = trained(free=FreeEntries(torch.tensor([0, 7, 7]), torch.tensor([4, 1, 2]), (20, 5)))
-    aside = drop_anchors(layer, held, [1, 0])
+    removed = remove_anchors(layer, held, [1, 0])
     prox = held.param_groups[0]["prox"]
     assert free_pairs(prox).tolist() == [[0, 2], [7, 0]]
     assert prox.free.shape == (20, 3)
     step(layer, held, 1)
-    add_anchors(layer, held, 2, aside)
+    add_anchors(layer, held, 2, removed)
     assert free_pairs(prox).tolist() == [[0, 2], [7, 0], [7, 4]]
 
 
 def test_the_last_removed_comes_back_first_also_after_objects_were_added():
     layer, held = trained()
     before = state(layer, held)
-    aside = drop_anchors(layer, held, [0]).and_then(drop_anchors(layer, held, [0]))
-    aside = RemovedAnchors.of_tensors(aside.tensors())  # by way of a checkpoint
+    removed = remove_anchors(layer, held, [0]).append(remove_anchors(layer, held, [0]))
+    removed = RemovedAnchors.from_tensors(removed.tensors())  # by way of a checkpoint
     layer.add_objects(2)
     held.state_of(layer.rows.weight, held.param_groups[0])
-    rest = add_anchors(layer, held, 1, aside)
+    rest = add_anchors(layer, held, 1, removed)
     assert rest is not None
     assert len(rest) == 1
     assert torch.equal(layer.anchors[-1], before["A"][1])
@@ -122,7 +122,7 @@ def test_fresh_anchors_are_small_of_both_signs_and_by_the_generator():
     layer, held = trained()
     drawn = []
     for _ in range(2):
-        drop_anchors(layer, held, list(range(5, layer.num_anchors)))
+        remove_anchors(layer, held, list(range(5, layer.num_anchors)))
         add_anchors(layer, held, 40, generator=torch.Generator().manual_seed(3))
         drawn.append(layer.to_dense().detach())
     assert torch.equal(*drawn)
@@ -134,23 +134,23 @@ def test_fresh_anchors_are_small_of_both_signs_and_by_the_generator():
 
 def test_refusals():
     layer, held = trained()
-    with pytest.raises(ValueError, match="5 of 5 anchors are to go, but one must stay; drop 4 at most"):
-        drop_anchors(layer, held, [0, 1, 2, 3, 4])
+    with pytest.raises(ValueError, match="5 of 5 anchors cannot be removed, 1 must stay; remove 4 at most"):
+        remove_anchors(layer, held, [0, 1, 2, 3, 4])
     with pytest.raises(ValueError, match="there are 5, numbered from 0 to 4"):
-        drop_anchors(layer, held, [5])
+        remove_anchors(layer, held, [5])
     with pytest.raises(ValueError, match="a number ≥ 0, got -1"):
         add_anchors(layer, held, -1)
     mixture = MixtureEmbedding(20, 4, num_anchors=(2, 2))
     with pytest.raises(TypeError, match="MixtureEmbedding cannot change its number of anchors"):
-        drop_anchors(mixture, ProximalYogi(mixture.param_groups(1e-3)), [0])
+        remove_anchors(mixture, ProximalYogi(mixture.param_groups(1e-3)), [0])
     with pytest.raises(ValueError, match="the optimizer does not hold this layer"):
-        drop_anchors(layer, ProximalYogi([torch.nn.Parameter(torch.zeros(1))]), [0])
+        remove_anchors(layer, ProximalYogi([torch.nn.Parameter(torch.zeros(1))]), [0])
 
 
 def test_a_bag_can_be_resized():
     bag = AnchorEmbeddingBag(20, 4, num_anchors=3)
     held = ProximalYogi(bag.param_groups(1e-3))
-    drop_anchors(bag, held, [0])
+    remove_anchors(bag, held, [0])
     assert bag(torch.tensor([[1, 2]])).shape == (1, 4)
     assert bag.num_anchors == 2
 
@@ -160,7 +160,7 @@ def test_a_bag_can_be_resized():
 
 def run(policy, levels, K=(10,)):
     """Decisions of a policy that is told these objectives in turn."""
-    memory, found = policy.begin(), []
+    memory, found = policy.initial_state(), []
     for level in levels:
         memory, decision = policy(memory, Check(level, level, K))
         found.append(decision)
@@ -202,7 +202,7 @@ class World:
 def test_plateau_ends_at_the_best_K_and_stops(tables, wanted, start):
     world = World([start] * tables, lambda K: sum(0.1 + 0.1 * max(wanted - k, 0) for k in K), price=0.02)
     policy = Plateau(tables=tables)
-    memory = policy.begin()
+    memory = policy.initial_state()
     for _ in range(400):
         memory, decision = policy(memory, world.check())
         world.obey(decision)
@@ -216,7 +216,7 @@ def test_plateau_ends_at_the_best_K_and_stops(tables, wanted, start):
 def test_plateau_moves_tables_apart():
     world = World([10, 10], lambda K: sum(0.1 * max(w - k, 0) for w, k in zip((9, 4), K, strict=True)) + 0.1, price=0.02)
     policy, decision = Plateau(tables=2), None
-    memory = policy.begin()
+    memory = policy.initial_state()
     while not isinstance(decision, Stop):
         memory, decision = policy(memory, world.check())
         world.obey(decision)
@@ -232,7 +232,7 @@ def test_plateau_waits_while_the_objective_falls():
 def test_training_that_goes_on_does_not_pass_for_new_anchors():
     """The objective falls at every trial, but nobody uses the new anchors: more of them is given up at once."""
     policy, decision, level = Plateau(), None, 1.0
-    memory, asked = policy.begin(), []
+    memory, asked = policy.initial_state(), []
     while not isinstance(decision, Stop):
         memory, decision = policy(memory, Check(level, 0.1, (1,)))
         if not isinstance(decision, Keep):
@@ -279,8 +279,8 @@ def test_both_engines_grow_alike(tmp_path):
     plan = iter([Add(2), Remove(1), Add(1, undo=True), Remove(2, table=0), Stop(undo=True)] * 2)
 
     def decide(self, memory, check):
-        memory = PlateauMemory(since=(*memory.since, check.objective))
-        return (memory, Keep()) if len(memory.since) < 2 else (PlateauMemory(), next(plan))
+        memory = PlateauState(since=(*memory.since, check.objective))
+        return (memory, Keep()) if len(memory.since) < 2 else (PlateauState(), next(plan))
 
     found = {}
     for engine in ("fused", "torch"):
@@ -363,7 +363,7 @@ def test_the_engine_made_anew_trains_what_was_resized():
     held = ProximalYogi(param_groups(model, 1e-4), lr=0.01)
     data = Columns(torch.randint(0, 20, (100,)), torch.randint(0, 10, (100,)), torch.randn(100))
     list(FusedEngine(model, held, 1).run(data, 10, 0, lambda s: 0.01, lambda s: 1e-4))
-    drop_anchors(model.users, held, [0, 1])
+    remove_anchors(model.users, held, [0, 1])
     users, items = model.users.transform.detach().clone(), model.items.transform.detach().clone()
     engine = FusedEngine(model, held, 1)
     assert torch.equal(model.users.transform, users)

@@ -103,7 +103,7 @@ def test_lazy_equals_dense_in_single_precision(rule):
 
 
 def test_shrinking_touched_rows_only_would_be_wrong(monkeypatch):
-    """What the oracle is for: without the debt of idle rows the result is another."""
+    """Without the deferred updates of idle rows the result would differ."""
 
     def density(sparse):
         run = Run("yogi", sparse=sparse)
@@ -111,11 +111,11 @@ def test_shrinking_touched_rows_only_would_be_wrong(monkeypatch):
         run.steps(300)
         return (run.layer.transform != 0).double().mean()
 
-    def forget_the_debt(self, keep, step, take):
+    def forget(self, keep, step, take):
         self.now += 1
         self._drift[self.now] = self._clock[self.now] = 0.0
 
-    monkeypatch.setattr(LazyRows, "_remember", forget_the_debt)
+    monkeypatch.setattr(LazyRows, "_record", forget)
     careless, right = density(sparse=True), density(sparse=False)
     assert careless > right + 0.15
 

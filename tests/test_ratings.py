@@ -79,7 +79,7 @@ def test_quoted_names(tmp_path):
 
 HEAD = b"user,item,rating\n1,2,3\n"
 DAMAGED = {
-    "bad row": (HEAD + b"1,2,good\n", r"line 3: the rating is no number: '1,2,good'; mend it, or .* --on-error skip"),
+    "bad row": (HEAD + b"1,2,good\n", r"line 3: the rating is no number: '1,2,good'; correct it, or .* --on-error skip"),
     "no item": (HEAD + b"1,,3\n", "line 3: no item"),
     "not finite": (HEAD + b"1,4,nan\n", "line 3: the rating is no number"),
     "too many fields": (HEAD + b"1,2,3,4,5\n", "line 3: 5 fields instead of 3"),
@@ -110,15 +110,15 @@ def test_damaged_rows_are_named_or_skipped(tmp_path, name):
     ("content", "text"),
     [
         (b"", "is empty"),
-        (b"\n1,2,3\n", "begins with an empty line"),
+        (b"\n1,2,3\n", "starts with an empty line"),
         (b"user,item,rating\n", "no ratings"),
         (b"user item rating\n1 2 3\n", "no separator found"),
         (b"1,2\n1,3\n", "no separator found"),
         (b"user,item,when\n1,2,3\n", "which column is the rating"),
         (b"PK\x03\x04rubbish\n", "is a zip archive"),
         (b"PAR1rubbish", "could not be read as Parquet"),
-        (b"\x1f\x8b\x08\x00rubbish\n", "cannot be unpacked|ends in the middle"),
-        (b"\x28\xb5\x2f\xfdrubbish\n", "cannot be unpacked|ends in the middle"),
+        (b"\x1f\x8b\x08\x00rubbish\n", "cannot be decompressed|is truncated"),
+        (b"\x28\xb5\x2f\xfdrubbish\n", "cannot be decompressed|is truncated"),
     ],
 )
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
@@ -152,10 +152,10 @@ def test_packed_files(tmp_path, packer, separator):
     assert len(other) == 200_000
     assert one.users[:50].tolist() == [row[0] for row in rows[:50]]
     packed.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match="ends in the middle"):
+    with pytest.raises(DataError, match="is truncated"):
         read_ratings(packed)
     packed.write_bytes(data[:200] + bytes(50) + data[250:])
-    with pytest.raises(DataError, match=r"cannot be unpacked|ends in the middle|line \d+: "):
+    with pytest.raises(DataError, match=r"cannot be decompressed|is truncated|line \d+: "):
         read_ratings(packed)
 
 
@@ -260,7 +260,7 @@ def test_weights(tmp_path):
     assert len(ratings.columns) == 4
     assert ratings.digest != read_ratings(file).digest
     file.write_text("user,item,rating,trust\n1,2,3,-0.5\n2,3,4,2\n")
-    with pytest.raises(DataError, match=r"weights are ≥ 0 and not all 0; the smallest is -0\.5"):
+    with pytest.raises(DataError, match=r"weights must be ≥ 0 and not all 0; the smallest is -0\.5"):
         read_ratings(file, ["user", "item", "rating", "trust"])
 
 
@@ -309,7 +309,7 @@ class TestCache:
 
     def test_a_cache_that_cannot_be_written(self, tmp_path):
         (tmp_path / "cache").write_text("a file")
-        with pytest.raises(DataError, match="name another folder by ANTEMBED_CACHE"):
+        with pytest.raises(DataError, match="set ANTEMBED_CACHE to another folder"):
             read_ratings(self.file(tmp_path), cache=tmp_path / "cache")
 
     def test_a_failure_leaves_nothing(self, tmp_path):

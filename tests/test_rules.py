@@ -277,7 +277,7 @@ def test_a_groups_own_settings_are_checked():
         ant.ProximalYogi([{"params": [layer.anchors], "lr": -1.0}])
     with pytest.raises(ValueError, match="not 'round'"):
         ant.ProximalYogi([{"params": [layer.anchors], "metric": "round"}])
-    with pytest.raises(ValueError, match="just that table's weight"):
+    with pytest.raises(ValueError, match="only that table's weight"):
         ant.ProximalYogi([{"params": [layer.anchors], "table": layer.rows}])
 
 

@@ -103,7 +103,7 @@ def test_without_anchors_it_is_half_normal():
     assert (A > 0).all()
     assert T.square().mean() == pytest.approx(2 / 4000, rel=0.05)
     assert A.square().mean() == pytest.approx(2 / K, rel=0.1)
-    with pytest.raises(ValueError, match="give their ids as anchors"):
+    with pytest.raises(ValueError, match="pass their ids as `anchors`"):
         init_weights(V, K, d, features=features())
 
 

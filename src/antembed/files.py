@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under a temporary name, synced, renamed. And JSON lines that survive a crash."""
+"""Atomic writes (temporary name, sync, rename), and JSON lines that survive a crash."""
 
 import json
 import os
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where two writers of one log must be kept apart by their user
+except ImportError:  # not on Windows, where two processes must not write to one log
     fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
-    """Put `data`, or its pieces, at `path`; a crash or a full disk leaves the old file or the new one, never a part."""
+    """Write `data`, or its pieces, to `path`. After a crash or a full disk, the old or the new file is there as a whole."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -25,7 +25,7 @@ def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffe
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes it private
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates a private file
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -34,7 +34,7 @@ def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffe
 
 
 def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
-    """Add one line, synced. What a crash left of a line is cut off first; a whole line that lacks its end gets it."""
+    """Append one line and sync. An incomplete line left by a crash is removed first; a missing line end is added."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
@@ -52,14 +52,14 @@ def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """All rows; the last one may have been torn by a crash and is then left out, any other bad line is an error."""
+    """All rows. An incomplete last line, left by a crash, is skipped; any other bad line is an error."""
     lines = Path(path).read_bytes().splitlines()
     rows = [_parsed(line) for line in lines]
     if rows and rows[-1] is None:
         rows.pop()
     for number, row in enumerate(rows, 1):
         if row is None:
-            raise ValueError(f"{path}: line {number} is no JSON object: {lines[number - 1][:60]!r}")
+            raise ValueError(f"{path}: line {number} is no JSON object: {lines[number - 1][:60]!r}; remove it")
     return [row for row in rows if row is not None]
 
 

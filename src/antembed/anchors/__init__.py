@@ -1,4 +1,4 @@
-"""Which objects are anchors, what T and A start from, and which objects are related: arrays in, arrays and tensors out."""
+"""Which objects are anchors, the initial T and A, and which objects are related: arrays in, arrays and tensors out."""
 
 from antembed.anchors.cooccurrence import cooccurrences, svd_features
 from antembed.anchors.init_weights import init_weights

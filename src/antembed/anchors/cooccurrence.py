@@ -1,4 +1,4 @@
-"""Words that stand near each other are related: counts in a window, thinned out by count and PMI; and features of them."""
+"""Co-occurrence of words: counts in a window, filtered by count and PMI, as relations; and features made of them."""
 
 from itertools import pairwise
 
@@ -7,10 +7,10 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from antembed.anchors.initializers import RESERVED
-from antembed.kernels.neighbours import count_rows, find_places, neighbour_counts
+from antembed.kernels.neighbours import count_rows, find_positions, neighbour_counts
 
 WINDOW = 10
-PLACES = 1 << 24  # held at a time, 16 bytes each: more words than that are gone through in several passes
+POSITIONS = 1 << 24  # tokens in memory at a time, 16 bytes each; more take several passes
 BUFFER = 1 << 20
 
 
@@ -23,35 +23,35 @@ def cooccurrences(
     min_count: int = 3,
     min_pmi: float = 1.0,
     reserved: int = RESERVED,
-    places: int = PLACES,
+    positions: int = POSITIONS,
 ) -> sparse.csr_array:
-    """How often two words stand within `window` places of each other in a document: (V, V), symmetric, no diagonal.
+    """How often two words occur within `window` positions of each other in a document: (V, V), symmetric, no diagonal.
 
-    Kept are pairs seen at least `min_count` times whose PMI, ln(count·total / (neighbours of u · neighbours of v)), is at least
-    `min_pmi`. The paper keeps all (1 and −inf, which is also what features are made of), but then the most frequent words are
-    related to nearly everything. Memory is what is kept, the places of `places` tokens, and a few numbers a word; tokens may
-    be a memory map.
+    It keeps pairs with at least `min_count` occurrences and a PMI, ln(count·total / (neighbours of u · neighbours of v)), of at
+    least `min_pmi`. The paper keeps all pairs (1 and −inf; features are made of those too), but then frequent words are
+    related to nearly every word. Memory: the result, the positions of `positions` tokens, and a few numbers per word. `tokens`
+    may be a memory map.
     """
     if window < 1 or min_count < 1:
         raise ValueError(f"window and min_count must be ≥ 1, got {window} and {min_count}")
     if starts[0] != 0 or starts[-1] != len(tokens) or (np.diff(starts) < 0).any():
-        raise ValueError(f"starts must rise from 0 to the {len(tokens)} tokens, they go from {starts[0]} to {starts[-1]}")
+        raise ValueError(f"starts must rise from 0 to {len(tokens)}, the number of tokens; got {starts[0]} to {starts[-1]}")
     frequencies = np.zeros(V, np.int64)
-    for first in range(0, len(tokens), PLACES):
-        piece = tokens[first : first + PLACES]
+    for first in range(0, len(tokens), POSITIONS):
+        piece = tokens[first : first + POSITIONS]
         if len(piece) and not (piece.min() >= 0 and piece.max() < V):
             wrong = piece.min() if piece.min() < 0 else piece.max()
-            raise ValueError(f"token {wrong} is none of the {V} words; give the vocabulary that the tokens were made with")
+            raise ValueError(f"token {wrong} is none of the {V} words; pass the vocabulary of these tokens")
         frequencies += np.bincount(piece, minlength=V)
     totals = np.zeros(V, np.int64)
     neighbour_counts(tokens, starts, window, reserved, totals)
     columns, counts, ends = [np.empty(0, np.int32)], [np.empty(0, np.int32)], [np.zeros(reserved + 1, np.int64)]
     size, scratch, touched = max(V, BUFFER), np.zeros(V, np.int32), np.empty(V, np.int32)
     done = 0
-    for low, high in _parts(frequencies, reserved, places):
+    for low, high in _parts(frequencies, reserved, positions):
         begins = np.concatenate([[0], np.cumsum(frequencies[low:high])])
         where, document = np.empty(begins[-1], np.int64), np.empty(begins[-1], np.int64)
-        find_places(tokens, starts, low, high, begins[:-1].copy(), where, document)
+        find_positions(tokens, starts, low, high, begins[:-1].copy(), where, document)
         row = low
         while row < high:
             found = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(high - row, np.int64)
@@ -71,7 +71,7 @@ def cooccurrences(
 
 
 def cooccurrence_plain(tokens: np.ndarray, starts: np.ndarray, V: int, window: int, reserved: int = RESERVED) -> np.ndarray:
-    """The twin: all counts, (V, V), pair by pair."""
+    """The same without filters in plain Python, for tests: all counts, (V, V)."""
     counts = np.zeros((V, V), np.int64)
     for first, last in pairwise(starts):
         for i in range(first, last):
@@ -97,23 +97,23 @@ def svd_features(counts: sparse.csr_array, width: int, seed: int = 0) -> np.ndar
     """U·√S of the positive PMI's largest `width` singular values: (V, width). A word without neighbours has zeros."""
     V = counts.shape[0]
     if not 1 <= width < V:
-        raise ValueError(f"{width} features cannot be had of {V} objects; take between 1 and {V - 1}")
+        raise ValueError(f"{V} objects cannot have {width} features; take between 1 and {V - 1}")
     pmi = positive_pmi(counts)
     U, S, _ = svds(pmi, width, v0=np.random.default_rng(seed).standard_normal(V))
     order = np.argsort(-S)
     features = (U * np.sqrt(np.maximum(S, 0)))[:, order]
-    features[np.diff(pmi.indptr) == 0] = 0.0  # not only nearly
-    sign = np.sign(features[np.abs(features).argmax(0), np.arange(width)])  # which of the two is up to the machine
+    features[np.diff(pmi.indptr) == 0] = 0.0  # exactly
+    sign = np.sign(features[np.abs(features).argmax(0), np.arange(width)])  # the sign of a singular vector is arbitrary: fix it
     return (features * np.where(sign == 0, 1.0, sign)).astype(np.float32)
 
 
-def _parts(frequencies: np.ndarray, reserved: int, places: int) -> list[tuple[int, int]]:
-    """Ranges of words with at most `places` places, or of one word."""
+def _parts(frequencies: np.ndarray, reserved: int, positions: int) -> list[tuple[int, int]]:
+    """Ranges of words with at most `positions` occurrences together, or of one word."""
     parts, low = [], reserved
     ends = np.cumsum(frequencies)
     while low < len(frequencies):
         before = ends[low - 1] if low else 0
-        high = max(int(np.searchsorted(ends, before + places, side="right")), low + 1)
+        high = max(int(np.searchsorted(ends, before + positions, side="right")), low + 1)
         parts.append((low, high))
         low = high
     return parts

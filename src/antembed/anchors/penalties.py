@@ -1,4 +1,4 @@
-"""Penalties of the paper's extensions: unrelated objects share no anchors, anchors are orthogonal."""
+"""Penalties of the paper's extensions: unrelated objects should share no anchors, anchors should be orthogonal."""
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ def negative_pairs(t_u: Tensor, t_v: Tensor) -> Tensor:
 
 
 def orthogonality(A: Tensor, *, cosine: bool = False) -> Tensor:
-    """Σ_{i≠j} |a_i·a_j| over the anchors A (K, d), or the same of their cosines, which do not fall when A is scaled down."""
+    """Σ_{i≠j} |a_i·a_j| over the anchors A (K, d), or over their cosines, which do not depend on the scale of A."""
     if cosine:
         A = torch.nn.functional.normalize(A, dim=1)
     gram = A @ A.T
@@ -24,23 +24,23 @@ def orthogonality(A: Tensor, *, cosine: bool = False) -> Tensor:
 
 
 class UnrelatedPairs:
-    """Draws pairs of different objects that no relation joins, seeded by the step: a run that is resumed draws the same.
+    """Draws pairs of different, unrelated objects, seeded by the step: a resumed run draws the same pairs.
 
         pairs = UnrelatedPairs(relations, seed=0)
         u, v = pairs(256, step, among=words_of_the_batch)
         loss = loss + weight * negative_pairs(layer.rows(u), layer.rows(v))
 
-    With lazy rows draw among the words of the batch, or a step touches more rows than it must.
+    With lazy rows, draw among the words of the batch, so that a step touches no other rows.
     """
 
     def __init__(self, relations: sparse.csr_array, *, seed: int = 0, reserved: int = RESERVED):
         self.V, self.seed, self.reserved = relations.shape[0], seed, reserved
         rows, columns = relations.nonzero()
-        # Both ways, whatever the relations say: a pair has no direction.
+        # In both directions, also for relations that are not symmetric.
         self._related = np.unique(np.concatenate([self._key(rows, columns), self._key(columns, rows)]))
 
     def __call__(self, n: int, step: int, among: np.ndarray | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """n pairs as two int64 tensors; `among`: ids to draw from, repeats as likely as they are many, else all objects."""
+        """n pairs as two int64 tensors. `among`: ids to draw from (repeated ones are more likely); None: all objects."""
         rng = np.random.default_rng((self.seed, step))
         ids = np.arange(self.reserved, self.V) if among is None else np.asarray(among, np.int64).ravel()
         ids = ids[ids >= self.reserved]
@@ -53,16 +53,16 @@ class UnrelatedPairs:
                 return torch.from_numpy(found[0].copy()), torch.from_numpy(found[1].copy())
         raise ValueError(
             f"only {found.shape[1]} of {n} unrelated pairs were found among {len(np.unique(ids))} objects in {TRIES} tries; "
-            "draw among more objects, or thin out the relations"
+            "draw among more objects, or filter the relations"
         )
 
     def related(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Which of these pairs some relation joins."""
+        """Which of these pairs are related."""
         if not len(self._related):
             return np.zeros(len(u), bool)
         keys = self._key(u, v)
-        places = np.minimum(np.searchsorted(self._related, keys), len(self._related) - 1)
-        return self._related[places] == keys
+        found = np.minimum(np.searchsorted(self._related, keys), len(self._related) - 1)
+        return self._related[found] == keys
 
     def _key(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         return np.asarray(u, np.int64) * self.V + v

@@ -1,6 +1,6 @@
-"""Pretrained vectors for the words of a vocabulary: GloVe and word2vec text (also packed), or an array with a list of words.
+"""Pretrained vectors for the words of a vocabulary: GloVe and word2vec text (also .gz, .zst), or an array with a list of words.
 
-Text is streamed: what is held is the vectors that are wanted, never the file.
+Text is streamed: only the vectors of the vocabulary are in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ PIECE = 1 << 16
 
 @dataclass(frozen=True)
 class Pretrained:
-    """vectors (V, width) float32, and which words have one of their own."""
+    """vectors (V, width) float32, and which words were found."""
 
     vectors: np.ndarray
     found: np.ndarray  # (V,) bool
@@ -31,13 +31,13 @@ class Pretrained:
 def read_vectors(
     path: str | Path, words: Sequence[str], *, word_list: str | Path | None = None, missing: str = "zero", seed: int = 0
 ) -> Pretrained:
-    """Vectors of `words`: from .npy or .safetensors with a list of words (one a line; words.txt beside it unless named), else
-    from text. Words without one get zeros, the mean of those found, or (random) a draw with their mean and spread."""
+    """Vectors of `words`: from .npy or .safetensors with a list of words (one per line; words.txt beside it by default), else
+    from text. Missing words get zeros, the mean of the others, or ("random") a draw with their mean and spread."""
     path = Path(path)
     if missing not in MISSING:
         raise ValueError(f"missing must be one of {', '.join(MISSING)}, got {missing!r}")
     if path.suffix == ".bin":
-        raise DataError(f"{path} looks like word2vec's binary format, which is not read; save it as text")
+        raise DataError(f"{path} looks like word2vec's binary format, which is not supported; save it as text")
     ids: dict[bytes, int] = {}
     for number, word in enumerate(words):
         ids.setdefault(word.encode(), number)
@@ -47,22 +47,22 @@ def read_vectors(
         if not width:
             width = len(vector)
             vectors = np.zeros((len(words), width), np.float32)
-        if not found[number]:  # the first of several, which in such files is the most frequent
+        if not found[number]:  # of repeated words the first, which is the most frequent one
             vectors[number], found[number] = vector, True
     if not found.any():
-        raise DataError(f"{path} has vectors of 0 of the {len(words)} words; is it about other words, or other letters?")
+        raise DataError(f"{path} has vectors of 0 of the {len(words)} words; check its language and its case")
     if missing != "zero":
-        known = vectors[found]
-        vectors[~found] = known.mean(0)
+        given = vectors[found]
+        vectors[~found] = given.mean(0)
         if missing == "random":
             rng = np.random.default_rng(seed)
-            vectors[~found] += known.std(0) * rng.standard_normal((int((~found).sum()), width))
+            vectors[~found] += given.std(0) * rng.standard_normal((int((~found).sum()), width))
     return Pretrained(vectors, found)
 
 
 def _from_text(path: Path, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndarray]]:
-    """Lines of a word and its numbers; a first line of two whole numbers says how many there are, and how wide."""
-    width = promised = 0
+    """Lines of a word and its numbers; an optional first line of two integers gives the number of vectors and their width."""
+    width = expected = 0
     read = 0
     for number, line in numbered_lines(path):
         line = line.rstrip()
@@ -70,13 +70,13 @@ def _from_text(path: Path, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndar
             line = line.removeprefix(b"\xef\xbb\xbf")
             header = line.split()
             if len(header) == 2 and all(field.isdigit() for field in header):
-                promised, width = map(int, header)
+                expected, width = map(int, header)
                 continue
         if not line:
             continue
         width = width or line.count(b" ")
         fields = line.rsplit(b" ", width)
-        # A word may have blanks in it (in GloVe 840B some do), but a number among them is a number too many.
+        # Words may contain blanks (in GloVe 840B some do), but not a number after one: that is a number too many.
         if len(fields) != width + 1 or not width or (b" " in fields[0] and is_number(_text(fields[0].rsplit(b" ", 1)[1]))):
             raise DataError(f"{path}, line {number}: {line.count(b' ')} numbers instead of {width}: {_text(line[:60])!r}")
         read += 1
@@ -89,14 +89,14 @@ def _from_text(path: Path, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndar
         if not np.isfinite(vector).all():
             raise DataError(f"{path}, line {number}: not all of the {width} are finite numbers: {_text(line[:60])!r}")
         yield ids[fields[0]], vector
-    if promised and read != promised:
-        raise DataError(f"{path}: its first line promises {promised} vectors, there are {read}; fetch it again")
+    if expected and read != expected:
+        raise DataError(f"{path}: its first line says {expected} vectors, there are {read}; download it again")
 
 
 def _from_array(path: Path, word_list: str | Path | None, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndarray]]:
     listed = Path(word_list) if word_list is not None else path.with_name("words.txt")
     if not listed.is_file():
-        raise DataError(f"{path} has no words in it, and there is no list of them at {listed}; name one, a word a line")
+        raise DataError(f"{path} contains no words, and there is no list of them at {listed}; give one, a word per line")
     rows, numbers, count = [], [], 0
     for number, line in numbered_lines(listed):
         count = number
@@ -105,13 +105,13 @@ def _from_array(path: Path, word_list: str | Path | None, ids: dict[bytes, int])
             rows.append(number - 1)
             numbers.append(ids[word])
     pieces = _npy(path, count, np.array(rows, np.int64)) if path.suffix == ".npy" else _safetensors(path, count, rows)
-    place = 0
+    position = 0
     for piece in pieces:
         if not np.isfinite(piece).all():
-            raise DataError(f"{path}: a vector has inf or nan in it; mend it first")
+            raise DataError(f"{path}: a vector has inf or nan in it; replace these values first")
         for vector in piece:
-            yield numbers[place], vector
-            place += 1
+            yield numbers[position], vector
+            position += 1
 
 
 def _npy(path: Path, count: int, rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -140,7 +140,7 @@ def _safetensors(path: Path, count: int, rows: list[int]) -> Iterator[np.ndarray
 
 def _check(path: Path, shape: tuple[int, ...], count: int) -> None:
     if len(shape) != 2 or shape[0] != count:
-        raise DataError(f"{path} is an array of {shape}, its list has {count} words; there must be a row for each")
+        raise DataError(f"{path} is an array of {shape}, its list has {count} words; they must have equal length")
 
 
 def _text(raw: bytes) -> str:

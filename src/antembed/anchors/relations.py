@@ -1,13 +1,12 @@
-"""Relations between objects: a sparse symmetric (V, V) matrix of weights, whatever they come from; and the free entries of T.
+"""Relations between objects: a sparse symmetric (V, V) matrix of weights without a diagonal; and the free entries of T.
 
-Where they come from: wordnet.py, cooccurrence.py, or a file of edges, here. A relation is a csr_array without a diagonal.
+Sources are wordnet.py, cooccurrence.py, and files of edges, read here.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -15,9 +14,12 @@ from scipy import sparse
 from antembed.data.cache import VERSION, CacheEntry
 from antembed.data.text import DataError, is_number, split_fields, unpacked
 
+# What a cached result depends on: contents of arrays and files, and anything that JSON can hold.
+Part = np.ndarray | Path | str | int | float | Sequence[str]
+
 
 def from_pairs(u: np.ndarray, v: np.ndarray, V: int, weights: np.ndarray | None = None) -> sparse.csr_array:
-    """Pairs as relations: both ways, none with itself, and of several weights of a pair the largest."""
+    """Pairs as a symmetric matrix without a diagonal; of several weights for a pair the largest."""
     u, v = np.asarray(u, np.int64), np.asarray(v, np.int64)
     values = np.ones(len(u), np.float32) if weights is None else np.asarray(weights, np.float32)
     different = u != v
@@ -29,12 +31,12 @@ def from_pairs(u: np.ndarray, v: np.ndarray, V: int, weights: np.ndarray | None 
 
 
 def union(*relations: sparse.csr_array) -> sparse.csr_array:
-    """Related in any of them; the weight is the largest."""
+    """Pairs that are related in any of the relations; the weight is the largest."""
     if not relations:
         raise ValueError("a union of 0 relations has no size; give at least 1")
     shapes = {matrix.shape for matrix in relations}
     if len(shapes) > 1:
-        raise ValueError(f"relations are of tables of {sorted(shapes)}; make them with one vocabulary")
+        raise ValueError(f"relations have the shapes {sorted(shapes)}; make them with one vocabulary")
     joined = relations[0].astype(np.float32)
     for more in relations[1:]:
         joined = joined.maximum(more.astype(np.float32))
@@ -42,24 +44,24 @@ def union(*relations: sparse.csr_array) -> sparse.csr_array:
 
 
 def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(objects, anchor columns), int64: entries of T that cost nothing, where the object is related to the anchor or is it.
+    """(objects, anchor columns), int64: entries of T without a penalty, where the object is the anchor or is related to it.
 
-    FreeEntries(*free_entries(relations, anchors), (V, K)) is what a penalty takes.
+    Pass FreeEntries(*free_entries(relations, anchors), (V, K)) to a penalty.
     """
     anchors = np.asarray(anchors, np.int64)
     V = relations.shape[0]
     if len(anchors) and not (anchors.min() >= 0 and anchors.max() < V):
         wrong = anchors.min() if anchors.min() < 0 else anchors.max()
         raise ValueError(f"anchor {wrong} is none of the {V} objects of these relations; make them with one vocabulary")
-    columns, objects = relations[anchors].nonzero()  # rows, since they are cheap, and it is symmetric
+    columns, objects = relations[anchors].nonzero()  # rows instead of columns: the matrix is symmetric, and rows are cheap
     K = len(anchors)
     flat = np.unique(np.concatenate([objects.astype(np.int64) * K + columns, anchors * K + np.arange(K)]))
     return flat // max(K, 1), flat % max(K, 1)
 
 
 def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
-    """Two columns of words, separated by commas or tabs, and perhaps a weight > 0; also packed. Words that are not among
-    `words` are passed over; a file of which nothing is left is an error."""
+    """Read two columns of words, separated by commas or tabs, and an optional weight > 0; also .gz and .zst. Edges with a word
+    that is not in `words` are skipped; it is an error if none is left."""
     path = Path(path)
     ids = {word: number for number, word in enumerate(words)}
     u, v, weights, separator, edges = [], [], [], "", 0
@@ -76,7 +78,7 @@ def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
         if len(fields) == 3 and not (is_number(fields[2]) and float(fields[2]) > 0):
             if number == 1 and not is_number(fields[2]):
                 continue  # a header
-            raise DataError(f"{path}, line {number}: the weight {fields[2]!r} is no number > 0; leave such edges out")
+            raise DataError(f"{path}, line {number}: the weight {fields[2]!r} is no number > 0; remove such edges")
         edges += 1
         if fields[0] in ids and fields[1] in ids:
             u.append(ids[fields[0]])
@@ -88,7 +90,7 @@ def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line from 1, its bytes) of a text that may be packed, a piece at a time."""
+    """(line number from 1, bytes of the line) of a text file, which may be compressed; read piece by piece."""
     with open(path, "rb") as file:
         held, number = b"", 0
         for piece in unpacked(path, file)[0]:
@@ -100,8 +102,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             yield number + 1, held
 
 
-def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Any) -> sparse.csr_array:
-    """make(), or what it gave before for the same parts: arrays, words, numbers, and files or folders by their contents.
+def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Part) -> sparse.csr_array:
+    """make(), or its cached result for the same parts: arrays, words, numbers, and files or folders by their contents.
 
     cached(lambda: read_wordnet(words, folder), default_cache(), "wordnet", find_wordnet(folder), words)
     """
@@ -112,7 +114,7 @@ def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Any
         data, indices, indptr = (np.array(entry.column(name, kind)) for name, kind in about["columns"].items())
         return sparse.csr_array((data, indices, indptr), shape=(about["V"], about["V"]))
     matrix = make()
-    if matrix.nnz:  # an empty file cannot be mapped, and there is nothing to save
+    if matrix.nnz:  # an empty file cannot be memory-mapped
         with entry.writing() as writer:
             for name in ("data", "indices", "indptr"):
                 array = getattr(matrix, name)
@@ -123,8 +125,8 @@ def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Any
     return matrix
 
 
-def fingerprint(*parts: Any) -> str:
-    """A hash of contents. Each part says its kind and size first, or ("ab", "c") would be ("a", "bc")."""
+def fingerprint(*parts: Part) -> str:
+    """A hash of the contents. Each part starts with its kind and size, so that ("ab", "c") differs from ("a", "bc")."""
     found = hashlib.sha256(json.dumps(VERSION).encode())
     for part in parts:
         if isinstance(part, np.ndarray):

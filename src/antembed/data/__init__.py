@@ -1,4 +1,4 @@
-"""Raw files → ids: readers, splits, the order of an epoch, and synthetic data with a known answer."""
+"""Raw files → ids: readers, vocabulary, splits, batches, cache, downloads, and synthetic data with a known answer."""
 
 from antembed.data.batches import Examples
 from antembed.data.cache import default_cache

@@ -1,4 +1,4 @@
-"""Archives of strangers, unpacked without trust: plain files only, inside the folder only, and not more than was agreed."""
+"""Unpack downloaded archives safely: plain files only, inside the folder only, up to a size limit."""
 
 import shutil
 import stat
@@ -10,41 +10,41 @@ from typing import IO
 
 from antembed.data.text import DataError
 
-LARGEST = 16 << 30  # bytes, unpacked
-MOST = 10_000  # files
+MAX_BYTES = 16 << 30  # unpacked
+MAX_FILES = 10_000
 PIECE = 1 << 20
 Member = tuple[str, bool, bool, IO[bytes] | None]  # name, is a folder, is a plain file, contents
 
 
-def unpack(archive: Path, folder: Path, largest: int = LARGEST) -> None:
-    """Unpack a .zip or .tar (.gz, .bz2, .xz) into an empty folder; the one folder that all its files may be in is left out.
+def unpack(archive: Path, folder: Path, max_bytes: int = MAX_BYTES) -> None:
+    """Unpack a .zip or .tar (.gz, .bz2, .xz) into an empty folder; a single top folder of the archive is stripped.
 
-    What cannot be trusted is refused as a whole: absolute paths, "..", links, devices, more than `largest` bytes.
+    An archive with absolute paths, "..", links, devices or more than `max_bytes` bytes is rejected.
     """
-    count, left = 0, largest
+    count, left = 0, max_bytes
     try:
         for name, is_folder, is_file, contents in _members(archive):
             parts = PurePosixPath(name).parts
             if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or not parts:
-                raise DataError(f"{archive} wants to write to {name!r}, outside its folder; nothing was unpacked")
+                raise DataError(f"{archive} contains {name!r}, a path outside its folder; nothing was unpacked")
             if not (is_folder or is_file):
-                raise DataError(f"{archive} has {name!r}, which is a link or a device, no file; nothing was unpacked")
+                raise DataError(f"{archive} contains {name!r}, a link or a device, no file; nothing was unpacked")
             if is_folder or parts[-1].startswith("._") or parts[0] == "__MACOSX":
                 continue
             count += 1
-            if count > MOST:
-                raise DataError(f"{archive} has more than {MOST} files; nothing was unpacked")
+            if count > MAX_FILES:
+                raise DataError(f"{archive} has more than {MAX_FILES} files; nothing was unpacked")
             assert contents is not None
             path = folder.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with contents, open(path, "xb") as out:  # x: no name twice
-                while piece := contents.read(PIECE):  # what a header says of the size is not believed
+            with contents, open(path, "xb") as out:  # x: fail on repeated names
+                while piece := contents.read(PIECE):  # the size in the header is not trusted
                     left -= len(piece)
                     if left < 0:
-                        raise DataError(f"{archive} unpacks to more than {largest} bytes; nothing was unpacked")
+                        raise DataError(f"{archive} unpacks to more than {max_bytes} bytes; nothing was unpacked")
                     out.write(piece)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError) as error:
-        raise DataError(f"{archive} could not be unpacked ({error}); fetch it again") from error
+        raise DataError(f"{archive} could not be unpacked ({error}); download it again") from error
     if not count:
         raise DataError(f"{archive} has no files")
     _lift(folder)
@@ -64,10 +64,10 @@ def _members(archive: Path) -> Iterator[Member]:
 
 
 def _lift(folder: Path) -> None:
-    """What is in the one folder in this folder, one up."""
+    """Move the contents of a single inner folder one level up."""
     inside = list(folder.iterdir())
     if len(inside) == 1 and inside[0].is_dir():
-        only = inside[0].rename(folder / ".lifted")  # it may have a file of its own name
+        only = inside[0].rename(folder / ".lifted")  # it may contain a file of the same name
         for path in only.iterdir():
             shutil.move(path, folder / path.name)
         only.rmdir()

@@ -1,4 +1,4 @@
-"""Examples in the order of an epoch, read piece by piece: the order is held in memory, a second copy of the data is not."""
+"""Examples in the order of an epoch, read piece by piece: only the order is in memory, not a second copy of the data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from antembed.kernels.shuffle import pick, shuffled
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows `rows` of aligned columns, which may lie in memory-mapped files."""
+    """Rows `rows` of aligned columns, which may be memory-mapped."""
 
     columns: tuple[np.ndarray, ...]
     rows: np.ndarray  # (n,) int32 or int64
@@ -22,13 +22,13 @@ class Examples:
     def __post_init__(self) -> None:
         n = min(len(column) for column in self.columns)
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < n):
-            raise IndexError(f"rows {self.rows.min()} to {self.rows.max()} are not all among the {n} there are")
+            raise IndexError(f"rows {self.rows.min()} to {self.rows.max()} are not all within the {n} rows of the data")
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, piece: slice) -> tuple[Tensor, ...]:
-        """Some of them, as tensors on the device."""
+        """A slice of the examples, as tensors on the device."""
         rows, threads = self.rows[piece], self.threads or torch.get_num_threads()
         return tuple(torch.from_numpy(pick(column, rows, threads)).to(self.device) for column in self.columns)
 
@@ -36,13 +36,13 @@ class Examples:
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def shuffled(self, seed: int, epoch: int) -> "Examples":
-        """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees what it would have."""
+        """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees the same order."""
         order = shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
         return Examples(self.columns, order, self.device, self.threads)
 
 
 def permutation(n: int, seed: int) -> np.ndarray:
-    """default_rng(seed).permutation(n), in half the memory where int32 will do."""
+    """default_rng(seed).permutation(n), with int32 where that suffices."""
     order = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
     np.random.default_rng(seed).shuffle(order)
     return order

@@ -1,7 +1,7 @@
-"""Columns of ids that are built piece by piece: in memory, or on an entry of the cache, where they are found again.
+"""Columns of ids that are built piece by piece: in memory, or in an entry of the cache.
 
-An entry is a folder named by the hash of the file's contents and of how it was read. It is filled under another name and
-renamed when it is whole, so that nobody ever opens half of one.
+An entry is a folder named by the hash of the file's contents and of the options it was read with. It is written under a
+temporary name and renamed when complete.
 """
 
 import hashlib
@@ -17,30 +17,31 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
+from numpy.typing import DTypeLike
 
 from antembed.data.text import PARTIAL
 
-VERSION = 1  # of what is on an entry: a change makes all old entries strangers
+VERSION = 1  # of the layout of an entry; a change invalidates all old entries
 PIECE = 1 << 20
-STALE = 24 * 3600  # seconds after which an unfinished entry is nobody's
+STALE = 24 * 3600  # seconds after which an unfinished entry is removed
 
 
 def default_cache() -> Path:
-    """ANTEMBED_CACHE, or antembed in the user's folder of caches."""
+    """ANTEMBED_CACHE, or `antembed` in the user's cache folder."""
     if named := os.environ.get("ANTEMBED_CACHE"):
         return Path(named)
     if caches := os.environ.get("XDG_CACHE_HOME"):
         return Path(caches) / "antembed"
     try:
         return Path.home() / ".cache" / "antembed"
-    except RuntimeError:  # nobody's process has no home
+    except RuntimeError:  # a user without a home folder
         return Path(tempfile.gettempdir()) / "antembed-cache"
 
 
 class Column:
-    """Numbers that come piece by piece; kept in a file if there is one."""
+    """An array that is appended to piece by piece; in a file if a path is given."""
 
-    def __init__(self, kind: Any, path: Path | None):
+    def __init__(self, kind: DTypeLike, path: Path | None):
         self.kind, self.path, self.length = np.dtype(kind), path, 0
         self._pieces: list[np.ndarray] = []
         self._file = open(path, "wb") if path else None  # noqa: SIM115 (closed by finish)
@@ -57,7 +58,7 @@ class Column:
             self._file.write(values.data)
 
     def finish(self, change: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """All of it, each piece changed on the way; read-only if it is a file's."""
+        """The whole array, with `change` applied to each piece; read-only if it is in a file."""
         if self._file is None:
             return np.concatenate([change(piece) if change else piece for piece in self._pieces])
         assert self.path is not None
@@ -75,28 +76,28 @@ class Column:
 
 
 class CacheEntry:
-    """A place for the columns of one file, or (without a folder) none: they stay in memory."""
+    """The cached columns of one file; without a folder, columns stay in memory."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder
 
     @classmethod
-    def of_file(cls, cache: Path, path: Path, how: dict[str, Any]) -> "CacheEntry":
-        """The entry of this file read in this way."""
+    def of_file(cls, cache: Path, path: Path, options: dict[str, object]) -> "CacheEntry":
+        """The entry of this file, read with these options."""
         with open(path, "rb") as file:
             contents = hashlib.file_digest(file, "sha256")
-        contents.update(json.dumps([VERSION, how], sort_keys=True).encode())
+        contents.update(json.dumps([VERSION, options], sort_keys=True).encode())
         return cls(cache / f"ratings-{contents.hexdigest()[:32]}")
 
     @property
     def scratch(self) -> Path | None:
-        """Where temporary files of the entry's size may lie."""
+        """The folder for large temporary files."""
         if self.folder is not None:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
         return None if self.folder is None else self.folder.parent
 
     def about(self) -> dict[str, Any] | None:
-        """What was said when it was filled; None if it is not there."""
+        """The description written by `Writer.done`; None if there is no entry."""
         if self.folder is None or not (self.folder / "about.json").is_file():
             return None
         return json.loads((self.folder / "about.json").read_text())
@@ -116,7 +117,7 @@ class CacheEntry:
 
     @contextmanager
     def writing(self) -> Iterator["Writer"]:
-        """Fill the entry: on leaving it is there as a whole, or not at all."""
+        """Write the entry; it appears as a whole on leaving the context, or not at all."""
         if self.folder is None:
             yield Writer(None)
             return
@@ -132,30 +133,30 @@ class CacheEntry:
             try:
                 os.rename(partial, self.folder)
             except OSError:
-                if self.about() is None:  # what is there is half an entry; else another process was faster with the same
+                if self.about() is None:  # an incomplete entry is there; otherwise another process was faster
                     shutil.rmtree(self.folder, ignore_errors=True)
                     os.rename(partial, self.folder)
         finally:
             writer.close()
-            shutil.rmtree(partial, ignore_errors=True)  # maps of removed files live on until they are closed
+            shutil.rmtree(partial, ignore_errors=True)  # memory maps of removed files stay valid until they are closed
 
     def _sweep(self) -> None:
-        """Remove what was left by processes that were killed."""
+        """Remove temporary files left by killed processes."""
         assert self.scratch is not None
         for left in self.scratch.glob(f"{PARTIAL}*"):
-            with suppress(FileNotFoundError):  # it may be renamed or removed at any moment
+            with suppress(FileNotFoundError):  # it may be renamed or removed meanwhile
                 if time.time() - left.stat().st_mtime > STALE:
                     shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
 
 
 class Writer:
-    """Hands out columns and remembers what they are."""
+    """Creates the columns of an entry and writes their description."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder
         self._columns: dict[str, Column] = {}
 
-    def column(self, name: str, kind: Any) -> Column:
+    def column(self, name: str, kind: DTypeLike) -> Column:
         self._columns[name] = Column(kind, self.folder / name if self.folder else None)
         return self._columns[name]
 
@@ -163,7 +164,7 @@ class Writer:
         if self.folder is not None:
             labels.to_frame().write_parquet(self.folder / f"{side}.parquet")
 
-    def done(self, about: dict[str, Any]) -> None:
+    def done(self, about: dict[str, object]) -> None:
         if self.folder is not None:
             kinds = {name: column.kind.str for name, column in self._columns.items()}
             (self.folder / "about.json").write_text(json.dumps(about | {"columns": kinds}))

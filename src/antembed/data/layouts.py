@@ -1,7 +1,7 @@
-"""Files of labelled text as pieces of two columns, text and label: which columns they are, and what is wrong with a file.
+"""Files of labelled text as frames of two columns, text and label: detect the columns, and report what is wrong with a file.
 
-Known are the layouts of AG-News, DBPedia, Yelp and Sogou (CSV without a header: the class, then one or more texts), headers
-with usual names, and text alone (.txt: a document a line).
+Supported are the layouts of AG-News, DBPedia, Yelp and Sogou (CSV without a header: the class, then one or more texts), headers
+with usual names, and text without labels (.txt: a document per line).
 """
 
 import json
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -23,25 +22,29 @@ TEXTS = ("text", "title", "description", "content", "review", "review_title", "r
          "summary", "subject", "message", "tweet", "comment")  # fmt: skip
 SUFFIXES = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 PIECE = 1 << 15  # documents at a time
-SOME = 1000  # lines whose objects say which names there are
+SNIFFED = 1000  # JSON lines whose keys are collected
 
 
 def labelled_text(
     path: Path, text: Chosen | Sequence[Chosen] | None = None, label: Chosen | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The file's documents, piece by piece: a column `text` (several joined by a space), and `label` if the file has any.
+    """The file's documents, piece by piece: a column `text` (several joined by a space), and `label` if there is one.
 
-    `text`, `label`: columns by name, or by number from 1; label "": there is none. An empty line of a table is no document;
-    one of text alone is one without words.
+    `text`, `label`: columns by name, or by number from 1; label "": there is none. Empty lines of a table are skipped; in a
+    file without labels, an empty line is an empty document.
     """
     if not path.is_file():
         raise DataError(f"{path} is no file; give labelled text (.csv, .tsv, .jsonl, .parquet, also .gz and .zst)")
     if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty (0 bytes); give labelled text, a document a line")
+        raise DataError(f"{path} is empty (0 bytes); give labelled text, a document per line")
     with _opened(path, text, label) as (frame, names, header):
-        place, texts = choose(path, names, header, text, label)
+        label_column, texts = choose_columns(path, names, header, text, label)
         joined = pl.concat_str(pl.col(texts).cast(pl.String).fill_null(""), separator=" ").alias("text")
-        labels = [] if place is None else [pl.col(place).cast(pl.String).str.strip_chars().replace("", None).alias("label")]
+        labels = (
+            []
+            if label_column is None
+            else [pl.col(label_column).cast(pl.String).str.strip_chars().replace("", None).alias("label")]
+        )
         yield from frame.select(joined, *labels).collect_batches(chunk_size=PIECE, maintain_order=True)
 
 
@@ -49,8 +52,8 @@ Opened = tuple[pl.LazyFrame, list[str], bool]
 
 
 @contextmanager
-def _opened(path: Path, text: Any, label: Any) -> Iterator[Opened]:
-    """The file as a frame, its columns, and whether these are names that it gives itself."""
+def _opened(path: Path, text: Chosen | Sequence[Chosen] | None, label: Chosen | None) -> Iterator[Opened]:
+    """The file as a frame, its columns, and whether it has a header."""
     with open(path, "rb") as file:
         parquet = file.read(4) == b"PAR1" or path.suffix == ".parquet"
     if parquet:
@@ -67,7 +70,7 @@ def _opened(path: Path, text: Any, label: Any) -> Iterator[Opened]:
             with _json_lines(path, plain, first) as opened:
                 yield opened
         else:
-            form = _lines_alone() if _suffix(path) == ".txt" else format_of_text(path, plain, first, text, label)
+            form = _text_lines() if _suffix(path) == ".txt" else format_of_text(path, plain, first, text, label)
             with _delimited(path, plain, form) as opened:
                 yield opened
 
@@ -83,24 +86,24 @@ def _json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
         with open(plain, "rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip() and not isinstance(wrong := _parsed(line), dict):
-                    raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; mend it, an object a line") from None
+                    raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; correct it, one object per line") from None
         raise DataError(f"{path} could not be read as JSON lines: {error}") from error
 
 
 def _keys(plain: Path, first: str) -> list[str]:
-    """Names of the first lines' objects, since one alone may lack some."""
+    """Keys of the first lines' objects, since a single one may lack some."""
     if not isinstance(json.loads(first), dict):
         raise ValueError("the first line is no object")
     names: dict[str, None] = {}
     with open(plain, "rb") as file:
-        for line in islice(file, SOME):
+        for line in islice(file, SNIFFED):
             if isinstance(found := _parsed(line), dict):
                 names |= dict.fromkeys(found)
     return list(names)
 
 
-def _parsed(line: bytes) -> Any:
-    """The object, or what is wrong."""
+def _parsed(line: bytes) -> dict[str, object] | str:
+    """The object, or what is wrong with the line."""
     try:
         found = json.loads(line.decode())
         return found if isinstance(found, dict) else "no object"
@@ -128,27 +131,29 @@ def _delimited(path: Path, plain: Path, form: Format) -> Iterator[Opened]:
         for number, raw in records(plain, form.quoted):
             wrong = what_is_wrong(raw, form, [])
             if wrong is not None:
-                told = raw.decode("utf-8", "replace").strip("\r\n")[:80]
-                remedy = "mend it" if "fields" not in wrong else "put texts that have the separator in quotation marks"
-                raise DataError(f"{path}, line {number}: {wrong}: {told!r}; {remedy}") from None
+                shown = raw.decode("utf-8", "replace").strip("\r\n")[:80]
+                remedy = "correct it" if "fields" not in wrong else "quote texts that contain the separator"
+                raise DataError(f"{path}, line {number}: {wrong}: {shown!r}; {remedy}") from None
         raise DataError(f"{path} could not be read: {error}") from error
 
 
 def _suffix(path: Path) -> str:
-    """The last that is not of packing."""
+    """The last suffix that is not .gz or .zst."""
     return next((suffix.lower() for suffix in reversed(path.suffixes) if suffix.lower() not in (".gz", ".zst")), "")
 
 
-def _lines_alone() -> Format:
+def _text_lines() -> Format:
     return Format(UNIT, False, ["column_1"], False, False)
 
 
-def format_of_text(path: Path, plain: Path, first: str, text: Any = None, label: Any = None) -> Format:
-    """Separator and columns: by a header of known names, else by the file's suffix, else by what the first record has."""
+def format_of_text(
+    path: Path, plain: Path, first: str, text: Chosen | Sequence[Chosen] | None = None, label: Chosen | None = None
+) -> Format:
+    """Separator and columns: by a header of known names, else by the file's suffix, else by the first record."""
     chosen = [text, label] if isinstance(text, str | int | None) else [*text, label]
     known = {*LABELS, *TEXTS, *(name.lower() for name in chosen if isinstance(name, str) and not name.isdecimal())}
     if not first.strip():
-        raise DataError(f"{path} begins with an empty line; give labelled text, a document a line")
+        raise DataError(f"{path} starts with an empty line; give labelled text, a document per line")
     separators = [SUFFIXES[_suffix(path)]] if _suffix(path) in SUFFIXES else []
     separators += [separator for separator in (UNIT, "\t", ",", ";", "|") if separator not in separators]
     found: Format | None = None
@@ -167,28 +172,28 @@ def format_of_text(path: Path, plain: Path, first: str, text: Any = None, label:
     return found
 
 
-def choose(
+def choose_columns(
     path: Path, present: list[str], header: bool, text: Chosen | Sequence[Chosen] | None, label: Chosen | None
 ) -> tuple[str | None, list[str]]:
-    """The label's column, or None, and those of the text."""
+    """The column of the label, or None, and the columns of the text."""
     texts = [] if text is None else [text] if isinstance(text, str | int) else list(text)
     found = [_column(path, present, name, "text") for name in texts]
-    place = None if not label else _column(path, present, label, "label")
-    if place is not None and place in found:
-        raise DataError(f"{path}: {place!r} is chosen as text and as label; choose two columns")
-    guess = place is None and label != ""
+    chosen = None if not label else _column(path, present, label, "label")
+    if chosen is not None and chosen in found:
+        raise DataError(f"{path}: {chosen!r} is chosen as text and as label; choose two columns")
+    guess = chosen is None and label != ""
     if header:
         if guess:
-            place = next((name for name in present if name.lower() in LABELS and name not in found), None)
-        found = found or [name for name in present if name.lower() in TEXTS and name != place]
+            chosen = next((name for name in present if name.lower() in LABELS and name not in found), None)
+        found = found or [name for name in present if name.lower() in TEXTS and name != chosen]
     elif guess and len(present) > 1 and present[0] not in found:
-        place = present[0]
-    rest = [name for name in present if name != place]
+        chosen = present[0]
+    rest = [name for name in present if name != chosen]
     if not found and (not header or len(rest) == 1):
         found = rest
     if not found:
-        raise DataError(f"{path}: which column is the text? It has: {', '.join(present)}; say text=NAME (--text)")
-    return place, found
+        raise DataError(f"{path}: which column is the text? It has: {', '.join(present)}; pass text=NAME (--text NAME)")
+    return chosen, found
 
 
 def _column(path: Path, present: list[str], asked: Chosen, role: str) -> str:

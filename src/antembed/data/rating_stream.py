@@ -1,6 +1,6 @@
-"""Ratings as they come: a file of any length, or standard input, in batches; nothing but a batch and the labels is kept.
+"""A stream of ratings: a file of any length, or standard input, in batches; only a batch and the labels are in memory.
 
-Labels get numbers in the order of their appearance. A record is a line: a quoted field may not go on over lines here.
+Labels are numbered in the order of their appearance. A record is a line: quoted fields must not contain line ends here.
 """
 
 import io
@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
 
-from antembed.data.ratings import NAMES, Labels, choose
+from antembed.data.ratings import NAMES, Labels, choose_columns
 from antembed.data.text import DataError, Format, format_of, unpacked, what_is_wrong
 
 Batch = tuple[np.ndarray, ...]  # users, items, values, and weights if there are any
@@ -27,10 +27,10 @@ class RatingStream:
             raise ValueError(f"batch_size must be ≥ 1, got {batch_size}")
         self.source, self.columns, self.batch_size = Path(source), columns, batch_size
         self.users, self.items = Labels(), Labels()
-        self.skipped = 0  # ratings that are not to be given out
+        self.skipped = 0  # ratings to skip at the start
 
-    def go_on(self, ratings: int, users: pl.Series, items: pl.Series) -> None:
-        """Skip what has been learned: so many ratings, in which these labels came up."""
+    def resume(self, ratings: int, users: pl.Series, items: pl.Series) -> None:
+        """Skip `ratings` ratings, which had these labels."""
         self.skipped = ratings
         self.users.number(users)
         self.items.number(items)
@@ -49,7 +49,7 @@ class RatingStream:
 
     def _parquet(self) -> Iterator[Batch]:
         frame = pl.scan_parquet(self.source)
-        chosen = choose(self.source, frame.collect_schema().names(), self.columns)
+        chosen = choose_columns(self.source, frame.collect_schema().names(), self.columns)
         casts = pl.col(chosen[:2]).cast(pl.String), pl.col(chosen[2:]).cast(pl.Float32, strict=False)
         wanted = frame.select(*casts).slice(self.skipped)
         waiting: list[pl.DataFrame] = []
@@ -64,12 +64,12 @@ class RatingStream:
         if waiting and sum(map(len, waiting)):
             yield self._batch(pl.concat(waiting), row)
 
-    def _text(self, file: Any) -> Iterator[Batch]:
+    def _text(self, file: BinaryIO) -> Iterator[Batch]:
         pieces, _ = unpacked(self.source, file)
         lines = _lines(pieces)
         number, first = next(lines, (1, b""))
         form = format_of(self.source, first, {name for names in NAMES.values() for name in names} | set(self.columns or ()))
-        chosen = choose(self.source, form.columns, self.columns)
+        chosen = choose_columns(self.source, form.columns, self.columns)
         records = lines if form.header else chain([(number, first)], lines)
         rest = islice(records, self.skipped, None)
         while block := list(islice(rest, self.batch_size)):
@@ -77,7 +77,7 @@ class RatingStream:
 
     def _parse(self, block: list[tuple[int, bytes]], form: Format, chosen: list[str]) -> pl.DataFrame:
         schema: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
-        places = [form.columns.index(name) for name in chosen]
+        indices = [form.columns.index(name) for name in chosen]
         try:
             frame = pl.read_csv(
                 io.BytesIO(b"".join(line for _, line in block)),
@@ -91,22 +91,24 @@ class RatingStream:
         except pl.exceptions.PolarsError:
             pass
         for number, raw in block:
-            wrong = what_is_wrong(raw, form, places)
+            wrong = what_is_wrong(raw, form, indices)
             if wrong is not None:
                 raise DataError(
-                    f"{self.source}, line {number}: {wrong}: {raw.decode('utf-8', 'replace').strip()[:80]!r}; mend it"
+                    f"{self.source}, line {number}: {wrong}: {raw.decode('utf-8', 'replace').strip()[:80]!r}; correct it"
                 )
-        raise DataError(f"{self.source}: lines {block[0][0]} to {block[-1][0]} could not be read; mend them")
+        raise DataError(f"{self.source}: lines {block[0][0]} to {block[-1][0]} could not be read; correct them")
 
     def _batch(self, frame: pl.DataFrame, row: int) -> Batch:
         user, item, *rest = frame.get_columns()
         if any(column.null_count() for column in (user, item, *rest)) or not all(c.is_finite().all() for c in rest):
-            raise DataError(f"{self.source}, from row {row} on: one is no rating; all need a user, an item and a number")
+            raise DataError(
+                f"{self.source}, from row {row} on: a row is no rating; every row needs a user, an item and a number"
+            )
         return self.users.number(user), self.items.number(item), *(column.to_numpy() for column in rest)
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Whole lines with their numbers, from 1; empty ones are left out, but count."""
+    """Lines with their numbers from 1; empty lines are skipped, but counted."""
     held, number = b"", 0
     for piece in pieces:
         lines = (held + piece).split(b"\n")

@@ -1,8 +1,8 @@
-"""Ratings files → ids: MovieLens .dat, any delimited file (also gzip, zstd), Parquet; columns by name or by place.
+"""Ratings files → ids: MovieLens .dat, any delimited file (also gzip, zstd), Parquet; columns by name or by number.
 
-A file is read once, piece by piece. Its labels are numbered as they come (kernels/ids.py), and renumbered at the end by their
-order, so that ids do not depend on the order of the rows. Of large files the ids are kept on disk, memory-mapped, under the
-hash of the file's contents (data/cache.py). A file that polars stumbles over is gone through line by line (data/text.py).
+A file is read once, piece by piece. Labels are numbered in the order of their appearance (kernels/ids.py) and renumbered at
+the end by their sorted order, so that ids do not depend on the order of the rows. The ids of large files are cached on disk,
+memory-mapped, by the hash of the contents (data/cache.py). A file that polars cannot read is read line by line (data/text.py).
 """
 
 import hashlib
@@ -27,30 +27,30 @@ NAMES = {
     "rating": ("rating", "ratings", "score", "overall", "stars", "value"),
 }  # fmt: skip
 ON_ERROR = ("stop", "skip")
-CACHED_FROM = 32 << 20  # bytes: smaller files are read faster than they are looked up
-SNIFFED = 10_000  # rows that decide whether labels are whole numbers
+CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
+SNIFFED = 10_000  # rows to detect whether labels are integers
 PIECE = 1 << 20  # rows at a time
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """Row n: user users[n] gave item items[n] the rating values[n]. Ids are places in the sorted labels."""
+    """Row n: user users[n] gave item items[n] the rating values[n]. Ids are indices into the sorted labels."""
 
     users: np.ndarray  # (n,) int32
     items: np.ndarray  # (n,) int32
     values: np.ndarray  # (n,) float32
     user_labels: pl.Series
     item_labels: pl.Series
-    weights: np.ndarray | None = None  # (n,) float32: how much each rating counts
-    skipped: int = 0  # lines that were no ratings
-    complaint: str = ""  # about the first of them
+    weights: np.ndarray | None = None  # (n,) float32, of the ratings
+    skipped: int = 0  # invalid lines
+    complaint: str = ""  # a warning about the first of them
 
     def __len__(self) -> int:
         return len(self.values)
 
     @property
     def objects(self) -> tuple[int, int]:
-        """How many users and items."""
+        """The numbers of users and items."""
         return len(self.user_labels), len(self.item_labels)
 
     @property
@@ -70,16 +70,16 @@ class Ratings:
 
 
 class Irregular(Exception):
-    """Something is wrong with some row; not yet known with which."""
+    """Some row is invalid; which one is not known yet."""
 
 
 def read_ratings(
     path: str | Path, columns: Sequence[str] | None = None, *, on_error: str = "stop", cache: str | Path | None = None
 ) -> Ratings:
-    """Read a ratings file. `columns` names the user, item and rating columns, maybe a weight (or their places, from 1).
+    """Read a ratings file. `columns` names the user, item and rating columns, and maybe a weight (or their numbers from 1).
 
-    Without it they are found by their usual names, or are the first three of a file without a header. `on_error`: "stop" at a
-    row that is no rating, or "skip" it. `cache`: a folder for the ids of large files.
+    By default they are found by their usual names, or are the first three of a file without a header. `on_error`: "stop" at an
+    invalid row, or "skip" it. `cache`: a folder for the ids of large files.
     """
     path = Path(path)
     if on_error not in ON_ERROR:
@@ -94,7 +94,7 @@ def read_ratings(
     try:
         return _reopen(entry) or _read(path, columns, on_error, entry)
     except OSError as error:
-        raise DataError(f"{path} could not be kept in the cache ({error}); name another folder by ANTEMBED_CACHE") from error
+        raise DataError(f"{path} could not be cached ({error}); set ANTEMBED_CACHE to another folder") from error
 
 
 def _reopen(entry: CacheEntry) -> Ratings | None:
@@ -120,9 +120,9 @@ def _read(path: Path, columns: Sequence[str] | None, on_error: str, entry: Cache
     if parquet:
         return _read_parquet(path, columns, on_error, entry)
     with plain_text(path, entry.scratch) as plain:
-        known = {name.lower() for name in columns or ()} | {name for names in NAMES.values() for name in names}
-        form = guess_format(path, plain, known)
-        chosen = choose(path, form.columns, columns)
+        names = {name.lower() for name in columns or ()} | {name for usual in NAMES.values() for name in usual}
+        form = guess_format(path, plain, names)
+        chosen = choose_columns(path, form.columns, columns)
         try:
             return _read_text(path, plain, form, chosen, entry)
         except (Irregular, pl.exceptions.PolarsError) as error:
@@ -131,9 +131,9 @@ def _read(path: Path, columns: Sequence[str] | None, on_error: str, entry: Cache
                 complaint = f"line {number}: {wrong}: {text!r}"
                 break
             if complaint and (on_error == "stop" or number == 1):
-                remedy = "" if number == 1 else ", or go on without such lines with --on-error skip"
-                raise DataError(f"{path}, {complaint}; mend it{remedy}") from None
-        with entry.temporary_file() as good:  # without empty lines, which polars does not forgive
+                remedy = "" if number == 1 else ", or skip such lines with --on-error skip"
+                raise DataError(f"{path}, {complaint}; correct it{remedy}") from None
+        with entry.temporary_file() as good:  # without empty lines, which polars rejects
             skipped = sum(1 for _ in bad_lines(plain, form, chosen, good))
             good.flush()
             try:
@@ -145,26 +145,26 @@ def _read(path: Path, columns: Sequence[str] | None, on_error: str, entry: Cache
 def _read_text(
     path: Path, plain: Path, form: Format, chosen: list[str], entry: CacheEntry, skipped: int = 0, complaint: str = ""
 ) -> Ratings:
-    """Users and items are numbers if they begin like it, else text."""
-    settings: dict[str, Any] = {
+    """Users and items are integers if the first rows are, else text."""
+    options: dict[str, Any] = {
         "separator": form.separator,
         "has_header": form.header and not form.renamed,
         "skip_rows": int(form.renamed),
         "quote_char": '"' if form.quoted else None,
     }
     text: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
-    head = pl.read_csv(plain, n_rows=SNIFFED, schema=text, truncate_ragged_lines=True, encoding="utf8-lossy", **settings)
+    head = pl.read_csv(plain, n_rows=SNIFFED, schema=text, truncate_ragged_lines=True, encoding="utf8-lossy", **options)
     text |= dict.fromkeys(chosen[2:], pl.Float32)
     numbers = [whole_numbers(head[name]) for name in chosen[:2]]
 
     def collect(numbers: list[bool]) -> Ratings:
-        frame = pl.scan_csv(plain, schema=text, ignore_errors=True, **settings).select(chosen)
+        frame = pl.scan_csv(plain, schema=text, ignore_errors=True, **options).select(chosen)
         return _collect(path, frame.collect_batches(chunk_size=PIECE), entry, numbers, skipped, complaint)
 
     if any(numbers):
         try:
             return collect(numbers)
-        except Irregular:  # perhaps only because a label further down is no number
+        except Irregular:  # a label further down may be no integer
             pass
     return collect([False, False])
 
@@ -172,7 +172,7 @@ def _read_text(
 def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, entry: CacheEntry) -> Ratings:
     try:
         frame = pl.scan_parquet(path)
-        chosen = choose(path, frame.collect_schema().names(), columns)
+        chosen = choose_columns(path, frame.collect_schema().names(), columns)
         frame = frame.select(pl.col(chosen[:2]), pl.col(chosen[2:]).cast(pl.Float32, strict=False))
         bad = pl.any_horizontal(pl.col(chosen).is_null(), ~pl.col(chosen[2:]).is_finite())
         wrong = frame.with_row_index("row").filter(bad)
@@ -181,7 +181,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, on_error: str, entr
             row, *values = wrong.head(1).collect().row(0)
             complaint = f"row {row + 1} is no rating: {tuple(values)}"
         if skipped and on_error == "stop":
-            raise DataError(f"{path}, {complaint} ({skipped} such rows); mend it, or go on without them with --on-error skip")
+            raise DataError(f"{path}, {complaint} ({skipped} such rows); correct them, or skip them with --on-error skip")
         pieces = frame.filter(~bad).collect_batches(chunk_size=PIECE)
         return _collect(path, pieces, entry, [False, False], skipped, complaint)
     except (pl.exceptions.PolarsError, Irregular) as error:
@@ -200,26 +200,26 @@ def ratings_of(users: pl.Series, items: pl.Series, values: pl.Series) -> Ratings
 
 
 class Labels:
-    """Labels, numbered as they come."""
+    """Labels, numbered in the order of their appearance."""
 
     def __init__(self, numbers: bool = False):
-        self.numbers = numbers  # text to be read as whole numbers
+        self.numbers = numbers  # parse text as integers
         self.numbering = Numbering()
         self.known: pl.Series | None = None
 
     @property
     def labels(self) -> pl.Series:
-        """All so far, in the order of their numbers."""
-        assert self.known is not None, "nothing has come yet"
+        """All labels so far, in the order of their numbers."""
+        assert self.known is not None, "no labels yet"
         return self.known
 
     def number(self, labels: pl.Series) -> np.ndarray:
-        """The numbers of these, new ones the next: (n,) int32."""
+        """The numbers of these labels, with the next free numbers for new ones: (n,) int32."""
         if self.numbers:
             text, labels = labels, labels.cast(pl.Int64, strict=False)
-            # "007", "+7" and " 7" are longer than 7, and no number is shorter than its digits.
+            # "007", "+7" and " 7" are longer than the integer 7, and none is shorter than its digits.
             if labels.null_count() or count_digits(labels.to_numpy()) != text.str.len_bytes().sum():
-                raise Irregular("a label is no whole number")
+                raise Irregular("a label is no integer")
         elif labels.dtype == pl.String and (labels == "").any():
             raise Irregular("a label is empty")
         whole = labels.dtype.is_integer()
@@ -231,12 +231,12 @@ class Labels:
         new = labels.gather(firsts)
         self.known = new if self.known is None else self.known.extend(new)
         if not whole and not (self.labels.gather(numbers) == labels).all():
-            raise DataError("two labels have the same 64-bit hash; rename one of them, or give whole numbers as labels")
+            raise DataError("two labels have the same 64-bit hash; rename one of them, or use integers as labels")
         return numbers
 
 
 class _IdColumn:
-    """Ids of one column."""
+    """The ids of one column."""
 
     def __init__(self, ids: Column, numbers: bool):
         self.ids, self.known = ids, Labels(numbers)
@@ -245,7 +245,7 @@ class _IdColumn:
         self.ids.append(self.known.number(labels))
 
     def finish(self) -> tuple[np.ndarray, pl.Series]:
-        """Ids by the order of the labels, and the labels in that order."""
+        """Ids by the sorted labels, and the sorted labels."""
         labels = self.known.labels
         order = labels.arg_sort().to_numpy()
         rank = np.empty(len(order), np.int32)
@@ -273,7 +273,9 @@ def _collect(
         (users, user_labels), (items, item_labels) = (side.finish() for side in sides)
         values, *weights = (column.finish() for column in numbers)
         if weights and not (weights[0].min() >= 0 and weights[0].max() > 0):
-            raise DataError(f"{path}: weights are ≥ 0 and not all 0; the smallest is {weights[0].min()}")
+            raise DataError(
+                f"{path}: weights must be ≥ 0 and not all 0; the smallest is {weights[0].min()}, the largest {weights[0].max()}"
+            )
         writer.labels("user", user_labels)
         writer.labels("item", item_labels)
         writer.done({"skipped": skipped, "complaint": complaint})
@@ -282,17 +284,17 @@ def _collect(
 
 
 def whole_numbers(labels: pl.Series) -> bool:
-    """Whether all are whole numbers as one would write them: "007" and "7" are two labels."""
+    """Whether all are integers in their usual form: "007" and "7" are two labels."""
     numbers = labels.cast(pl.Int64, strict=False)
     return len(labels) > 0 and bool(numbers.cast(pl.String).eq_missing(labels).all())
 
 
-def choose(path: Path, present: list[str], columns: Sequence[str] | None) -> list[str]:
-    """The names of the user, item and rating columns, and of the weights if asked for."""
+def choose_columns(path: Path, present: list[str], columns: Sequence[str] | None) -> list[str]:
+    """The names of the user, item and rating columns, and of the weights if given."""
     if columns is not None:
         if len(columns) not in (3, 4):
             raise DataError(
-                f"columns are three, user, item and rating, or four with a weight; got {len(columns)}: {', '.join(columns)}"
+                f"give three columns, user, item and rating, or four with a weight; got {len(columns)}: {', '.join(columns)}"
             )
         named = [present[int(name) - 1] if name.isdecimal() and 1 <= int(name) <= len(present) else name for name in columns]
         missing = [name for name in named if name not in present]
@@ -307,6 +309,8 @@ def choose(path: Path, present: list[str], columns: Sequence[str] | None) -> lis
     for role, names in NAMES.items():
         match = next((name for name in present if name.lower() in names), None)
         if match is None:
-            raise DataError(f"{path}: which column is the {role}? It has: {', '.join(present)}; say --columns USER,ITEM,RATING")
+            raise DataError(
+                f"{path}: which column is the {role}? It has: {', '.join(present)}; pass --columns USER,ITEM,RATING"
+            )
         found.append(match)
     return found

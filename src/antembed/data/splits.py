@@ -1,4 +1,4 @@
-"""Which examples are for training, for choosing (validation) and for the one look at the end (test)."""
+"""Split examples into training, validation and test."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,7 @@ from antembed.data.batches import permutation
 # name → shares of train, validation, test
 SPLITS = {
     "80/10/10": (0.8, 0.1, 0.1),
-    "90/10": (
-        0.9,
-        0.0,
-        0.1,
-    ),  # as the published MovieLens numbers were made: no validation, the last epoch counts
+    "90/10": (0.9, 0.0, 0.1),  # as in the paper's MovieLens results: no validation, the last epoch counts
 }
 
 
@@ -25,19 +21,19 @@ def split(n: int, kind: str, seed: int) -> dict[str, np.ndarray]:
     order = permutation(n, seed)
     a, b = round(n * train), round(n * (train + validation))
     if a == 0 or b == n or (validation and a == b):
-        raise ValueError(f"{n} examples are too few for the split {kind!r}; 10 are enough")
+        raise ValueError(f"{n} examples are too few for the split {kind!r}; give 10 or more")
     return {"train": order[:a], "validation": order[a:b], "test": order[b:]}
 
 
 def shares(n: int, parts: Sequence[float], seed: int, labels: np.ndarray | None = None) -> list[np.ndarray]:
-    """A seeded shuffle of 0…n−1 cut into these shares; with `labels` (n,), each class is (stratified), up to rounding."""
+    """A seeded shuffle of 0…n−1 cut into these shares; with `labels` (n,), stratified by class, up to rounding."""
     if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:
         raise ValueError(f"shares must be ≥ 0 and sum to 1, got {tuple(parts)}, which sum to {sum(parts)}")
     if labels is not None and len(labels) != n:
-        raise ValueError(f"there are {len(labels)} labels for {n} examples; give one for each")
+        raise ValueError(f"{len(labels)} labels were given for {n} examples; give one for each")
     order = permutation(n, seed)
     groups = [np.arange(n)] if labels is None else [np.flatnonzero(labels[order] == label) for label in np.unique(labels)]
-    belongs = np.empty(n, np.int64)  # which part each place of the order goes to
+    belongs = np.empty(n, np.int64)  # the part of each position of the order
     for group in groups:
         cuts = np.rint(np.cumsum(parts) * len(group))
         belongs[group] = np.searchsorted(cuts, np.arange(len(group)), side="right")

@@ -1,4 +1,4 @@
-"""Data with a known answer: planted anchors A* and a planted sparse T* ≥ 0, seen as ratings, labelled bags or tokens."""
+"""Synthetic data with a known answer: planted anchors A* and a sparse T* ≥ 0, observed as ratings, labelled bags or tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def zipf(V: int, exponent: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Planted:
-    """The answer: E* = T*·A*, every object a mix of `per_object` of the K* anchors, and how often each object is seen."""
+    """The answer: E* = T*·A*, every object a mix of `per_object` of the K* anchors; and the popularity of each object."""
 
     T: np.ndarray  # (V, K*) ≥ 0
     A: np.ndarray  # (K*, d), orthonormal rows where K* ≤ d
@@ -39,9 +39,9 @@ def planted(
     seed: int = 0,
     like: Planted | None = None,
 ) -> Planted:
-    """Plant a table. Popular objects are no different from rare ones, but seen more often (Zipf).
+    """A planted table. Popular objects differ from rare ones only in how often they occur (Zipf).
 
-    `like`: share that table's anchors, so that users and items are mixes of the same tastes.
+    `like`: use that table's anchors, so that users and items are mixes of the same ones.
     """
     if like is not None:
         anchors, d = like.A.shape
@@ -62,11 +62,11 @@ def planted(
 def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise: float = 0.1, seed: int = 0) -> Ratings:
     """n ratings mean + e_u·e_i + noise; both sides planted in the same dimension, objects drawn by popularity."""
     if users.A.shape[1] != items.A.shape[1]:
-        raise ValueError(f"users have {users.A.shape[1]} dimensions, items {items.A.shape[1]}; plant them alike")
+        raise ValueError(f"users have {users.A.shape[1]} dimensions, items {items.A.shape[1]}; plant both with one d")
     rng = np.random.default_rng(seed)
     u = rng.choice(len(users.T), n, p=users.popularity)
     i = rng.choice(len(items.T), n, p=items.popularity)
-    # Row by row, or n·d numbers would be held at once for nothing.
+    # Piece by piece, to save memory.
     scores = np.concatenate(
         [np.einsum("nd,nd->n", users.E[u[s : s + 65536]], items.E[i[s : s + 65536]]) for s in range(0, n, 65536)]
     )
@@ -91,9 +91,9 @@ def stream(
     seed: int = 0,
     piece: int = 1 << 22,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """n ratings of so many users and items, piece by piece: planted like `ratings`, at any size and without a table."""
+    """n ratings of `objects` users and items, piece by piece: planted like `ratings`, at any size, without a table."""
     if anchors < 2 or not all(0 <= exponent < 1 for exponent in exponents):
-        raise ValueError(f"anchors ≥ 2 and exponents in [0, 1) are needed, got {anchors} and {exponents}")
+        raise ValueError(f"anchors must be ≥ 2 and exponents in [0, 1), got {anchors} and {exponents}")
     for first in range(0, n, piece):
         size = min(piece, n - first)
         columns = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
@@ -111,7 +111,7 @@ class Bags:
 
 
 def labelled_bags(words: Planted, documents: int, *, length: int = 20, seed: int = 0) -> Bags:
-    """Documents about one anchor each: words are drawn by popularity × their weight on it, the anchor is the label."""
+    """Documents about one anchor each: words are drawn by popularity × weight on the anchor, which is the label."""
     rng = np.random.default_rng(seed)
     V, K = words.T.shape
     labels = rng.integers(0, K, documents)
@@ -124,9 +124,9 @@ def labelled_bags(words: Planted, documents: int, *, length: int = 20, seed: int
 
 
 def tokens(words: Planted, n: int, *, seed: int = 0) -> np.ndarray:
-    """A stream of n ids in which the next word likes the company of the last: topics (anchors) are kept or changed.
+    """A stream of n ids with hidden topics (anchors).
 
-    The hidden topic stays with probability 0.9; a word is drawn by popularity × its weight on the topic.
+    The topic stays the same with probability 0.9; a word is drawn by popularity × weight on the topic.
     """
     rng = np.random.default_rng(seed)
     V, K = words.T.shape

@@ -1,4 +1,4 @@
-"""Labelled text with a known answer, at any size: Zipf words, of which each belongs to one class and is oftener met there."""
+"""Synthetic labelled text of any size: Zipf-distributed words, each of which is more frequent in one class."""
 
 import io
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ TITLE = 4  # words
 
 
 def names(V: int) -> list[str]:
-    """V words, the frequent ones short: a, b, …, z, aa, ba, …"""
+    """V words, the most frequent first: a, b, …, z, aa, ba, …"""
     found: list[str] = []
     last = [""]
     while len(found) < V:
@@ -30,17 +30,17 @@ def topics(
 ) -> Iterator[pl.DataFrame]:
     """n documents of `length` words, piece by piece: class (from 1), title, text.
 
-    Word w belongs to class w mod classes. A word is drawn by Zipf's law; with probability `purity` its neighbour in rank that
-    belongs to the document's class stands for it. Every one of the V words is met, if there is room for them.
+    Word w belongs to class w mod classes. Words are drawn by Zipf's law; with probability `purity` a word is replaced by its
+    neighbour in rank that belongs to the document's class. Each of the V words occurs at least once, if there is room.
     """
     if not (0 <= purity <= 1 and 2 <= classes <= V and length > TITLE):
         raise ValueError(
-            f"needed are 0 ≤ purity ≤ 1, 2 ≤ classes ≤ V and length > {TITLE}, "
+            f"0 ≤ purity ≤ 1, 2 ≤ classes ≤ V and length > {TITLE} are required, "
             f"got purity {purity}, {classes} classes, V = {V}, length {length}"
         )
     rng = np.random.default_rng(seed)
     words, below = pl.Series("word", names(V)), np.cumsum(zipf(V, exponent))
-    apart = n * length // V  # places from one word that is met for certain to the next; 0: no room
+    apart = n * length // V  # distance between guaranteed words; 0: no room for them
     for first in range(0, n, PIECE):
         size = min(PIECE, n - first)
         about = rng.integers(0, classes, size)
@@ -48,9 +48,9 @@ def topics(
         home = ids - ids % classes + about[:, None]
         ids = np.where((rng.random(ids.shape) < purity) & (home < V), home, ids)
         if apart:
-            places = np.arange(first * length, (first + size) * length)
-            certain = (places % apart == 0) & (places // apart < V)
-            ids.reshape(-1)[certain] = places[certain] // apart
+            positions = np.arange(first * length, (first + size) * length)
+            guaranteed = (positions % apart == 0) & (positions // apart < V)
+            ids.reshape(-1)[guaranteed] = positions[guaranteed] // apart
         parts = [
             words.gather(part.reshape(-1)).reshape((size, part.shape[1])).arr.join(" ")
             for part in (ids[:, :TITLE], ids[:, TITLE:])

@@ -1,4 +1,4 @@
-"""The words of a collection and how often they are seen: row i of a table of words belongs to words[i]."""
+"""The words of a corpus and their counts: row i of an embedding table belongs to words[i]."""
 
 import io
 from collections.abc import Iterable
@@ -13,32 +13,32 @@ from antembed.data.text import DataError
 from antembed.files import write_atomically
 
 PADDING, UNKNOWN = 0, 1
-SPECIAL = ("<pad>", "<unk>")  # no text has them: angle brackets are no part of a word (data/words.py)
+SPECIAL = ("<pad>", "<unk>")  # they cannot occur in a text: angle brackets are no part of a word (data/words.py)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Id 0 is padding, 1 stands for every unknown word; then come words by falling count, ties by the alphabet."""
+    """Id 0 is padding, 1 is any unknown word; then words sorted by falling count, ties alphabetically."""
 
     words: list[str]  # (V,)
-    counts: np.ndarray  # (V,) int64: how often in the training documents; of "<unk>", all that were left out together
-    document_counts: np.ndarray  # (V,) int64: in how many of the documents
+    counts: np.ndarray  # (V,) int64: occurrences in the training documents; of "<unk>", those of all omitted words
+    document_counts: np.ndarray  # (V,) int64: documents that contain the word
     documents: int
 
     def __len__(self) -> int:
         return len(self.words)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {word: place for place, word in enumerate(self.words)}
+    def _ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
 
     def ids(self, words: Iterable[str]) -> np.ndarray:
-        """The id of each word as it stands (n,) int32; of unknown ones 1."""
-        places = self._places
-        return np.array([places.get(word, UNKNOWN) for word in words], np.int32)
+        """The id of each word (n,) int32; 1 for unknown ones. Words are not normalized."""
+        ids = self._ids
+        return np.array([ids.get(word, UNKNOWN) for word in words], np.int32)
 
     def write(self, path: str | Path) -> None:
-        """As Parquet: a row a word."""
+        """Write as Parquet, a row per word."""
         columns = {"word": self.words, "count": self.counts, "documents": self.document_counts}
         kept = io.BytesIO()
         pl.DataFrame(columns).write_parquet(kept, metadata={"documents": str(self.documents)})
@@ -50,7 +50,7 @@ class Vocabulary:
             frame, about = pl.read_parquet(path), pl.read_parquet_metadata(path)
             words, counts, document_counts = (frame[name] for name in ("word", "count", "documents"))
             if tuple(words.head(2)) != SPECIAL:
-                raise KeyError(f"{SPECIAL[0]} and {SPECIAL[1]} at its head")
+                raise KeyError(f"{SPECIAL[0]} and {SPECIAL[1]} in its first rows")
             return cls(words.to_list(), counts.to_numpy(), document_counts.to_numpy(), int(about["documents"]))
         except (pl.exceptions.PolarsError, KeyError) as error:
-            raise DataError(f"{path} is no vocabulary that antembed wrote: {error}") from error
+            raise DataError(f"{path} is no vocabulary written by antembed: {error}") from error

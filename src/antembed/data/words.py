@@ -1,12 +1,12 @@
-"""What a word is, and the words of texts as numbers, at the speed of the compiled pass (kernels/words.py).
+"""Tokenization: the words of texts as numbers, by a compiled pass (kernels/words.py).
 
-Text is put in lower case. A word is a run of letters, marks and digits (of any script), in which a point or comma between two
-digits stays ("3.5", "2,000"). What is written behind an apostrophe, 's, 't, 'd, 'm, 're, 've and 'll, is a word of its own
-with its apostrophe ("company's" is company and 's; "don't" is don and 't), since WordNet and GloVe have company alone. All
-else parts words and is dropped: punctuation, hyphens, underscores, symbols, emoji, and backslashes, which AG-News has for line
-ends; so does a written \\n unless a small letter follows. HTML's references are dropped (&lt; &quot; &amp; &gt; &nbsp; &#36;),
-also without their ampersand, as AG-News has them (#36; quot;); but ’, #39; and #x27; are apostrophes. Scripts without spaces
-are not cut into words: do that before.
+Text is converted to lower case. A word is a run of letters, marks and digits (any script); a point or comma between two digits
+belongs to it ("3.5", "2,000"). The clitics 's, 't, 'd, 'm, 're, 've and 'll are words of their own with their apostrophe
+("company's" is company and 's; "don't" is don and 't), since WordNet and GloVe contain only company. Everything else separates
+words and is dropped: punctuation, hyphens, underscores, symbols, emoji, backslashes (line ends in AG-News), and a literal \\n
+unless a lower-case letter follows. HTML references are dropped (&lt; &quot; &amp; &gt; &nbsp; &#36;), also without the
+ampersand, as in AG-News (#36; quot;); but ’, #39; and #x27; are apostrophes. Scripts without spaces are not segmented: do that
+before.
 """
 
 import unicodedata
@@ -29,8 +29,8 @@ APOSTROPHE = r"’|#39;|#x27;"
 REFERENCE = rf"#[0-9]+;|#x[0-9a-f]+;|(?<!{CHARACTER})(?:quot|amp|lt|gt|nbsp|apos);"
 LINE_END = r"\\n(?![a-z])"
 THREADS = 2
-ALL = 1 << 40  # words: more than any document has
-# Letters, marks and digits lie below the first bound, the selectors of variants (marks) in the range behind it.
+ALL = 1 << 40  # more words than any document has
+# Letters, marks and digits are below the first bound; variation selectors (marks) are in the range after it.
 PLANES, SELECTORS, CHARACTERS = 0x40000, range(0xE0100, 0xE01F0), 0x110000
 
 
@@ -40,31 +40,31 @@ def characters() -> tuple[np.ndarray, np.ndarray]:
     kind, lower = np.zeros(CHARACTERS, np.uint8), np.arange(CHARACTERS, dtype=np.int32)
     for code in (*range(PLANES), *SELECTORS):
         kind[code] = unicodedata.category(chr(code))[0] in "LMN"
-        lower[code] = ord(chr(code).lower()[0])  # one character but for İ, which the kernel knows
+        lower[code] = ord(chr(code).lower()[0])  # one character except for İ, which the kernel handles
     return kind, lower
 
 
 class Numberer:
-    """Texts, piece by piece → numbers of their words; several threads, each with a lexicon of its own."""
+    """Texts, piece by piece → numbers of their words, by several threads, each with its own lexicon."""
 
     def __init__(self, words: list[str] | None = None, threads: int = THREADS):
         if threads < 1:
             raise ValueError(f"threads must be ≥ 1, got {threads}")
         kind, lower = characters()
         first = Lexicon(kind, lower, words)
-        # A lexicon that does not grow can be shared.
+        # A fixed lexicon can be shared.
         self.lexicons = [first] + [first if words is not None else Lexicon(kind, lower) for _ in range(threads - 1)]
         self._pool = ThreadPoolExecutor(threads, "antembed-words")
 
     def __call__(self, texts: pl.Series, length: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(numbers, how many of each text) of the first part of the texts by the first lexicon, and so on."""
+        """For each lexicon, in order: (numbers of the words, words per text) of its part of the texts."""
         sizes = texts.str.len_bytes().fill_null(0).to_numpy()
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         joined = texts.str.join("").cast(pl.Binary).item()
         text = np.frombuffer(joined, np.uint8)
         parts = len(self.lexicons)
         cuts = [*np.searchsorted(starts, [starts[-1] * part // parts for part in range(parts)]).tolist(), len(texts)]
-        cuts[0] = 0  # empty texts at the head belong to the first
+        cuts[0] = 0  # leading empty texts belong to the first part
         work = [
             self._pool.submit(lexicon.number, text, starts[a : b + 1], ALL if length is None else length)
             for lexicon, a, b in zip(self.lexicons, cuts, cuts[1:], strict=False)
@@ -79,7 +79,7 @@ class Numberer:
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
-    """The words of each text, for those who want to see them."""
+    """The words of each text, as strings."""
     with Numberer(threads=1) as numberer:
         ((numbers, sizes),) = numberer(pl.Series("text", texts, pl.String), None)
     words = numberer.lexicons[0].words
@@ -88,10 +88,10 @@ def words_of(texts: Sequence[str]) -> list[list[str]]:
 
 
 def library_tokenizer(words: Sequence[str] | None = None) -> "Tokenizer":
-    """The same in Hugging Face's tokenizers: the plain twin, and for programs that want one. Needs the extra `text`."""
+    """The same tokenizer in Hugging Face's library, for tests and other programs. Needs the extra `text`."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    table = {word: place for place, word in enumerate(words or ("<pad>", "<unk>"))}
+    table = {word: number for number, word in enumerate(words or ("<pad>", "<unk>"))}
     tokenizer = Tokenizer(models.WordLevel(table, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -111,7 +111,7 @@ def _library() -> "Tokenizer":
 
 
 def library_words(text: str) -> list[str]:
-    """The words of one text by the library."""
+    """The words of one text, by Hugging Face's library."""
     tokenizer = _library()
     normal = tokenizer.normalizer.normalize_str(text)
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]

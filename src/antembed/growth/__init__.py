@@ -1,1 +1,1 @@
-"""More or fewer anchors: the objective that decides it and its prior, the policies, and the resizing itself."""
+"""More or fewer anchors: the objective and its prior, the policies that decide, and the resizing."""

@@ -4,28 +4,28 @@ import numpy as np
 from scipy.special import gammaln
 
 
-def sample_ibp(objects: int, a: float, b: float = 1.0, *, rng: np.random.Generator) -> np.ndarray:
-    """Z (objects, K) of 0 and 1, K random: the two-parameter process; b = 1 is the one-parameter one.
+def sample_ibp(num_objects: int, a: float, b: float = 1.0, *, rng: np.random.Generator) -> np.ndarray:
+    """Z (num_objects, K) of 0 and 1 with random K, from the two-parameter process; b = 1 is the one-parameter process.
 
-    Object i (from 1) takes each anchor that m_k objects have taken before with probability m_k/(b + i − 1), and
-    Poisson(a·b/(b + i − 1)) new ones. (The paper's appendix prints the denominators as i + b, with which its own
-    probability of Z would not hold; this is Ghahramani et al. 2007.)
+    Object i (from 1) uses each anchor that m_k objects use before it with probability m_k/(b + i − 1), and
+    Poisson(a·b/(b + i − 1)) new ones. (The paper's appendix prints the denominators as i + b, which contradicts its own
+    probability of Z; this is Ghahramani et al. 2007.)
     """
-    taken: list[np.ndarray] = []
+    used: list[np.ndarray] = []
     popularity = np.zeros(0)
-    for i in range(1, objects + 1):
+    for i in range(1, num_objects + 1):
         old = rng.random(len(popularity)) < popularity / (b + i - 1)
         new = rng.poisson(a * b / (b + i - 1))
-        taken.append(np.concatenate([old, np.ones(new, bool)]))
+        used.append(np.concatenate([old, np.ones(new, bool)]))
         popularity = np.concatenate([popularity + old, np.ones(new)])
-    Z = np.zeros((objects, len(popularity)), np.int8)
-    for i, row in enumerate(taken):
+    Z = np.zeros((num_objects, len(popularity)), np.int8)
+    for i, row in enumerate(used):
         Z[i, : len(row)] = row
     return Z
 
 
 def log_probability(Z: np.ndarray, log_a: float, log_b: float = 0.0) -> float:
-    """log p([Z]) of the two-parameter process (Appendix A); a and b as logarithms, so that e^(±βλ) does not overflow.
+    """log p([Z]) of the two-parameter process (Appendix A). a and b are given as logarithms, so that e^(±βλ) does not overflow.
 
     [Z] is the class of matrices with the same columns in any order; empty columns do not count.
     """
@@ -44,11 +44,13 @@ def _log_plus(log_b: float, n: int) -> np.ndarray:
 
 
 def _log_rising(n: np.ndarray, log_b: float) -> np.ndarray:
-    """log Γ(n + b)/Γ(b) = Σ_{j<n} log(b + j), which keeps its digits when b is huge."""
+    """log Γ(n + b)/Γ(b) = Σ_{j<n} log(b + j), accurate also for huge b."""
     steps = np.concatenate([[0.0], np.cumsum(_log_plus(log_b, int(n.max(initial=0))))])
     return steps[n.astype(int)]
 
 
 def small_variance_limit(Z: np.ndarray, anchor_penalty: float, l0_penalty: float) -> float:
-    """−λ2·‖Z‖₀ − (λ1 − λ2)·K: what (1/β)·log p(Z) tends to with a = e^(−βλ1), b = e^(βλ2) (Appendix B)."""
+    """−λ2·‖Z‖₀ − (λ1 − λ2)·K, the limit of (1/β)·log p(Z) with a = e^(−βλ1), b = e^(βλ2) (Appendix B).
+
+    λ1 is `anchor_penalty`, λ2 `l0_penalty`."""
     return float(-l0_penalty * Z.sum() - (anchor_penalty - l0_penalty) * int(Z.any(axis=0).sum()))

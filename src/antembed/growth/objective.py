@@ -1,4 +1,4 @@
-"""The two objectives of SPEC §1, in one place: what training minimises, and what chooses the number of anchors."""
+"""The two objectives of SPEC §1: the one that training minimises, and the one that chooses the number of anchors."""
 
 from dataclasses import replace
 
@@ -6,12 +6,13 @@ from antembed.optim.base import ProximalOptimizer
 
 
 def nbant_objective(mean_loss: float, nnz: int, anchors: int, anchor_penalty: float, l0_penalty: float) -> float:
-    """mean D + λ2·‖T‖₀ + (λ1 − λ2)·K: eq. 5 of the paper with D the mean over examples (its Appendix L adds up that way)."""
+    """mean D + λ2·‖T‖₀ + (λ1 − λ2)·K with λ1 = anchor_penalty, λ2 = l0_penalty: eq. 5 of the paper with D the mean over
+    examples (which reproduces the numbers of its Appendix L)."""
     return mean_loss + l0_penalty * nnz + (anchor_penalty - l0_penalty) * anchors
 
 
 def penalties(optimizer: ProximalOptimizer, strength: float | None = None) -> float:
-    """What ANT's objective adds to the mean loss: λ2·‖T‖₁ over every T, λ2 as in the groups, or `strength` for all."""
+    """The penalty term of ANT's objective: Σ λ2·‖T‖₁ over every T, with λ2 from the groups, or `strength` for all."""
     optimizer.flush()
     total = 0.0
     for group in optimizer.param_groups:

@@ -1,7 +1,7 @@
-"""When to add and when to remove anchors: pure decisions, from the objectives seen so far to what to do next. No torch in here.
+"""When to add and when to remove anchors: pure functions of the objectives seen so far. No torch in here.
 
-A policy is a function (memory, check) → (memory, decision), called at every check, an epoch's end. Its memory is plain
-data, for checkpoints.
+A policy is a function (state, check) → (state, decision), called at the end of every epoch. Its state is plain data, for
+checkpoints.
 """
 
 from dataclasses import dataclass, replace
@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Check:
-    """What a policy is told: eq. 5 and the loss alone, on validation data, and how things stand."""
+    """The input of a policy: eq. 5 and the loss alone, on validation data, and the present number of anchors."""
 
     objective: float
     loss: float
     K: tuple[int, ...]  # anchors in use, one number for each table
-    aside: bool = False  # there are removed anchors that could come back
+    removed: bool = False  # whether there are removed anchors that could be added again
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Train on as it is."""
+    """Continue without a change."""
 
 
 @dataclass(frozen=True)
 class Add:
-    """n anchors more, in one table or (None) in each. `undo`: first go back to what was remembered.
+    """Add n anchors, in one table or (None) in each. `undo`: restore the last snapshot first.
 
-    `fresh`: those aside have been tried, and are to be forgotten.
+    `fresh`: removed anchors have been tried again without success; add new ones.
     """
 
     n: int
@@ -37,7 +37,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Remove:
-    """The n least used anchors away, in one table or (None) in each. `undo` as above."""
+    """Remove the n least used anchors, in one table or (None) in each. `undo` as above."""
 
     n: int
     table: int | None = None
@@ -46,7 +46,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Stop:
-    """K stands."""
+    """K is final."""
 
     undo: bool = False
 
@@ -58,138 +58,140 @@ Decision = Keep | Add | Remove | Stop
 
 
 @dataclass(frozen=True)
-class TrendMemory:
+class TrendState:
     last: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Trend:
-    """The paper's: the last three objectives falling → ΔK more, rising → ΔK fewer, else keep; to the last epoch."""
+    """The paper's rule: if the last three objectives fall, add ΔK anchors; if they rise, remove ΔK; until the last epoch."""
 
     step: int = 1  # ΔK: 1 for MovieLens 1M, 2 for 25M
 
-    def begin(self) -> TrendMemory:
-        return TrendMemory()
+    def initial_state(self) -> TrendState:
+        return TrendState()
 
-    def __call__(self, memory: TrendMemory, check: Check) -> tuple[TrendMemory, Decision]:
-        last = (*memory.last, check.objective)[-3:]
-        memory = TrendMemory(last)
+    def __call__(self, state: TrendState, check: Check) -> tuple[TrendState, Decision]:
+        last = (*state.last, check.objective)[-3:]
+        state = TrendState(last)
         if len(last) < 3:
-            return memory, Keep()
+            return state, Keep()
         if last[0] > last[1] > last[2]:
-            return memory, Add(self.step)
+            return state, Add(self.step)
         if last[0] < last[1] < last[2] and min(check.K) > self.step:
-            return memory, Remove(self.step)
-        return memory, Keep()
+            return state, Remove(self.step)
+        return state, Keep()
 
-    def finish(self, memory: TrendMemory) -> Stop:
+    def finish(self, state: TrendState) -> Stop:
         return Stop()
 
 
-# The one that works -------------------------------------------------------------------------------------------------------
+# Our rule -----------------------------------------------------------------------------------------------------------------
 
-SWELLING = -1
-Direction = tuple[bool, int | None]  # more (or fewer) anchors, and in which table; None: in all
+DOUBLING = -1  # the first phase
+Direction = tuple[bool, int | None]  # whether to add (or to remove), and in which table; None: in all
 
 
 @dataclass(frozen=True)
-class PlateauMemory:
+class PlateauState:
     since: tuple[float, ...] = ()  # objectives since the last change,
     losses: tuple[float, ...] = ()  # and losses
-    before: float = float("inf")  # where the objective stood when the trial under way began,
+    before: float = float("inf")  # the objective before the current trial,
     before_loss: float = float("inf")  # and the loss
-    trying: int = SWELLING  # number of the direction
-    n: int = 0  # the trial's size
+    trying: int = DOUBLING  # index of the direction
+    n: int = 0  # anchors added or removed by the trial
     K: tuple[int, ...] = ()  # before the trial
-    aside: bool = False  # whether anchors were aside then
-    fresh: bool = False  # the trial leaves those aside
-    failed: tuple[int, ...] = ()  # directions that do not help from here
+    removed: bool = False  # whether there were removed anchors then
+    fresh: bool = False  # the trial adds new anchors instead of removed ones
+    failed: tuple[int, ...] = ()  # directions that have failed since the last success
 
 
 @dataclass(frozen=True)
 class Plateau:
     """Train to a plateau, try a change, train to a plateau again: keep what lowers the objective, undo what does not.
 
-    It begins by doubling K for as long as the loss falls by it, whatever the anchors cost: one fresh anchor alone may find no
-    way into what the others share out among them, and a model grown one by one stays worse than one that had too many and
-    lost them. Then directions in turn: fewer everywhere, more everywhere, and (for several tables) fewer and more in each one.
-    The first trial removes half of K, later ones begin with one anchor; a success doubles the size of the next, a failure
-    halves it, and a failure with one anchor ends the direction. When all have failed since the last success, K stands.
+    First it doubles K as long as the loss falls, regardless of the penalty: a single new anchor often finds no role beside the
+    others, and a model grown one by one stays worse than one that had too many anchors and lost some. Then it tries directions
+    in turn: fewer in all tables, more in all tables, and (for several tables) fewer and more in each one. The first trial
+    removes half of K, later ones start with one anchor; a success doubles the size of the next trial, a failure halves it, and
+    a failure with one anchor ends the direction. When all directions have failed since the last success, K is final.
     """
 
     tables: int = 1
-    patience: int = 3  # checks without a fall make a plateau
-    tolerance: float = 0.003  # a smaller fall (relative) is none
-    gain: float = 0.005  # what a change must be worth (relative), or training that goes on would pass for a good change
-    longest: int = 15  # checks to wait for a plateau
-    enough: int = 16  # with fewer anchors there is nothing to settle yet: they would only dig themselves in
+    patience: int = 3  # so many checks without a fall are a plateau
+    tolerance: float = 0.003  # smaller relative falls do not count
+    gain: float = 0.005  # relative gain that a change must bring; less may be due to the training alone
+    longest: int = 15  # wait for a plateau for at most so many checks
+    enough: int = 16  # with fewer anchors, do not wait for a plateau before doubling
 
     @property
     def directions(self) -> list[Direction]:
         where: list[int | None] = [None, *range(self.tables)] if self.tables > 1 else [None]
         return [(more, table) for table in where for more in (False, True)]
 
-    def begin(self) -> PlateauMemory:
-        return PlateauMemory()
+    def initial_state(self) -> PlateauState:
+        return PlateauState()
 
     def settled(self, since: tuple[float, ...]) -> bool:
-        """None of the last few checks was lower than all before by more than the tolerance, or enough is enough."""
+        """Whether the last `patience` checks are no lower than those before (up to the tolerance), or there were `longest`."""
         if len(since) <= self.patience:
             return False
         return len(since) >= self.longest or min(since[-self.patience :]) > min(since[: -self.patience]) * (1 - self.tolerance)
 
     def level(self, since: tuple[float, ...]) -> float:
-        """Where it stands: the middle one of the last few checks, since single ones are lucky or not."""
+        """The median of the last `patience` checks, since single ones are noisy."""
         last = sorted(since[-self.patience :])
         return last[len(last) // 2]
 
-    def __call__(self, memory: PlateauMemory, check: Check) -> tuple[PlateauMemory, Decision]:
-        memory = replace(memory, since=(*memory.since, check.objective), losses=(*memory.losses, check.loss))
-        too_few = not memory.K and max(check.K) < self.enough
-        if not too_few and not self.settled(memory.since):
-            return memory, Keep()
-        level, loss = self.level(memory.since), self.level(memory.losses)
-        here = replace(memory, before=level, before_loss=loss, K=check.K, aside=check.aside, since=(), losses=())
-        if memory.trying == SWELLING:
-            # The fall is held against the objective: where losses are small beside the prices, none is worth an anchor.
-            if not memory.K or loss < memory.before_loss - self.gain * level:
+    def __call__(self, state: PlateauState, check: Check) -> tuple[PlateauState, Decision]:
+        state = replace(state, since=(*state.since, check.objective), losses=(*state.losses, check.loss))
+        too_few = not state.K and max(check.K) < self.enough
+        if not too_few and not self.settled(state.since):
+            return state, Keep()
+        level, loss = self.level(state.since), self.level(state.losses)
+        here = replace(state, before=level, before_loss=loss, K=check.K, removed=check.removed, since=(), losses=())
+        if state.trying == DOUBLING:
+            # Relative to the objective: where losses are small beside the penalties, no anchor is worth its penalty.
+            if not state.K or loss < state.before_loss - self.gain * level:
                 return here, Add(max(*check.K, self.enough))
-            return self._try(here, 0, max(check.K) // 2)  # from the larger one: what it has found may be better
-        more, table = self.directions[memory.trying]
-        better = level < memory.before * (1 - self.gain)
-        if memory.n > 1 and not more and loss > memory.before_loss + self.gain * level:
-            better = False  # some of them were needed: half as many may be better still, and there is no easy way back
-        if better and more and sum(check.K) <= sum(memory.K):  # the new anchors have died: it is the training that went on
-            return self._try(replace(here, failed=(*memory.failed, memory.trying)), memory.trying + 1)
+            return self._try(here, 0, max(check.K) // 2)  # from the doubled model, which may have found better anchors
+        more, table = self.directions[state.trying]
+        better = level < state.before * (1 - self.gain)
+        if state.n > 1 and not more and loss > state.before_loss + self.gain * level:
+            better = False  # some of them were needed: removing half as many may be better still
+        if (
+            better and more and sum(check.K) <= sum(state.K)
+        ):  # the new anchors are unused: the gain is due to the training alone
+            return self._try(replace(here, failed=(*state.failed, state.trying)), state.trying + 1)
         if better:
-            # Undoing a single step that has just helped is known not to help.
-            known = (memory.trying ^ 1,) if memory.n == 1 else ()
-            return self._try(replace(here, failed=known), memory.trying, 2 * memory.n)
-        if memory.n > 1:
-            return self._try(memory, memory.trying, memory.n // 2, undo=True)
-        if more and memory.aside and not memory.fresh:  # those that were removed once do not help; others may
-            return replace(memory, since=(), losses=(), fresh=True), Add(1, table, undo=True, fresh=True)
-        memory = replace(memory, failed=(*memory.failed, memory.trying))
-        return self._try(memory, memory.trying + 1, undo=True)
+            # The opposite of a single step that has just helped cannot help.
+            failed = (state.trying ^ 1,) if state.n == 1 else ()
+            return self._try(replace(here, failed=failed), state.trying, 2 * state.n)
+        if state.n > 1:
+            return self._try(state, state.trying, state.n // 2, undo=True)
+        if more and state.removed and not state.fresh:  # removed anchors did not help again; new ones may
+            return replace(state, since=(), losses=(), fresh=True), Add(1, table, undo=True, fresh=True)
+        state = replace(state, failed=(*state.failed, state.trying))
+        return self._try(state, state.trying + 1, undo=True)
 
-    def _try(self, memory: PlateauMemory, first: int, n: int = 1, undo: bool = False) -> tuple[PlateauMemory, Decision]:
+    def _try(self, state: PlateauState, first: int, n: int = 1, undo: bool = False) -> tuple[PlateauState, Decision]:
         """A change of size n in direction `first`, or of one anchor in the next that has not failed."""
         for turn in range(len(self.directions)):
             number = (first + turn) % len(self.directions)
             more, table = self.directions[number]
-            most = max(memory.K) if table is None else memory.K[table]
-            if number in memory.failed or (not more and most < 2):
+            most = max(state.K) if table is None else state.K[table]
+            if number in state.failed or (not more and most < 2):
                 continue
             size = max(n, 1) if turn == 0 else 1
             size = size if more else min(size, most // 2)
-            memory = replace(memory, since=(), losses=(), trying=number, n=size, fresh=False)
-            return memory, Add(size, table, undo) if more else Remove(size, table, undo)
-        return memory, Stop(undo)
+            state = replace(state, since=(), losses=(), trying=number, n=size, fresh=False)
+            return state, Add(size, table, undo) if more else Remove(size, table, undo)
+        return state, Stop(undo)
 
-    def finish(self, memory: PlateauMemory) -> Stop:
-        """Time is up: a trial under way counts if it has lowered the objective so far."""
-        ahead = bool(memory.since) and self.level(memory.since) < memory.before * (1 - self.gain)
-        return Stop(undo=bool(memory.K) and not ahead)
+    def finish(self, state: PlateauState) -> Stop:
+        """The last epoch is over: keep the current trial if it has lowered the objective so far, else undo it."""
+        ahead = bool(state.since) and self.level(state.since) < state.before * (1 - self.gain)
+        return Stop(undo=bool(state.K) and not ahead)
 
 
 POLICIES = {"plateau": Plateau, "trend": Trend}

@@ -1,7 +1,7 @@
-"""Which words stand near which: whole rows of co-occurrence counts, one word after the other.
+"""Rows of co-occurrence counts, one word after the other.
 
-With the places of a word at hand, all its neighbours are counted in one scratch row, so a row is complete, and can be thinned
-out, before the next one begins: no table of all pairs is ever held.
+From the positions of a word, all its neighbours are counted in one scratch row. A row is complete, and can be filtered, before
+the next one starts, so the counts of all pairs are never in memory.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ compiled: Any = njit(nogil=True, cache=True)
 
 @compiled
 def neighbour_counts(tokens: Any, starts: Any, window: int, reserved: int, out: Any) -> None:
-    """out[u] += how many other words stand within `window` places of u, over all places of u in its documents."""
+    """out[u] += how many other words occur within `window` positions of u, over all occurrences of u."""
     for n in range(starts.shape[0] - 1):
         for i in range(starts[n], starts[n + 1]):
             u = tokens[i]
@@ -28,34 +28,34 @@ def neighbour_counts(tokens: Any, starts: Any, window: int, reserved: int, out: 
 
 
 @compiled
-def find_places(tokens: Any, starts: Any, low: int, high: int, cursor: Any, places: Any, documents: Any) -> None:
-    """Where each word low ≤ u < high stands: places[cursor[u − low] …], with its document. Moves the cursors to the ends."""
+def find_positions(tokens: Any, starts: Any, low: int, high: int, cursor: Any, positions: Any, documents: Any) -> None:
+    """Where each word low ≤ u < high occurs: positions[cursor[u − low] …], with its document. Moves the cursors to the ends."""
     for n in range(starts.shape[0] - 1):
         for i in range(starts[n], starts[n + 1]):
             u = tokens[i]
             if low <= u < high:
-                places[cursor[u - low]] = i
+                positions[cursor[u - low]] = i
                 documents[cursor[u - low]] = n
                 cursor[u - low] += 1
 
 
 @compiled
 def count_rows(
-    tokens: Any, starts: Any, window: int, reserved: int, low: int, row: int, high: int, begins: Any, places: Any,
+    tokens: Any, starts: Any, window: int, reserved: int, low: int, row: int, high: int, begins: Any, positions: Any,
     documents: Any, totals: Any, total: float, min_count: int, min_pmi: float, scratch: Any, touched: Any, ends: Any,
     columns: Any, counts: Any,
 ) -> int:  # fmt: skip
-    """Rows row, row + 1, … of the counts, thinned out: pairs seen often enough, and more often than chance says.
+    """Rows row, row + 1, … of the counts, filtered by count and PMI.
 
-    Columns and counts go to `columns` and `counts`, ends[r − row] is where row r's end. Stops before the row that might not
-    fit, or at `high`; → the row it stopped before. `scratch` (V,) is zero before and after.
+    Columns and counts are written to `columns` and `counts`; row r ends at ends[r − row]. Stops before a row that might not
+    fit, or at `high`; → the row before which it stopped. `scratch` (V,) is zero before and after.
     """
     filled = 0
     first = row
     while row < high:
         found = 0
         for p in range(begins[row - low], begins[row - low + 1]):
-            i, n = places[p], documents[p]
+            i, n = positions[p], documents[p]
             for j in range(max(i - window, starts[n]), min(i + window + 1, starts[n + 1])):
                 v = tokens[j]
                 if v >= reserved and v != row:

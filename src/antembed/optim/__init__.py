@@ -1,4 +1,4 @@
-"""Gradient → update → prox. Imports nothing of ours but kernels/."""
+"""Gradient → update → prox. Of this package it imports kernels/ only."""
 
 from antembed.optim.clip import clip_grad_norm_
 from antembed.optim.prox import L1, FreeEntries, GroupL2, NonNegativeL1, Prox, SubgradientL1

@@ -1,9 +1,9 @@
 """The proximal step: a rule gives a direction m and a metric D, the base class moves by a_t·m/D and then applies the prox.
 
-Groups are those of torch, with four more keys, all optional: `prox` (optim/prox.py), `table` (the module that reads the
-parameter by rows, so that it can be kept lazy), `weight_decay` (decoupled, as in AdamW: the step starts from (1 − lr·decay)·x)
-and `metric` ("diagonal": the prox uses the very step a_t/D of the update,
-so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain": the prox takes lr·λ everywhere, as in the paper's eq. 3).
+Groups are those of torch with four more optional keys: `prox` (optim/prox.py), `table` (the module that reads the parameter by
+rows, so that rows can be lazy), `weight_decay` (decoupled, as in AdamW: the step starts from (1 − lr·decay)·x) and `metric`
+("diagonal": the prox uses the step a_t/D of the update, so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain": the prox
+shrinks by lr·λ everywhere, as in the paper's eq. 3).
 """
 
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from antembed.kernels.rows import Rule
-from antembed.optim.groups import Group, load_keeping_objects, plain_groups
+from antembed.optim.groups import Group, State, load_keeping_objects, plain_groups
 from antembed.optim.lazy import LazyRows
 from antembed.optim.prox import GroupL2, NonNegativeL1, Prox
 
@@ -25,7 +25,7 @@ Params = Iterable[Tensor] | Iterable[Group]
 class ProximalOptimizer(Optimizer):
     """Update, then prox. A subclass is a rule: its buffers, its scalar step a_t, and its direction and metric."""
 
-    lazy = True  # the rule leaves an idle row's metric alone, so that idle steps have a closed form
+    lazy = True  # the metric of an idle row does not change, so that idle steps have a closed form
 
     def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
         self._pending: dict[Tensor, LazyRows] = {}
@@ -43,7 +43,7 @@ class ProximalOptimizer(Optimizer):
 
     @abstractmethod
     def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
-        """Take the gradient into the buffers, in place; → m and D (None for 1)."""
+        """Update the buffers by the gradient, in place; → m and D (None for 1)."""
 
     @abstractmethod
     def _idle_rule(self, group: Group) -> Rule:
@@ -60,13 +60,13 @@ class ProximalOptimizer(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if group["table"] is not None:
-            group["table"].release()  # an earlier optimizer's debts are paid by that optimizer's rule
+            group["table"].release()  # an earlier optimizer applies its own deferred updates
             if len(group["params"]) != 1 or group["params"][0] is not group["table"].weight:
-                raise ValueError("a group with a `table` holds just that table's weight; take layer.param_groups(…)")
+                raise ValueError("a group with a `table` holds only that table's weight; take layer.param_groups(…)")
         for weight in group["params"]:
             if group["prox"] is not None and weight.dtype not in (torch.float32, torch.float64):
                 raise ValueError(
-                    f"a prox on {weight.dtype} loses its steps to rounding (0.5 − 1e-8 == 0.5 already in float32); "
+                    f"a prox on {weight.dtype} has steps below its resolution (0.5 − 1e-8 == 0.5 already in float32); "
                     "keep this parameter in float32 and use torch.autocast for the rest of the model"
                 )
 
@@ -88,7 +88,7 @@ class ProximalOptimizer(Optimizer):
                         group["table"].flush()
                     weight.copy_(prox(weight, prox.every * group["lr"]))
                     momentum = self.state[weight].get("momentum")
-                    if momentum is not None:  # or what is left of it would make dead rows 1e-20 until the next time
+                    if momentum is not None:  # otherwise it would move zero rows to 1e-20 until the next prox
                         momentum[(weight == 0).all(dim=-1)] = 0
         return loss
 
@@ -126,7 +126,7 @@ class ProximalOptimizer(Optimizer):
             weight.copy_(prox(weight, step))
 
     def state_of(self, weight: Tensor, group: Group) -> dict[str, Any]:
-        """The parameter's step count and moments, made or grown to fit if need be."""
+        """The parameter's step count and moments; created, or extended for new rows, if needed."""
         state = self.state[weight]
         if not state:
             state.update(self._buffers(weight, group), step=0)
@@ -141,7 +141,7 @@ class ProximalOptimizer(Optimizer):
                     f"the optimizer's {name} is for a parameter of {tuple(old.shape)}, which is now "
                     f"{tuple(weight.shape)}; build a new optimizer"
                 )
-            # Objects were added: new rows start as all rows did.
+            # Objects were added: initialize the moments of the new rows.
             fresh = self._buffers(weight[old.shape[0] :], group)[name]
             state[name] = torch.cat([old, fresh])
         return state
@@ -151,8 +151,8 @@ class ProximalOptimizer(Optimizer):
             return False
         if group["table"] is None:
             raise ValueError(
-                "this parameter has a row-sparse gradient, but its group names no `table` that would read its rows "
-                "up to date; take the groups from layer.param_groups(…) or antembed.param_groups(model, …)"
+                "this parameter has a row-sparse gradient, but its group has no `table` that reads its rows up to date; "
+                "take the groups from layer.param_groups(…) or antembed.param_groups(model, …)"
             )
         return True
 
@@ -164,12 +164,12 @@ class ProximalOptimizer(Optimizer):
                 weight, state.get("momentum"), state.get("second"), self._idle_rule(group), group["compiled"]
             )
         if table.pending is not rows:
-            table.release()  # what another optimizer owes is paid by that optimizer's rule
+            table.release()  # another optimizer applies its own deferred updates
             table.pending = rows
         return rows
 
     def let_go(self, weight: Tensor) -> None:
-        """Bring a table's rows up to date and forget their history: before its tensors are replaced."""
+        """Bring a table's rows up to date and drop their history, before its tensors are replaced."""
         rows = self._pending.pop(weight, None)
         if rows is not None:
             rows.flush()
@@ -178,27 +178,27 @@ class ProximalOptimizer(Optimizer):
         return 0.0 if isinstance(group["prox"], NonNegativeL1) else -float("inf")
 
     def flush(self) -> None:
-        """Bring every row of every table up to date. Layers do it by themselves wherever they are read as a whole."""
+        """Bring every row of every table up to date. Layers call it wherever they are read as a whole."""
         for rows in self._pending.values():
             rows.flush()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         self.flush()
         return super().__getstate__()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            group.setdefault("weight_decay", 0.0)  # a checkpoint from before there was one
+            group.setdefault("weight_decay", 0.0)  # an old checkpoint
         self._pending = {}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain data: tensors, numbers, strings; of a prox, its strength."""
+    def state_dict(self) -> State:
+        """Plain data: tensors, numbers, strings; a prox is reduced to its strength."""
         self.flush()
         packed = super().state_dict()
         return {**packed, "param_groups": plain_groups(packed["param_groups"])}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes numbers from the checkpoint, and keeps this optimizer's own tables and penalties."""
-        self.flush()  # torch's loading calls __setstate__, which forgets what is owed
+    def load_state_dict(self, state_dict: State) -> None:
+        """Load numbers from the checkpoint; keep this optimizer's own tables and penalties."""
+        self.flush()  # torch's loading calls __setstate__, which drops deferred updates
         load_keeping_objects(self, super().load_state_dict, state_dict)

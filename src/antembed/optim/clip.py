@@ -1,4 +1,4 @@
-"""Gradient clipping that knows row-sparse gradients (torch's own has no norm for them)."""
+"""Gradient clipping for row-sparse gradients, of which torch's own cannot compute the norm."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,6 @@
-"""Exact lazy rows: a step touches the rows of its batch, and every other row is brought up to date when it is next read.
+"""Exact lazy rows: a step updates the rows of its batch; every other row is brought up to date when it is next read.
 
-A row that saw no gradient since step L still moves at every step: its momentum fades, and the prox shrinks it. With
+A row without a gradient since step L still moves at every step: its momentum fades, and the prox shrinks it. With
 increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle) that is one sum, clamped once at the end:
 
     x ← max( x − ( m·Σ_j a_{L+j}·β^j  +  Σ_j λ·a_{L+j} ) / D , 0 ),      m ← β^{t−L}·m
@@ -8,11 +8,11 @@ increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle)
 With a decoupled weight decay, x ← r_j·x − …, the same holds for x/P with P_t = r_1·…·r_t, so every increment is divided by
 the P of its step, and P_t and P_L scale the result.
 
-Clamping once equals clamping at every step because the increments rise first and fall later, never the other way round:
-β^j·|m| fades and λ stays. It holds for a λ that changes as long as it never falls faster than β, so a steeper fall
-flushes first. A forward pass computes the rows it needs and leaves the table alone, so what training arrives at depends on
-the gradients only, and DDP's processes stay the same to the last bit. Reading the table as a whole (`state_dict`, `eval`,
-`to_dense`, …) does bring all rows up to date in place: the same values up to rounding, so with DDP do it on every process.
+Clamping once equals clamping at every step because a row first rises and then falls, never the other way round: β^j·|m| fades
+and λ stays. This also holds for a changing λ that never falls faster than β; a steeper fall flushes first. A forward pass
+computes the rows it needs and does not change the table, so the result of training depends on the gradients only, and DDP's
+processes stay identical to the last bit. Reading the whole table (`state_dict`, `eval`, `to_dense`, …) brings all rows up to
+date in place: the same values up to rounding, so with DDP do it on every process.
 """
 
 from collections.abc import Callable
@@ -29,17 +29,17 @@ from antembed.kernels.rows import Rule
 from antembed.kernels.threads import share
 from antembed.optim.prox import FreeEntries
 
-# A drift term below this share of the first one is beyond double precision.
+# A drift term below this share of the first one is below double precision.
 NEGLIGIBLE = 2.0**-60
 FLUSH_EVERY = 1 << 20  # steps: bounds the history at 24 MB
-SMALLEST_SCALE = 1e-100  # of P, or the increments divided by it would overflow
-CHUNK = 1 << 16  # rows at a time in the plain flush
+SMALLEST_SCALE = 1e-100  # of P: the increments are divided by it, and must not overflow
+CHUNK = 1 << 16  # rows at a time in the flush in plain torch
 
 NO_INTS = np.empty(0, np.int64)
 
 
 def fading_powers(decay: float) -> np.ndarray:
-    """decay^n, …, decay^1, as many as matter."""
+    """decay^n, …, decay^1, down to NEGLIGIBLE."""
     reach = 1
     while decay > 0 and decay ** (reach + 1) > NEGLIGIBLE:
         reach += 1
@@ -47,7 +47,7 @@ def fading_powers(decay: float) -> np.ndarray:
 
 
 class LazyRows:
-    """What one table's rows are owed. `rule` says how they move while idle; see kernels/rows.py for its fields."""
+    """The deferred updates of one table's rows. `rule` says how they move while idle (kernels/rows.py)."""
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class LazyRows:
         compiled: bool | None = None,
     ):
         if any(buffer is not None and buffer.device != weight.device for buffer in (momentum, second)):
-            raise ValueError(f"the layer is on {weight.device}, its optimizer is not; move the model, then make the optimizer")
+            raise ValueError(
+                f"the layer is on {weight.device}, its optimizer is not; move the model, then create the optimizer"
+            )
         fits = weight.device.type == "cpu" and weight.is_contiguous()
         if compiled and not fits:
             raise ValueError(
@@ -71,26 +73,26 @@ class LazyRows:
         V = weight.shape[0]
         self.last = torch.zeros(V, dtype=torch.int32, device=weight.device)
         self._slot = np.full(V, -1, np.int32) if self.compiled else None
-        self._one_at_a_time = Lock()  # the scratch is shared by all who call forward
+        self._lock = Lock()  # concurrent calls of forward share the scratch memory
         self._set_rule(rule)
-        self._forget()
+        self._reset()
 
     def fits(self, weight: Tensor) -> bool:
-        """Whether this is still about that tensor, which may have grown or moved."""
+        """Whether these updates belong to this tensor, which may have grown or moved."""
         return len(self.last) == len(weight) and self.last.device == weight.device and self.weight.dtype == weight.dtype
 
     def _set_rule(self, rule: Rule) -> None:
         self.rule = rule
         self._fading = self._array(fading_powers(rule.decay))
 
-    def _forget(self) -> None:
-        """All rows are current: start the history anew."""
-        self.now, self._kept = 0, 1.0  # the latter is the newest of _scale, on the CPU
+    def _reset(self) -> None:
+        """All rows are current: start a new history."""
+        self.now, self._kept = 0, 1.0  # the latter is the last value of _scale, on the CPU
         self._views: tuple[int, kernel.Rows] | None = None
         self._drift, self._clock, self._scale = (self._array(make(1024)) for make in (np.zeros, np.zeros, np.ones))
 
     def _array(self, values: np.ndarray) -> Any:
-        # NumPy where it can be (a twentieth of a torch call's overhead), a tensor on other devices.
+        # NumPy on the CPU (a twentieth of the overhead of a torch call), a tensor on other devices.
         on_cpu = self.weight.device.type == "cpu"
         return values if on_cpu else torch.as_tensor(values, device=self.weight.device)
 
@@ -105,7 +107,7 @@ class LazyRows:
         take: float,
         free: FreeEntries | None,
     ) -> None:
-        """One step of size `step` from keep·x with a row-sparse gradient (duplicates welcome), then the prox takes `take`."""
+        """One step of size `step` from keep·x with a row-sparse gradient (ids may repeat), then a prox of the amount `take`."""
         if free is not None and free.shape != tuple(self.weight.shape):
             raise ValueError(
                 f"free entries are for a table of {free.shape}, this one is {tuple(self.weight.shape)}; rebuild them"
@@ -120,11 +122,11 @@ class LazyRows:
         else:
             self._step_plain(gradient, direction, keep, step, take)
         self.strength = strength
-        self._remember(keep, step, take)
+        self._record(keep, step, take)
         if self.now >= FLUSH_EVERY or self._kept < SMALLEST_SCALE:
             self.flush()
 
-    def _remember(self, keep: float, step: float, take: float) -> None:
+    def _record(self, keep: float, step: float, take: float) -> None:
         now = self.now = self.now + 1
         if now == len(self._drift):
             self._views = None
@@ -138,14 +140,14 @@ class LazyRows:
         self._clock[now] = self._clock[now - 1] + take / scale
 
     def group(self, ids: Tensor) -> Groups | None:
-        """Equal ids put together, where that is compiled."""
+        """Equal ids grouped, where the compiled kernel can be used."""
         if self._slot is None:
             return None
-        with self._one_at_a_time:
+        with self._lock:
             return group(ids.numpy(), self._slot)
 
     def read(self, ids: Tensor) -> Tensor:
-        """The rows `ids` (1-D) as they are now: (n, K)."""
+        """The rows `ids` (1-D), up to date: (n, K)."""
         if not self.compiled:
             return self._read_plain(ids)
         numbers = ids.numpy()
@@ -180,10 +182,10 @@ class LazyRows:
                 if self.momentum is not None:
                     self.momentum[ids] *= self._faded(ids)
         self.last.zero_()
-        self._forget()
+        self._reset()
 
     def _rows(self) -> kernel.Rows:
-        """The tensors as NumPy sees them; kept, since thirteen conversions a step cost more than a small batch's arithmetic."""
+        """The tensors as NumPy arrays; cached, since the conversions would cost more than the arithmetic of a small batch."""
         if self._views is not None and self._views[0] == self.weight.data_ptr():
             return self._views[1]
         self._views = self.weight.data_ptr(), self._make_rows()
@@ -219,7 +221,7 @@ class LazyRows:
             torch.get_num_threads(),
         )
 
-    # The plain twin: the same in torch, for any device.
+    # The same in plain torch, for any device.
 
     def _since(self, history: Any, ids: Tensor) -> Tensor:
         return torch.as_tensor(history)[self.last[ids].long()].unsqueeze(1)
@@ -242,7 +244,7 @@ class LazyRows:
             return (kept - (moved + owed)).clamp(min=self.rule.floor)
         metric = self.second[ids].sqrt() + self.rule.eps
         caught_up = kept - (moved / metric + (owed if self.rule.plain else owed / metric))
-        # A row that is current comes back bit by bit, also where a prox-free weight is below the floor.
+        # A current row is returned bit by bit, also where a weight without a prox is below the floor.
         return torch.where((self.last[ids] == self.now).unsqueeze(1), x, caught_up.clamp(min=self.rule.floor))
 
     def _step_plain(

@@ -1,7 +1,7 @@
 """Proximal operators as pure functions, and the penalties (with their free entries) that parameter groups carry.
 
 Each operator solves argmin_x ½‖x − t‖²_D + penalty(x), where D is the diagonal metric of the gradient step and `amount`
-is what the penalty takes per coordinate, strength·step/D: a number in the plain metric, a tensor in the diagonal one.
+is how much the penalty shrinks a coordinate, strength·step/D: a number in the plain metric, a tensor in the diagonal one.
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +47,7 @@ def group_soft_threshold(t: Tensor, amount: Amount, newton_steps: int = 20) -> T
 
 
 class FreeEntries:
-    """The (object, anchor) entries that a penalty leaves alone: 1 − S of the paper's Algorithm 1, stored sparse by rows."""
+    """The (object, anchor) entries without a penalty: 1 − S of the paper's Algorithm 1, stored sparse by rows."""
 
     def __init__(self, objects: Tensor, anchors: Tensor, shape: tuple[int, int]):
         V, K = shape
@@ -84,10 +84,10 @@ class FreeEntries:
 
 @dataclass
 class Prox(ABC):
-    """A penalty strength·g(t). `strength` (λ) lives here and nowhere else: change it here, log it from here."""
+    """A penalty strength·g(t). `strength` (λ) is stored here and nowhere else: set it here, log it from here."""
 
     strength: float
-    scheduled: ClassVar[bool] = True  # schedules of λ act on it
+    scheduled: ClassVar[bool] = True  # whether schedules of λ change its strength
 
     def __post_init__(self) -> None:
         if not self.strength >= 0:
@@ -102,18 +102,18 @@ class Prox(ABC):
         """strength·g(t), the term of the objective."""
 
     def subgradient(self, t: Tensor) -> Tensor | None:
-        """What is added to the gradient before the rule sees it; None for a penalty that acts after the update."""
+        """A term to add to the gradient; None for a penalty that acts after the update."""
         return None
 
 
 @dataclass
 class NonNegativeL1(Prox):
-    """strength·‖T‖₁ over T ≥ 0. Free entries are not shrunk, but clamped all the same, and so is all at strength 0."""
+    """strength·‖T‖₁ over T ≥ 0. Free entries are not shrunk but clamped at 0, and so is every entry at strength 0."""
 
     free: FreeEntries | None = field(default=None, repr=False)
 
     def __call__(self, t: Tensor, step: Amount) -> Tensor:
-        return nonnegative_soft_threshold(t, _sparing(self.free, t, self.strength * step))
+        return nonnegative_soft_threshold(t, _amount_for(self.free, t, self.strength * step))
 
     def penalty(self, t: Tensor) -> Tensor:
         return self.strength * _penalized(self.free, t).abs().sum()
@@ -121,7 +121,7 @@ class NonNegativeL1(Prox):
 
 @dataclass
 class NonNegative(NonNegativeL1):
-    """T ≥ 0 and no price on it, whatever λ is elsewhere."""
+    """The constraint T ≥ 0 without a penalty, whatever λ is elsewhere."""
 
     scheduled: ClassVar[bool] = False
 
@@ -133,7 +133,7 @@ class L1(Prox):
     free: FreeEntries | None = field(default=None, repr=False)
 
     def __call__(self, t: Tensor, step: Amount) -> Tensor:
-        return soft_threshold(t, _sparing(self.free, t, self.strength * step))
+        return soft_threshold(t, _amount_for(self.free, t, self.strength * step))
 
     def penalty(self, t: Tensor) -> Tensor:
         return self.strength * _penalized(self.free, t).abs().sum()
@@ -141,8 +141,8 @@ class L1(Prox):
 
 @dataclass
 class SubgradientL1(Prox):
-    """strength·‖T‖₁ by its subgradient, strength·sign(t): small weights tremble about zero and never rest there, which is
-    what a prox is compared with."""
+    """strength·‖T‖₁ by its subgradient, strength·sign(t). Small weights oscillate about zero and never become zero: a
+    baseline for the prox."""
 
     def __call__(self, t: Tensor, step: Amount) -> Tensor:
         return t
@@ -158,8 +158,8 @@ class SubgradientL1(Prox):
 class GroupL2(Prox):
     """strength·Σ_rows ‖row‖₂ (group lasso): whole rows become zero, so there are no single free entries.
 
-    With every > 1 an optimizer applies it at every so-manyth step only, with the amount lr·strength of all of them: without a
-    gradient, shrinking a row's length n times by a is shrinking it once by n·a. In between, rows may be lazy.
+    With every > 1 an optimizer applies it at every `every`-th step only, with the amount lr·strength of all skipped steps:
+    without a gradient, shrinking a row n times by a equals shrinking it once by n·a. In between, rows may be lazy.
     """
 
     every: int = 1
@@ -176,7 +176,7 @@ class GroupL2(Prox):
         return self.strength * t.norm(dim=-1).sum()
 
 
-def _sparing(free: FreeEntries | None, t: Tensor, amount: Amount) -> Amount:
+def _amount_for(free: FreeEntries | None, t: Tensor, amount: Amount) -> Amount:
     if free is None:
         return amount
     if free.shape != tuple(t.shape):

@@ -1,4 +1,4 @@
-"""The gradient rules: SGD with momentum, Adam, Yogi. Each is a handful of pure lines; base.py does the rest."""
+"""The gradient rules: SGD with momentum, Adam, Yogi; base.py does the rest."""
 
 import math
 
@@ -42,7 +42,7 @@ class ProximalSGD(ProximalOptimizer):
 
 
 class _Adaptive(ProximalOptimizer):
-    """What Adam and Yogi share: two moments, and a_t = lr·√(1−β2ᵗ)/(1−β1ᵗ)."""
+    """Base of Adam and Yogi: two moments, and a_t = lr·√(1−β2ᵗ)/(1−β1ᵗ)."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class _Adaptive(ProximalOptimizer):
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas must be in [0, 1), got {betas}")
         if not eps > 0:
-            raise ValueError(f"eps must be > 0, got {eps}: a row that saw no gradient would be divided by zero")
+            raise ValueError(f"eps must be > 0, got {eps}: rows without a gradient would be divided by zero; take 1e-8 or more")
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "initial_second": initial_second}
         super().__init__(params, defaults, metric, compiled)
 
@@ -105,7 +105,7 @@ class ProximalYogi(_Adaptive):
 class ProximalAdam(_Adaptive):
     """Adam: v ← β2·v + (1−β2)·g², D = √v + eps, bias-corrected through a_t (eps is outside the correction).
 
-    Exact but not lazy: v fades while a row is idle, so a row-sparse gradient is made dense and costs the whole table.
+    Exact but not lazy: v fades while a row is idle, so a row-sparse gradient is made dense, at the cost of the whole table.
     Use ProximalYogi for large tables.
     """
 

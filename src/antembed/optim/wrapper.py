@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from antembed.optim.groups import load_keeping_objects, plain_groups
+from antembed.optim.groups import State, load_keeping_objects, plain_groups
 from antembed.optim.prox import SubgradientL1
 
 
 class Proximal(Optimizer):
     """Wrap an optimizer: after its own step, every parameter of a group with a `prox` is shrunk by lr·strength.
 
-    The prox goes over the whole table at every step, whatever rows the gradient had; ProximalYogi and ProximalSGD do that
-    lazily. Schedulers, clipping and closures work on the wrapper as on the optimizer inside.
+    The prox goes over the whole table at every step, whichever rows the gradient has; ProximalYogi and ProximalSGD are lazy
+    instead. Schedulers, clipping and closures work on the wrapper as on the optimizer inside.
 
         optimizer = Proximal(torch.optim.AdamW(layer.param_groups(l1_penalty=1e-5), lr=1e-3))
     """
@@ -32,13 +32,13 @@ class Proximal(Optimizer):
                 group["table"].release()
 
     def _share(self) -> None:
-        # Groups and state are the inner optimizer's own objects, so that a scheduler on this one drives that one.
+        # Groups and state are the inner optimizer's own objects, so that a scheduler on the wrapper acts on it.
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         return {**super().__getstate__(), "inner": self.inner}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
         self._share()
 
@@ -52,10 +52,10 @@ class Proximal(Optimizer):
                         weight.copy_(group["prox"](weight, group["lr"]))
         return loss
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         packed = self.inner.state_dict()
         return {**packed, "param_groups": plain_groups(packed["param_groups"])}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         load_keeping_objects(self.inner, self.inner.load_state_dict, state_dict)
         self._share()

@@ -66,7 +66,7 @@ def learn(
         stream.load(state)
         squared = progress["squared"]
         labels = (pl.read_parquet(folder.last.parent / f"{name}.labels.parquet")["label"] for name in ("users", "items"))
-        arrivals.go_on(stream.ratings, *labels)
+        arrivals.resume(stream.ratings, *labels)
     folder.forget_after(stream.batches)
     for batch in arrivals:
         started = time.perf_counter()

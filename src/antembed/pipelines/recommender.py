@@ -94,7 +94,7 @@ class Recommender:
         stream = self._stream()
         known = (self.user_labels_, self.item_labels_) if hasattr(self, "users_") else (more.user_labels, more.item_labels)
         merged = [merge(own, new) for own, new in zip(known, (more.user_labels, more.item_labels), strict=True)]
-        ids = (merged[0].places[more.users], merged[1].places[more.items])
+        ids = (merged[0].row_index[more.users], merged[1].row_index[more.items])
         stream.learn((*ids, *more.columns[2:]))
         for memory, those in zip((stream.users, stream.items), merged, strict=True):
             memory.reorder(those.order)

@@ -1,4 +1,4 @@
-"""Trained layer → small file → vectors. NumPy and safetensors only; nothing of ours is imported but files.py."""
+"""Trained layer → small file → vectors. NumPy and safetensors only; of this package it imports files.py only."""
 
 from antembed.serving.hashed_ngrams import HashedNgrams, HashedNgramsError, load_hashed_ngrams
 from antembed.serving.lookup import Table

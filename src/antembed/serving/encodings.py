@@ -1,8 +1,8 @@
-"""T as arrays on disk: plain (every weight), bitmap (a bit a weight, then the non-zeros), CSR (columns and non-zeros), and
-packed (a compressed bitmap, then the non-zeros).
+"""T as arrays in the file: plain (every weight), bitmap (a bit per weight, then the non-zeros), CSR (columns and non-zeros),
+and packed (a compressed bitmap, then the non-zeros).
 
-Which is smallest depends on K and on how sparse T is: `encode` writes the smallest of the first three unless told otherwise;
-packed must be asked for, since opening it takes time and the memory of a bitmap.
+Which is smallest depends on K and on the sparsity of T. `encode` chooses the smallest of the first three by default; packed
+must be requested, since loading it takes time and the memory of a bitmap.
 """
 
 import zlib
@@ -41,7 +41,7 @@ def encode_csr(T: np.ndarray) -> Arrays:
 
 
 def encode_packed(T: np.ndarray) -> Arrays:
-    # The most used columns first, and all rows' first bytes before all second ones: like stands with like, which packs better.
+    # The most used columns first, and the first bytes of all rows before the second ones: that compresses better.
     order = np.argsort(-np.count_nonzero(T, axis=0), kind="stable")
     arrays = encode_bitmap(T[:, order])
     arrays["packed_bits"] = deflated(arrays.pop("bits").T)
@@ -52,12 +52,12 @@ def encode_packed(T: np.ndarray) -> Arrays:
 
 
 def deflated(array: np.ndarray) -> np.ndarray:
-    """Its bytes, compressed."""
+    """The bytes of the array, compressed."""
     return np.frombuffer(zlib.compress(np.ascontiguousarray(array).tobytes(), 9), np.uint8)
 
 
 def inflated(array: np.ndarray) -> np.ndarray:
-    """The bytes that `deflated` was given."""
+    """The inverse of `deflated`, as bytes."""
     return np.frombuffer(zlib.decompress(array.tobytes()), np.uint8)
 
 
@@ -78,7 +78,7 @@ class PlainRows:
 
 
 class BitmapRows:
-    """Row look-up in `bitmap`: where a row's values start is counted once, when the file is opened."""
+    """Row look-up in `bitmap`: the start of each row's values is computed once, on loading."""
 
     def __init__(self, bits: np.ndarray, values: np.ndarray, columns: int):
         self.bits, self.values, self.columns = bits, values, columns
@@ -106,14 +106,14 @@ class CsrRows:
 
 
 class PackedRows:
-    """Row look-up in `packed`: a bitmap once it is unpacked, with its columns in another order."""
+    """Row look-up in `packed`: a bitmap after decompression, with its columns in another order."""
 
-    def __init__(self, packed_bits: np.ndarray, values: np.ndarray, order: np.ndarray, objects: int):
-        bits = inflated(packed_bits).reshape(-(-len(order) // 8), objects).T
-        self.inner, self.places = BitmapRows(np.ascontiguousarray(bits), values, len(order)), np.argsort(order)
+    def __init__(self, packed_bits: np.ndarray, values: np.ndarray, order: np.ndarray, num_rows: int):
+        bits = inflated(packed_bits).reshape(-(-len(order) // 8), num_rows).T
+        self.inner, self.columns = BitmapRows(np.ascontiguousarray(bits), values, len(order)), np.argsort(order)
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        return self.inner(ids)[:, self.places]
+        return self.inner(ids)[:, self.columns]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class SharedRows:
 
 
 def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows, int]:
-    """→ row look-up, and nnz(T)."""
+    """The row look-up, and nnz(T)."""
     if encoding == "plain":
         return PlainRows(arrays["weights"]), int(np.count_nonzero(arrays["weights"]))
     values = inflated(arrays["packed_values"]).view(np.int8) if "packed_values" in arrays else arrays["values"]
@@ -151,12 +151,12 @@ def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows
 
 
 def starts_of(counts: np.ndarray) -> np.ndarray:
-    """Where each row starts, and the end: (V + 1,)."""
+    """The start of each row, and the end of the last: (V + 1,)."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 def spans(starts: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Positions starts[i]…starts[i+1] for every i of ids, one after another."""
+    """Positions starts[i]…starts[i+1] for every i of ids, concatenated."""
     counts = starts[ids + 1] - starts[ids]
     first = np.cumsum(counts) - counts
     return np.arange(counts.sum()) + np.repeat(starts[ids] - first, counts)
@@ -171,7 +171,7 @@ ENCODERS: dict[str, Callable[[np.ndarray], Arrays]] = {
 
 
 def encoded_sizes(T: np.ndarray, bytes_per_value: int) -> dict[str, int]:
-    """Bytes of T's arrays in each encoding that is read as it stands, without encoding."""
+    """Bytes of T's arrays in each encoding without compression, computed without encoding."""
     V, K = T.shape
     counts = np.count_nonzero(T, axis=1)
     nnz, most = int(counts.sum()), int(counts.max(initial=0))

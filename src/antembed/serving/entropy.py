@@ -1,6 +1,6 @@
-"""Symbols in as few bits as their frequencies allow: an asymmetric numeral system (rANS, byte by byte), and sorted sets by it.
+"""Entropy coding of symbols by an asymmetric numeral system (rANS, byte by byte), and sorted sets coded by it.
 
-A symbol seen with frequency f of `TOTAL` takes log2(TOTAL/f) bits, fractions included; Huffman codes round each up or down.
+A symbol of frequency f of `TOTAL` takes log2(TOTAL/f) bits, fractions included; a Huffman code rounds to whole bits.
 """
 
 import numpy as np
@@ -8,21 +8,23 @@ import numpy as np
 PRECISION = 14
 TOTAL = 1 << PRECISION
 LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
-LONGEST = 31  # a longer gap is told in several symbols
+LONGEST = 31  # a longer gap takes several symbols
 
 
 class DamagedError(ValueError):
-    """Bytes that no encoder wrote."""
+    """Bytes that were not written by the encoder."""
 
 
 def weights_of(symbols: np.ndarray, alphabet: int) -> np.ndarray:
-    """How often each symbol is seen, in a byte each, as files have it: (alphabet,) uint8, 0 only for those not seen."""
+    """Relative frequencies of the symbols, a byte each, as stored in files: (alphabet,) uint8, 0 only for unused symbols."""
     counts = np.bincount(symbols, minlength=alphabet)
-    return (-(-counts * 255 // max(counts.max(initial=0), 1))).astype(np.uint8)  # in integers: 255.0…01 would be 256, and so 0
+    return (-(-counts * 255 // max(counts.max(initial=0), 1))).astype(
+        np.uint8
+    )  # in integers, since 255.0…01 would become 256, that is 0
 
 
 def frequencies(weights: np.ndarray) -> np.ndarray:
-    """Integers in the proportion of the weights that sum to TOTAL, at least 1 for each symbol that has a weight."""
+    """Integers proportional to the weights that sum to TOTAL, at least 1 for each symbol with a weight."""
     weights = weights.astype(np.int64)
     if not weights.any():
         raise DamagedError("no symbol has a weight")
@@ -46,11 +48,11 @@ def encode_symbols(symbols: np.ndarray, weights: np.ndarray) -> bytes:
 
 
 def decode_symbols(data: bytes, count: int, weights: np.ndarray) -> np.ndarray:
-    """The `count` symbols that `data` was made of: (count,) int64."""
+    """The `count` symbols encoded in `data`: (count,) int64."""
     shares = frequencies(weights)
     f, first = shares.tolist(), (np.cumsum(shares) - shares).tolist()
     symbol_at = np.repeat(np.arange(len(shares)), shares).tolist()
-    state, place, out = int.from_bytes(data[:4], "little"), 4, []
+    state, position, out = int.from_bytes(data[:4], "little"), 4, []
     try:
         for _ in range(count):
             slot = state & (TOTAL - 1)
@@ -58,20 +60,20 @@ def decode_symbols(data: bytes, count: int, weights: np.ndarray) -> np.ndarray:
             out.append(symbol)
             state = f[symbol] * (state >> PRECISION) + slot - first[symbol]
             while state < LOW:
-                state = state << 8 | data[place]
-                place += 1
+                state = state << 8 | data[position]
+                position += 1
     except IndexError:
         raise DamagedError(f"{len(data)} bytes end after {len(out)} of {count} symbols") from None
-    if state != LOW or place != len(data):
-        raise DamagedError(f"{count} symbols took {place} of {len(data)} bytes")
+    if state != LOW or position != len(data):
+        raise DamagedError(f"{count} symbols took {position} of {len(data)} bytes")
     return np.array(out, np.int64)
 
 
 def split_gaps(members: np.ndarray, size: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """A sorted set of numbers < size as gaps: how many low bits of each are told as they are, these, and symbols for the rest.
+    """A sorted set of numbers < size as gaps: the number of low bits stored as they are, these bits, and symbols for the rest.
 
-    Low bits of a random set's gaps are even, and the rest follows a geometric law, which weights tell. Of a gap whose rest is
-    ≥ LONGEST, each LONGEST is a symbol of its own.
+    The low bits of a random set's gaps are uniform, and the rest is geometrically distributed, which entropy coding exploits.
+    Of a rest ≥ LONGEST, each LONGEST is a symbol of its own.
     """
     gaps = np.diff(members, prepend=-1) - 1
     bits = max(int(np.log2(size / max(len(members), 1))) - 2, 0)
@@ -83,10 +85,10 @@ def split_gaps(members: np.ndarray, size: int) -> tuple[int, np.ndarray, np.ndar
 
 
 def join_gaps(bits: int, low: np.ndarray, symbols: np.ndarray) -> np.ndarray:
-    """The set that `split_gaps` told."""
+    """The inverse of `split_gaps`."""
     ends = np.flatnonzero(symbols != LONGEST)
     if len(ends) != len(low):
-        raise DamagedError(f"there are {len(ends)} gaps and the ends of {len(low)}")
+        raise DamagedError(f"it has {len(ends)} gaps, but the low bits of {len(low)}")
     high = symbols[ends] + LONGEST * np.diff(ends, prepend=-1) - LONGEST
     return np.cumsum((high << bits) + low + 1) - 1
 
@@ -97,7 +99,7 @@ def pack_bits(numbers: np.ndarray, bits: int) -> bytes:
 
 
 def unpack_bits(data: bytes, count: int, bits: int) -> np.ndarray:
-    """The `count` numbers that were packed: (count,) int64."""
+    """The inverse of `pack_bits`: (count,) int64."""
     if len(data) != -(-count * bits // 8):
         raise DamagedError(f"{count} numbers of {bits} bits are {-(-count * bits // 8)} bytes, {len(data)} were found")
     flat = np.unpackbits(np.frombuffer(data, np.uint8), count=count * bits)

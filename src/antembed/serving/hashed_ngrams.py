@@ -1,8 +1,7 @@
-"""The classifier of a few kilobytes: a sparse T of one anchor an object, anchors that are class scores, and no words.
+"""A text classifier of a few kilobytes: hashed n-grams, one anchor each, anchors that are class scores, and no words.
 
-With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so
-T, B and b are all there is to store. An object is a bucket of hashes (ngrams.py); its row of T is one of a few values on one
-of the anchors.
+With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so only
+T, B and b are stored. An object is a bucket of hashes (ngrams.py); its row of T has one of a few values on one of the anchors.
 
     score of a document  =  scale · Σ over its objects j, each once, of  values[levels[j]]·B[anchors[j]]  +  b
 """
@@ -33,30 +32,28 @@ from antembed.serving.entropy import (
 from antembed.serving.ngrams import buckets_of, document_scales, hash_words, ngram_hashes
 
 MAGIC, VERSION = b"antbag", 1
-HEAD = struct.Struct("<6sHIII")  # magic, version, length of all that follows, of its description, its checksum
+HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest
 PIECE = 1 << 21  # words scored at a time
 
 
 class HashedNgramsError(ValueError):
-    """A file that is no bag classifier, or one that this version cannot read."""
+    """A file that is no classifier of hashed n-grams, or one that this version cannot read."""
 
 
 @dataclass(frozen=True)
 class HashedNgrams:
-    """A classifier: objects (n,) int64 sorted buckets; anchors, levels (n,): which anchor and level; B (K, C); bias (C,)."""
+    """The classifier."""
 
-    objects: np.ndarray
-    anchors: np.ndarray
-    levels: np.ndarray
-    B: np.ndarray
-    bias: np.ndarray
-    values: np.ndarray  # (Q,): what the levels stand for
+    objects: np.ndarray  # (n,) int64: buckets with a code, sorted
+    anchors: np.ndarray  # (n,): the anchor of each
+    levels: np.ndarray  # (n,): the index of its weight in `values`
+    B: np.ndarray  # (K, C): class scores of the anchors
+    bias: np.ndarray  # (C,)
+    values: np.ndarray  # (Q,): the weights
     classes: list[str]
     bits: int  # of a bucket's number
-    orders: int  # runs of up to so many words are objects
-    _rows: np.ndarray = field(
-        init=False, repr=False, compare=False
-    )  # (2^bits,): 1 + code of each bucket, 0 where there is none
+    orders: int  # n-grams of up to so many words
+    _rows: np.ndarray = field(init=False, repr=False, compare=False)  # (2^bits,): 1 + code of each bucket, 0 for none
     _codes: np.ndarray = field(init=False, repr=False, compare=False)  # (1 + K·Q, C): scores of each code
 
     def __post_init__(self) -> None:
@@ -71,7 +68,7 @@ class HashedNgrams:
         """Class scores of documents (n, C). words: (total,) hashes of their words (hash_words)."""
         if len(starts) == 0 or starts[-1] != len(words):
             raise ValueError(
-                f"there are {len(words)} words, but the documents end at {starts[-1:].tolist()}; starts is (n + 1,)"
+                f"there are {len(words)} words, but the documents end at {starts[-1:].tolist()}; pass starts of shape (n + 1,)"
             )
         parts = np.searchsorted(starts, np.arange(0, max(len(words), 1), PIECE))
         cuts = [*np.unique(parts).tolist(), len(starts) - 1]
@@ -82,8 +79,8 @@ class HashedNgrams:
         words, starts = words[starts[0] : starts[-1]], starts - starts[0]
         hashes, documents = ngram_hashes(words, starts, self.orders)
         buckets = buckets_of(hashes, self.bits)
-        known = np.flatnonzero(self._rows[buckets])
-        pairs = np.unique((documents[known] << self.bits) | buckets[known])  # an object counts once
+        coded = np.flatnonzero(self._rows[buckets])
+        pairs = np.unique((documents[coded] << self.bits) | buckets[coded])  # each object counts once per document
         codes, owners = self._rows[pairs & ((1 << self.bits) - 1)], pairs >> self.bits
         n = len(starts) - 1
         sums = [np.bincount(owners, weights=self._codes[codes, c], minlength=n) for c in range(len(self.bias))]
@@ -96,7 +93,7 @@ class HashedNgrams:
         return [self.classes[c] for c in best]
 
     def explain(self, words: list[str]) -> list[tuple[str, np.ndarray]]:
-        """The objects of one document that the classifier knows, each once, and what they add to its scores (C,)."""
+        """The n-grams of one document that have a code, and their contributions to its scores (C,)."""
         starts = np.array([0, len(words)])
         hashes, _ = ngram_hashes(hash_words(words), starts, self.orders)
         runs = [" ".join(words[at : at + n]) for n in range(1, self.orders + 1) for at in range(len(words) - n + 1)]
@@ -105,7 +102,7 @@ class HashedNgrams:
         return [(run, scale * self._codes[self._rows[j]]) for j, run in reversed(first.items()) if self._rows[j]]
 
     def to_bytes(self) -> bytes:
-        """What the file holds."""
+        """The contents of the file."""
         K, Q = len(self.B), len(self.values)
         gap_bits, low, gaps = split_gaps(self.objects, 1 << self.bits)
         codes = self.anchors * Q + self.levels
@@ -125,31 +122,37 @@ class HashedNgrams:
         return HEAD.pack(MAGIC, VERSION, len(body), len(about), zlib.crc32(body)) + body
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the file; its size in bytes."""
+        """Write the file; → its size in bytes."""
         data = self.to_bytes()
         write_atomically(path, data)
         return len(data)
 
 
 def load_hashed_ngrams(path: str | os.PathLike[str]) -> HashedNgrams:
-    """Open a file written by `HashedNgrams.save`."""
+    """Load a file written by `HashedNgrams.save`."""
     path = Path(path)
     if path.is_dir():
-        raise HashedNgramsError(f"{path} is a folder; name one of its files")
+        raise HashedNgramsError(f"{path} is a folder; give one of its files")
     data = path.read_bytes()
     if data[:6] != MAGIC:
-        raise HashedNgramsError(f"{path} is no bag classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
+        raise HashedNgramsError(
+            f"{path} is no classifier of hashed n-grams: it starts with {data[:6]!r}, expected {MAGIC!r}; give a .bag file"
+        )
     if len(data) < HEAD.size:
-        raise HashedNgramsError(f"{path} has {len(data)} bytes, its head alone has {HEAD.size}; copy or train it anew")
+        raise HashedNgramsError(
+            f"{path} has {len(data)} bytes, its header alone has {HEAD.size}; copy it again or train it anew"
+        )
     _, version, length, about_length, checksum = HEAD.unpack_from(data)
     if version > VERSION:
         raise HashedNgramsError(f"{path} has version {version}, this antembed reads up to {VERSION}; upgrade antembed")
     body = data[HEAD.size :]
     if len(body) != length:
-        raise HashedNgramsError(f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; copy or train it anew")
+        raise HashedNgramsError(
+            f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; copy it again or train it anew"
+        )
     if zlib.crc32(body) != checksum:
         raise HashedNgramsError(
-            f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy or train it anew"
+            f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy it again or train it anew"
         )
     try:
         return _parsed(json.loads(zlib.decompress(body[:about_length])), body[about_length:])

@@ -1,8 +1,9 @@
-"""Look-up in an opened table, with NumPy alone."""
+"""Look-up in a loaded table, with NumPy alone."""
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from antembed.serving.biases import decode_bias
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, decode
@@ -40,11 +41,11 @@ class Table:
 
     @property
     def parameters(self) -> int:
-        """nnz(T) + K·d, the biases that are not zero, and the offset."""
+        """nnz(T) + K·d, plus the non-zero biases and the offset."""
         anchored = 0 if self.anchors is None else self.anchors.size
         return self.nnz + anchored + (0 if self.bias is None else int(np.count_nonzero(self.bias))) + (self.offset != 0)
 
-    def __getitem__(self, ids: Any) -> np.ndarray:
+    def __getitem__(self, ids: slice | ArrayLike) -> np.ndarray:
         if isinstance(ids, slice):
             ids = np.arange(self.num_embeddings)[ids]
         ids = np.asarray(ids)
@@ -53,8 +54,8 @@ class Table:
         vectors = rows if self.anchors is None else rows @ self.anchors
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
-    def bias_of(self, ids: Any) -> np.ndarray:
-        """The objects' biases with the file's offset, 0 where it has neither: (*ids.shape)."""
+    def bias_of(self, ids: ArrayLike) -> np.ndarray:
+        """The biases of the objects, offset included; 0 if the file has none: (*ids.shape)."""
         ids = np.asarray(ids)
         flat = self._checked(ids)
         offset = np.float32(self.offset)
@@ -67,7 +68,7 @@ class Table:
         if ids.size == 0:
             return np.empty(0, np.int64)
         if ids.dtype.kind not in "iu":
-            raise TypeError(f"ids must be integers, got {ids.dtype}")
+            raise TypeError(f"ids must be integers, got {ids.dtype}; convert them with astype(int)")
         flat = ids.reshape(-1).astype(np.int64)
         low, high = int(flat.min()), int(flat.max())
         if low < 0 or high >= self.num_embeddings:

@@ -1,7 +1,7 @@
-"""The objects of a text without a list of them: words and word pairs, each known by a hash of its letters.
+"""Hashed n-grams: words and word pairs, identified by a hash of their letters.
 
-A file that names its objects by their hashes stores no words, and every text has objects, also of words never seen. Two objects
-of one bucket are one object; whoever trains on buckets trains with these collisions.
+A file that refers to hashes stores no words, and any word has a hash, also one that training has not seen. Two n-grams in one
+bucket are one object; training on buckets includes these collisions.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ MOST_BITS = 24  # of a bucket's number: a look-up table of 2²⁴ two-byte rows 
 
 
 def hash_words(words: Sequence[str]) -> np.ndarray:
-    """64 bits of each word's UTF-8 bytes: (V,) uint64. The same everywhere and for ever: they are what files refer to."""
+    """A 64-bit hash of each word's UTF-8 bytes: (V,) uint64. It must never change, since files refer to it."""
     digests = b"".join(blake2b(word.encode(), digest_size=8).digest() for word in words)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def ngram_hashes(words: np.ndarray, starts: np.ndarray, orders: int) -> tuple[np.ndarray, np.ndarray]:
-    """All runs of 1 … `orders` words that lie within a document: their hashes and their documents, (objects,) each.
+    """All n-grams of 1 … `orders` words within a document: their hashes and their documents, (objects,) each.
 
     words: (total,) uint64, the hashes of the words; document n is words[starts[n]:starts[n + 1]].
     """
@@ -39,14 +39,14 @@ def buckets_of(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def document_scales(starts: np.ndarray, orders: int) -> np.ndarray:
-    """1/√(number of runs of words) of each document (n,): what the sum of its objects is multiplied by. 1 for empty ones."""
+    """1/√(number of n-grams) of each document (n,), the factor of the sum over its n-grams; 1 for empty documents."""
     lengths = np.diff(starts)
     runs = sum(np.maximum(lengths - more, 0) for more in range(orders))
     return 1 / np.sqrt(np.maximum(runs, 1))
 
 
 def _mixed(bits: np.ndarray) -> np.ndarray:
-    """Each bit of the answer depends on all bits (the end of MurmurHash3)."""
+    """Mix the bits so that each depends on all (the finalizer of MurmurHash3)."""
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return bits ^ (bits >> np.uint64(33))

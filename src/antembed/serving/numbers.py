@@ -1,4 +1,4 @@
-"""How numbers are kept in the file: fp32, fp16, or int8 with a scale for each column, in which only zeros become zeros."""
+"""Number formats of the file: fp32, fp16, or int8 with a scale for each column, in which only zeros become zeros."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ LARGEST_CODE = 127
 
 def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """x (V, K) ≈ codes·scales: codes (V, K) in −127…127, scales (K,) in fp32. |x − codes·scale| ≤ scale/2, or ≤ scale where a
-    number too small for its scale is kept at ±1: what is not zero was left so by training, and its count must not change."""
-    # A scale of less than the smallest normal number would lose its own digits.
+    number too small for its scale is stored as ±1, so that the number of non-zeros does not change."""
+    # A smaller, subnormal scale would lose precision.
     scales = np.maximum(np.abs(x).max(axis=0, initial=0) / LARGEST_CODE, np.finfo(np.float32).tiny).astype(np.float32)
     codes = np.rint(x / scales.astype(np.float64))
     codes = np.where(codes == 0, np.sign(x), codes)
@@ -19,15 +19,15 @@ def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def anchors_as(values: str) -> type[np.number[Any]]:
-    """The type of the anchors: they are few, and every vector is made of them."""
+    """The type of the anchors, never int8: they are few, and every vector is made of them."""
     return np.float16 if values == "int8" else VALUES[values]
 
 
 def check_fits(name: str, array: np.ndarray, stored: type[np.number[Any]]) -> None:
-    """Raise where a number is none, or beyond the type that it is to be stored in; int8 has scales in fp32."""
+    """Raise if a number is not finite, or out of the range of the stored type; int8 has scales in fp32."""
     largest = float(np.abs(array).max(initial=0.0))
     if not np.isfinite(largest):
-        raise ValueError(f"{name} has a value of {largest}; the training has diverged, lower its learning rate")
+        raise ValueError(f"{name} has a value of {largest}; training has diverged, lower the learning rate")
     kind = "fp16" if stored is np.float16 else "fp32"
     if largest > float(np.finfo(np.float16 if stored is np.float16 else np.float32).max):
         raise ValueError(f"{name} has a value of {largest:g}, beyond {kind}; export with values='fp32'")

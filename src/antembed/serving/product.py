@@ -1,21 +1,20 @@
-"""Product-quantized tables on disk: every vector is cut into parts, and a part is the number of its nearest in a book.
+"""Product-quantized tables: every vector is cut into parts, and a part is the index of its nearest codebook entry.
 
-As many parts as dimensions and 16 entries a book are 4-bit numbers, with levels of their own for each column.
+As many parts as dimensions with 16 entries each are 4-bit numbers, with levels of their own for each column.
 """
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
-FORMAT, VERSION = "antembed-table", 3  # older antembeds say that they are too old
+FORMAT, VERSION = "antembed-table", 3  # older versions of antembed refuse it and say why
 NIBBLE = 16
 
 
 def packed(codes: np.ndarray, entries: int) -> np.ndarray:
-    """codes (V, parts) → bytes (V, parts), or two codes a byte, (V, ⌈parts/2⌉), if 16 entries are all there are."""
+    """codes (V, parts) → bytes (V, parts), or two codes per byte, (V, ⌈parts/2⌉), if there are at most 16 entries."""
     if entries > NIBBLE:
         return codes.astype(np.uint8)
     even = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2))).astype(np.uint8)
@@ -23,7 +22,7 @@ def packed(codes: np.ndarray, entries: int) -> np.ndarray:
 
 
 def unpacked(stored: np.ndarray, parts: int, entries: int) -> np.ndarray:
-    """What `packed` was given, for some rows."""
+    """The inverse of `packed`, for some rows."""
     if entries > NIBBLE:
         return stored
     return np.stack([stored & 15, stored >> 4], axis=-1).reshape(len(stored), 2 * stored.shape[1])[:, :parts]
@@ -31,7 +30,7 @@ def unpacked(stored: np.ndarray, parts: int, entries: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ProductRows:
-    """Row look-up: ids (n,) → (n, d); the row of padding is zero."""
+    """Row look-up: ids (n,) → (n, d); padding is the zero vector."""
 
     stored: np.ndarray
     books: np.ndarray  # (parts, entries, d/parts)
@@ -47,15 +46,15 @@ class ProductRows:
 
     @property
     def numbers(self) -> int:
-        """Codes and the numbers of the books: what stands for the parameters."""
+        """Codes and codebook entries, counted as parameters."""
         return len(self.stored) * len(self.books) + self.books.size
 
 
 def serialize_product(codes: np.ndarray, books: np.ndarray, padding: int | None, values: str = "fp32") -> bytes:
-    """codes (V, parts), books (parts, entries, d/parts) → the bytes of the file; books in fp32 or fp16."""
-    kinds: dict[str, Any] = {"fp32": np.float32, "fp16": np.float16}
+    """codes (V, parts), books (parts, entries, d/parts) → the bytes of the file; codebooks in fp32 or fp16."""
+    kinds: dict[str, type[np.floating]] = {"fp32": np.float32, "fp16": np.float16}
     if values not in kinds:
-        raise ValueError(f"the books' values are one of {', '.join(kinds)}, not {values!r}; codes are small already")
+        raise ValueError(f"the codebooks' values are one of {', '.join(kinds)}, not {values!r}")
     parts, entries, width = books.shape
     about = {
         "version": VERSION,

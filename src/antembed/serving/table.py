@@ -1,4 +1,4 @@
-"""The small file: written from a layer, and opened again."""
+"""The small file: export a layer, load a table."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class TableError(ValueError):
 
 
 class Layer(Protocol):
-    """What `export` needs of a layer: tensors T and A (or None) with E = T·A, or (T·A)[row_index] where objects share rows."""
+    """What `export` uses of a layer: tensors T and A (or None) with E = T·A, or (T·A)[row_index] where objects share rows."""
 
     def factors(self) -> tuple[Any, Any]: ...
 
@@ -43,21 +43,21 @@ def serialize(
     values: str = "fp32",
     encoding: str = "auto",
 ) -> bytes:
-    """E = T·A (A is None for a plain table), or (T·A)[row_index], as the bytes of the file. Anchors that no object uses are
+    """E = T·A (A is None for a plain table), or (T·A)[row_index], as the bytes of the file. Unused anchors are
     dropped. `bias` is one number for each object or one for all, and `offset` is added to all of them."""
     if values not in VALUES:
         raise ValueError(f"unknown values {values!r}; there are: {', '.join(VALUES)}")
-    dimensions = T.shape[1] if A is None else A.shape[1]
+    embedding_dim = T.shape[1] if A is None else A.shape[1]
     if A is not None:
         in_use = (T != 0).any(axis=0)
         T, A = T[:, in_use], A[in_use]
     check_fits("T", T, VALUES[values])
-    objects, arrays = len(T), {}
+    num_embeddings, arrays = len(T), {}
     if row_index is not None:
         if row_index.size and not (row_index.min() >= 0 and row_index.max() < len(T)):
             wrong = row_index.min() if row_index.min() < 0 else row_index.max()
             raise ValueError(f"row_index names row {wrong} of a table of {len(T)} rows; valid are 0 to {len(T) - 1}")
-        objects, arrays["places"] = len(row_index), row_index.astype(smallest_unsigned(max(len(T) - 1, 0)))
+        num_embeddings, arrays["places"] = len(row_index), row_index.astype(smallest_unsigned(max(len(T) - 1, 0)))
     if values == "int8":
         stored, arrays["scales"] = quantize(T)
     else:
@@ -68,26 +68,26 @@ def serialize(
         check_fits("A", A, anchors_as(values))
         arrays["anchors"] = A.astype(anchors_as(values))
     if bias is not None:
-        arrays |= encode_bias(bias, objects, values)
+        arrays |= encode_bias(bias, num_embeddings, values)
     if not np.isfinite(offset):
-        raise ValueError(f"offset is {offset}; the training has diverged, lower its learning rate")
+        raise ValueError(f"offset is {offset}; training has diverged, lower the learning rate")
     about = {
         "version": VERSION,
         "encoding": encoding,
         "values": values,
-        "objects": objects,
+        "objects": num_embeddings,
         "rows": T.shape[0],
         "columns": T.shape[1],
-        "dimensions": dimensions,
+        "dimensions": embedding_dim,
         "offset": float(offset),
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    # One entry: safetensors writes several in a random order, and the same table must give the same bytes.
+    # One entry only: safetensors writes several in a random order, and equal tables must give equal bytes.
     return safetensors.numpy.save(contiguous, {FORMAT: json.dumps(about)})
 
 
 def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:
-    """Bytes of the file that `export` writes by default."""
+    """The size of the file that `export` writes by default."""
     return len(serialize(T, A, row_index=row_index))
 
 
@@ -100,18 +100,18 @@ def export(
     bias: np.ndarray | None = None,
     offset: float = 0.0,
 ) -> Table:
-    """Write a layer's vectors as a small file and open it.
+    """Write a layer's vectors as a small file and load it.
 
     `values` is "fp32", "fp16" or "int8" (a scale for each column of T; the anchors in fp16). `bias` is a number for each
     object, or one for all; `offset` is added to every bias.
     """
     if not hasattr(layer, "factors"):
         raise TypeError(
-            f"a {type(layer).__name__} cannot be exported; take an antembed layer, or AnchorEmbedding.from_pretrained"
+            f"a {type(layer).__name__} cannot be exported; use an antembed layer, or AnchorEmbedding.from_pretrained"
         )
     path = Path(path)
     if path.is_dir():
-        raise TableError(f"{path} is a folder; name a file in it, such as {path / 'table.ant'}")
+        raise TableError(f"{path} is a folder; give a file in it, such as {path / 'table.ant'}")
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = (*layer.factors(), layer.row_index())
     T, A, row_index = (None if part is None else part.detach().cpu().numpy() for part in parts)
@@ -121,16 +121,18 @@ def export(
 
 
 def load_table(path: str | os.PathLike[str]) -> Table:
-    """Open a file written by `export`."""
+    """Load a file written by `export`."""
     path = Path(path)
     if path.is_dir():
-        raise TableError(f"{path} is a folder; name one of its files, FILE.ant")
+        raise TableError(f"{path} is a folder; give one of its files, FILE.ant")
     try:
         with safetensors.safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             if FORMAT not in header:
                 found = ", ".join(header) or "nothing"
-                raise TableError(f"{path} is no antembed table: its header says {found}, expected {FORMAT!r}")
+                raise TableError(
+                    f"{path} is no antembed table: its header says {found}, expected {FORMAT!r}; write one with antembed.export"
+                )
             about = json.loads(header[FORMAT])
             if about["version"] > NEWEST:
                 raise TableError(
@@ -140,9 +142,9 @@ def load_table(path: str | os.PathLike[str]) -> Table:
         return Table(arrays, about, path.stat().st_size)
     except safetensors.SafetensorError as error:
         raise TableError(
-            f"{path} is no whole safetensors file ({error}); {path.stat().st_size} bytes found: copy or export it anew"
+            f"{path} is no complete safetensors file ({error}), {path.stat().st_size} bytes; copy it again or export it anew"
         ) from error
     except zlib.error as error:
-        raise TableError(f"{path} is damaged: what was compressed in it cannot be read ({error}); export it anew") from error
+        raise TableError(f"{path} is damaged: it cannot be decompressed ({error}); export it anew") from error
     except KeyError as error:
-        raise TableError(f"{path} lacks {error}, which a table has; export it anew") from error
+        raise TableError(f"{path} lacks {error}, which every table has; export it anew") from error

@@ -21,13 +21,13 @@ from antembed.embedding import AnchorEmbedding
 from antembed.embedding.anchor import AnchoredTable
 from antembed.embedding.usage import count_nonzeros
 from antembed.growth.objective import nbant_objective
-from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauMemory, Remove, Stop, Trend, TrendMemory
-from antembed.growth.resize import RemovedAnchors, add_anchors, drop_anchors, free_pairs, set_free
+from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState
+from antembed.growth.resize import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
 from antembed.optim.base import ProximalOptimizer
 from antembed.training.checkpoint import load_checkpoint, load_extra, save_checkpoint
 from antembed.training.schedule import Schedule, cosine
 
-MEMORIES: dict[type, type] = {Plateau: PlateauMemory, Trend: TrendMemory}
+MEMORIES: dict[type, type] = {Plateau: PlateauState, Trend: TrendState}
 
 
 class Grower:
@@ -60,7 +60,7 @@ class Grower:
         self.tables: dict[str, Any] = dict(tables)
         self.lambda1, self.lambda2, self.prune, self.seed = lambda1, lambda2, prune, seed
         self.epochs, self.warm, self.anneal = epochs, warm, anneal
-        self.memory: Any = policy.begin()
+        self.memory: Any = policy.initial_state()
         self.aside: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
         self.trial: dict[str, Any] | None = None  # the change under way, and the objective before it
@@ -93,7 +93,7 @@ class Grower:
         K = tuple(max(n, 1) for n in judged["anchors_in_use"].values())
         objective = judged["objective"]
         began = self.memory
-        check = Check(objective, judged["validation"]["loss"], K, aside=bool(self.aside))
+        check = Check(objective, judged["validation"]["loss"], K, removed=bool(self.aside))
         self.memory, decision = self.policy(self.memory, check)
         if isinstance(decision, Keep) and epoch >= self.epochs - self.anneal:
             decision = self.policy.finish(self.memory)
@@ -138,15 +138,15 @@ class Grower:
 
     def _remove(self, name: str, table: AnchorEmbedding, n: int) -> None:
         order = usage(table).argsort().tolist()
-        gone = drop_anchors(table, self.optimizer, order[:n])
-        self.aside[name] = self.aside[name].and_then(gone) if name in self.aside else gone
+        gone = remove_anchors(table, self.optimizer, order[:n])
+        self.aside[name] = self.aside[name].append(gone) if name in self.aside else gone
 
     def _drop_dead(self) -> None:
         """Anchors that no object would use if the model were exported now: nothing is lost with them."""
         with pruned(self.tables.values(), self.prune):
             dead = {name: (table.rows.weight == 0).all(0).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
         for name, columns in dead.items():
-            drop_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
+            remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
 
     def _go_back(self, step: int) -> None:
         load_checkpoint(self.snapshot, self.model, self.optimizer)
@@ -176,7 +176,7 @@ class Grower:
         for name, table in self.tables.items():
             prefix = f"aside/{name}/"
             if found := {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}:
-                self.aside[name] = RemovedAnchors.of_tensors(found)
+                self.aside[name] = RemovedAnchors.from_tensors(found)
             set_free(self._prox(table), tensors[f"free/{name}"], table)
 
     def _prox(self, table: Any) -> Any:
