@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from antembed.kernels.groups import Groups, sum_groups
-from antembed.kernels.threads import share
+from antembed.kernels.threads import parallel_for
 
 
 class ReadPending(torch.autograd.Function):
@@ -46,7 +46,7 @@ class _Expand(torch.autograd.Function):
         values = values.contiguous()
         summed = values.new_empty(len(groups.unique), values.shape[1])
         into, source = summed.numpy(), values.numpy()
-        share(
+        parallel_for(
             lambda start, stop: sum_groups(start, stop, groups.starts, groups.order, source, into),
             len(summed),
             summed.shape[1],
