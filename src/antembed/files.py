@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer
 
 try:
     import fcntl
 except ImportError:  # not on Windows, where two processes must not write to one log
     fcntl = None  # type: ignore[assignment]
+
+
+Row = dict[str, Any]  # a JSON object
 
 
 def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
@@ -33,7 +36,7 @@ def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffe
     _sync_folder(path.parent)
 
 
-def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
+def append_json(path: str | os.PathLike[str], row: Row) -> None:
     """Append one line and sync. An incomplete line left by a crash is removed first; a missing line end is added."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +54,7 @@ def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_json_lines(path: str | os.PathLike[str]) -> list[Row]:
     """All rows. An incomplete last line, left by a crash, is skipped; any other bad line is an error."""
     lines = Path(path).read_bytes().splitlines()
     rows = [_parsed(line) for line in lines]
@@ -63,7 +66,7 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [row for row in rows if row is not None]
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parsed(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
     except ValueError:

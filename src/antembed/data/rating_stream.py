@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
@@ -76,7 +76,7 @@ class RatingStream:
             yield self._batch(self._parse(block, form, chosen), block[0][0])
 
     def _parse(self, block: list[tuple[int, bytes]], form: Format, chosen: list[str]) -> pl.DataFrame:
-        schema: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
+        schema: dict[str, type[pl.DataType]] = dict.fromkeys(form.columns, pl.String)
         indices = [form.columns.index(name) for name in chosen]
         try:
             frame = pl.read_csv(

@@ -152,7 +152,7 @@ def _read_text(
         "skip_rows": int(form.renamed),
         "quote_char": '"' if form.quoted else None,
     }
-    text: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
+    text: dict[str, type[pl.DataType]] = dict.fromkeys(form.columns, pl.String)
     head = pl.read_csv(plain, n_rows=SNIFFED, schema=text, truncate_ragged_lines=True, encoding="utf8-lossy", **options)
     text |= dict.fromkeys(chosen[2:], pl.Float32)
     numbers = [whole_numbers(head[name]) for name in chosen[:2]]

@@ -1,6 +1,6 @@
 """Differentiable reads of rows that an optimizer keeps lazy."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -9,11 +9,21 @@ from antembed.kernels.groups import Groups, sum_groups
 from antembed.kernels.threads import parallel_for
 
 
+class PendingRows(Protocol):
+    """What an optimizer attaches to a table: it reads rows up to date, and brings all rows up to date."""
+
+    def read(self, ids: Tensor) -> Tensor: ...
+
+    def group(self, ids: Tensor) -> Groups | None: ...
+
+    def flush(self) -> None: ...
+
+
 class ReadPending(torch.autograd.Function):
     """F.embedding(sparse=True), but the rows come from `pending.read`, up to date: ids (*batch) → (*batch, K)."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: Any) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: PendingRows) -> Tensor:
         flat = ids.reshape(-1).long()
         ctx.save_for_backward(flat)
         ctx.shape, ctx.padding_idx = weight.shape, padding_idx

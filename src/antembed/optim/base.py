@@ -8,7 +8,6 @@ shrinks by lr·λ everywhere, as in the paper's eq. 3).
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ class ProximalOptimizer(Optimizer):
 
     lazy = True  # the metric of an idle row does not change, so that idle steps have a closed form
 
-    def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
+    def __init__(self, params: Params, defaults: Group, metric: str, compiled: bool | None):
         self._pending: dict[Tensor, LazyRows] = {}
         super().__init__(
             params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
@@ -71,7 +70,7 @@ class ProximalOptimizer(Optimizer):
                 )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -125,7 +124,7 @@ class ProximalOptimizer(Optimizer):
             step = group["lr"] if metric is None or group["metric"] == "plain" else scale / metric
             weight.copy_(prox(weight, step))
 
-    def state_of(self, weight: Tensor, group: Group) -> dict[str, Any]:
+    def state_of(self, weight: Tensor, group: Group) -> State:
         """The parameter's step count and moments; created, or extended for new rows, if needed."""
         state = self.state[weight]
         if not state:

@@ -1,10 +1,8 @@
 """Number formats of the file: fp32, fp16, or int8 with a scale for each column, in which only zeros become zeros."""
 
-from typing import Any
-
 import numpy as np
 
-VALUES: dict[str, type[np.number[Any]]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
+VALUES: dict[str, type[np.number]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 LARGEST_CODE = 127
 
 
@@ -18,12 +16,12 @@ def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(codes, -LARGEST_CODE, LARGEST_CODE).astype(np.int8), scales
 
 
-def anchors_as(values: str) -> type[np.number[Any]]:
+def anchors_as(values: str) -> type[np.number]:
     """The type of the anchors, never int8: they are few, and every vector is made of them."""
     return np.float16 if values == "int8" else VALUES[values]
 
 
-def check_fits(name: str, array: np.ndarray, stored: type[np.number[Any]]) -> None:
+def check_fits(name: str, array: np.ndarray, stored: type[np.number]) -> None:
     """Raise if a number is not finite, or out of the range of the stored type; int8 has scales in fp32."""
     largest = float(np.abs(array).max(initial=0.0))
     if not np.isfinite(largest):
