@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer
 
 JSON = dict[str, Any]  # plain data: what a JSON object holds
@@ -16,6 +16,9 @@ try:
     import fcntl
 except ImportError:  # not on Windows, where two processes must not write to one log
     fcntl = None  # type: ignore[assignment]
+
+
+Row = dict[str, Any]  # a JSON object
 
 
 def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
@@ -65,7 +68,7 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [row for row in rows if row is not None]
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parsed(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
     except ValueError:

@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from antembed.data.archives import MAX_BYTES, unpack
 from antembed.data.cache import default_cache
@@ -105,14 +104,14 @@ def get(
         return target
     folder.mkdir(parents=True, exist_ok=True)
     before = json.loads(written.read_text())["fetched"] if written.is_file() else {}
-    about: dict[str, Any] = {"fetched": {}}
+    fetched: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=folder) as work:
         unpacked = Path(work) / "unpacked"
         unpacked.mkdir()
         for remote in sets[name].files:
             archive = _local(remote, local) if local else fetch(remote.url, folder / f"{PARTIAL}{remote.name}", callback)
             try:
-                about["fetched"][remote.name] = {
+                fetched[remote.name] = {
                     "url": str(archive) if local else remote.url,
                     "sha256": _checked(remote, archive, before),
                 }
@@ -124,7 +123,7 @@ def get(
                 if not local:  # complete or bad: there is nothing to resume
                     archive.unlink()
         files = sorted(path for path in unpacked.rglob("*") if path.is_file())
-        about["files"] = {path.relative_to(unpacked).as_posix(): _digest(path) for path in files}
+        about = {"fetched": fetched, "files": {path.relative_to(unpacked).as_posix(): _digest(path) for path in files}}
         write_atomically(written, json.dumps(about, indent=1).encode())
         os.rename(unpacked, target)
     return target

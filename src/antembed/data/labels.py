@@ -1,14 +1,14 @@
 """Sorted labels: find labels in them, and merge new ones into them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from antembed.data.text import DataError
 
-Labels = Sequence[Any] | np.ndarray | pl.Series
+Labels = Sequence[object] | np.ndarray | pl.Series
 
 
 def find(labels: pl.Series, wanted: Labels) -> np.ndarray:

@@ -1,19 +1,29 @@
 """Differentiable reads of rows that an optimizer keeps lazy."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from antembed.kernels.groups import Groups, sum_groups
-from antembed.kernels.threads import share
+from antembed.kernels.threads import parallel_for
+
+
+class PendingRows(Protocol):
+    """What an optimizer attaches to a table: it reads rows up to date, and brings all rows up to date."""
+
+    def read(self, ids: Tensor) -> Tensor: ...
+
+    def group(self, ids: Tensor) -> Groups | None: ...
+
+    def flush(self) -> None: ...
 
 
 class ReadPending(torch.autograd.Function):
     """F.embedding(sparse=True), but the rows come from `pending.read`, up to date: ids (*batch) → (*batch, K)."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: Any) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: PendingRows) -> Tensor:
         flat = ids.reshape(-1).long()
         ctx.save_for_backward(flat)
         ctx.shape, ctx.padding_idx = weight.shape, padding_idx
@@ -46,7 +56,7 @@ class _Expand(torch.autograd.Function):
         values = values.contiguous()
         summed = values.new_empty(len(groups.unique), values.shape[1])
         into, source = summed.numpy(), values.numpy()
-        share(
+        parallel_for(
             lambda start, stop: sum_groups(start, stop, groups.starts, groups.order, source, into),
             len(summed),
             summed.shape[1],

@@ -4,27 +4,17 @@ It is an nn.Embedding because DDP supports row-sparse gradients only for those.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from antembed.embedding.lookup import ReadPending
+from antembed.embedding.lookup import PendingRows, ReadPending
 from antembed.kernels.groups import Groups, first_outside
 
 WORTH_GROUPING = 2048  # ids
 MOSTLY_DISTINCT = 0.75  # share of distinct ids above which grouping is not faster
-
-
-class PendingRows(Protocol):
-    """What an optimizer attaches to a table: it reads rows up to date, and brings all rows up to date."""
-
-    def read(self, ids: Tensor) -> Tensor: ...
-
-    def group(self, ids: Tensor) -> Groups | None: ...
-
-    def flush(self) -> None: ...
 
 
 class RowTable(nn.Embedding):

@@ -1,1 +1,1 @@
-"""Compiled inner loops. Each has a plain twin in torch that the tests compare it with; nothing of ours is imported here."""
+"""Compiled inner loops. Tests compare each with a plain implementation; this package imports no other of antembed."""

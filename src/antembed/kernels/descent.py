@@ -1,31 +1,31 @@
-"""Coordinate descent for matrix factorisation, one side at a time: with the other side held, a row's problem is a quadratic.
+"""Coordinate descent for matrix factorization, one side at a time: with the other side fixed, a row's problem is quadratic.
 
-A rating is y ≈ z_u·[e_i, 1], where z_u = [t_u·A, b_u] is what is sought of user u; e_i, the bias of i and the mean are held.
-All that the ratings say about row u is S_u = Σ [e_i, 1]⊗[e_i, 1] and v_u = Σ y·[e_i, 1]:
+A rating is y ≈ z_u·[e_i, 1] with z_u = [t_u·A, b_u] of user u; e_i, the bias of i and the mean are fixed. The normal equations
+of row u are S_u = Σ [e_i, 1]⊗[e_i, 1] and v_u = Σ y·[e_i, 1]:
 
-    ½·Σ (y − z·[e_i, 1])²  +  ½·zᵀ·R_u·z  +  price·‖t_u‖₀  +  bias_price·‖b_u‖₀      R_u = ridge on e_u, and on b_u
+    ½·Σ (y − z·[e_i, 1])²  +  ½·zᵀ·R_u·z  +  l0_penalty·‖t_u‖₀  +  bias_l0_penalty·‖b_u‖₀      R_u = ridge on e_u, and on b_u
 
-so the ratings are gone through once (S then holds R as well), and rows and anchors are minimised as often as one likes,
-exactly, one weight, one bias or one anchor at a time: the objective never rises.
+One pass over the ratings computes them (S then includes R). After that, rows and anchors are minimised exactly, one weight, one
+bias or one anchor at a time, any number of times: the objective never rises.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.kernels.chance import compiled
+from antembed.kernels.random_bits import compiled
 
-TINY = 1e-9  # on every diagonal: rows without ratings, or fewer than dimensions, have an answer too
+TINY = 1e-9  # on every diagonal: rows with few or no ratings have a solution too
 
 
 @compiled
-def add_up(
+def accumulate_normal_equations(
     starts: Any, others: Any, ratings: Any, weights: Any, E: Any, biases: Any, mean: float, ridges: Any, S_all: Any, v_all: Any,
     S: Any, v: Any, first: int, stop: int,
 ) -> None:  # fmt: skip
     """S + R and v of rows [first, stop). Row r's ratings are ratings[starts[r]:starts[r + 1]], of the objects `others`.
 
-    ridges: on e, on e for each rating of the row, on the bias. S_all and v_all are what all objects say about every row.
+    ridges: on e, on e for each rating of the row, on the bias. S_all and v_all are common to all rows (unobserved pairs).
     """
     d = E.shape[1]
     total, side = np.empty((d + 1, d + 1)), np.empty(d + 1)
@@ -53,19 +53,29 @@ def add_up(
 
 
 @compiled
-def worth(best: float, curvature: float, price: float) -> float:
-    """The minimum `best` of a parabola, or 0 if being there lowers it by no more than the price."""
-    return best if 0.5 * curvature * best * best > price else 0.0
+def hard_threshold(best: float, curvature: float, l0_penalty: float) -> float:
+    """The minimum `best` of a parabola, or 0 if it lowers the parabola by no more than the penalty."""
+    return best if 0.5 * curvature * best * best > l0_penalty else 0.0
 
 
 @compiled
 def descend_rows(
-    T: Any, bias: Any, A: Any, S: Any, v: Any, price: float, bias_price: float, frozen: bool, passes: int, first: int, stop: int
+    T: Any,
+    bias: Any,
+    A: Any,
+    S: Any,
+    v: Any,
+    l0_penalty: float,
+    bias_l0_penalty: float,
+    frozen: bool,
+    passes: int,
+    first: int,
+    stop: int,
 ) -> None:
-    """Weights and biases of rows [first, stop), a coordinate at a time, until nothing changes.
+    """Minimise over the weights and biases of rows [first, stop), a coordinate at a time, until nothing changes.
 
-    A weight's best value is max(0, −slope/curvature); it stays only if it lowers the rest by more than its price. What is
-    zero stays so if `frozen`.
+    A weight's best value is max(0, −slope/curvature); it is kept only if it lowers the rest by more than the penalty. With
+    `frozen`, zeros stay zero.
     """
     K, d = A.shape
     H, AS, c, side = np.empty((K, K)), np.empty((K, d)), np.empty(K), np.empty(K)
@@ -92,17 +102,17 @@ def descend_rows(
             for k in range(K):
                 left -= side[k] * T[r, k]
             if not (frozen and bias[r] == 0.0):
-                bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
+                bias[r] = hard_threshold(left / S[r, d, d], S[r, d, d], bias_l0_penalty)
             for k in range(K):
                 if frozen and T[r, k] == 0.0:
                     continue
                 if H[k, k] <= 1e-12:
-                    T[r, k] = 0.0  # an anchor of nothing
+                    T[r, k] = 0.0  # a zero anchor
                     continue
                 slope = c[k] - side[k] * bias[r]
                 for j in range(K):
                     slope -= H[k, j] * T[r, j]
-                best = worth(max(T[r, k] + slope / H[k, k], 0.0), H[k, k], price)
+                best = hard_threshold(max(T[r, k] + slope / H[k, k], 0.0), H[k, k], l0_penalty)
                 if abs(best - T[r, k]) > 1e-7 * (abs(best) + 1e-3):
                     moved = True
                 T[r, k] = best
@@ -112,12 +122,12 @@ def descend_rows(
         for k in range(K):
             left -= side[k] * T[r, k]
         if not (frozen and bias[r] == 0.0):
-            bias[r] = worth(left / S[r, d, d], S[r, d, d], bias_price)
+            bias[r] = hard_threshold(left / S[r, d, d], S[r, d, d], bias_l0_penalty)
 
 
 @compiled
 def anchor_system(T: Any, E: Any, bias: Any, k: int, S: Any, v: Any, H: Any, g: Any) -> None:
-    """The quadratic in anchor k, all else held: curvature H (d, d) and downhill direction g (d)."""
+    """The quadratic in anchor k, all else fixed: curvature H (d, d) and descent direction g (d)."""
     d = E.shape[1]
     H[:] = 0
     g[:] = 0

@@ -1,4 +1,4 @@
-"""Equal ids of a batch put together, so that each row is read once and its gradients are summed once."""
+"""Group equal ids of a batch, so that each row is read once and its gradients are summed once."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ compiled = njit(nogil=True, cache=True)
 
 
 class Groups(NamedTuple):
-    """group[p] is the place of id p in `unique`; order[starts[u]:starts[u+1]] are the positions of unique[u]."""
+    """group[p] is the index of id p in `unique`; order[starts[u]:starts[u+1]] are the positions of unique[u]."""
 
     unique: np.ndarray
     group: np.ndarray
@@ -20,10 +20,10 @@ class Groups(NamedTuple):
 def group(ids: np.ndarray, slot: np.ndarray) -> Groups:
     """Group equal ids. `slot` (V,) int32 is scratch, −1 everywhere before and after."""
     n = len(ids)
-    unique, place = np.empty(n, np.int64), np.empty(n, np.int32)
+    unique, index = np.empty(n, np.int64), np.empty(n, np.int32)
     starts, order = np.empty(n + 1, np.int32), np.empty(n, np.int32)
-    found = group_ids(ids, slot, unique, place, starts, order)
-    return Groups(unique[:found], place, starts, order)
+    found = group_ids(ids, slot, unique, index, starts, order)
+    return Groups(unique[:found], index, starts, order)
 
 
 @compiled
@@ -39,7 +39,7 @@ def first_outside(ids: Any, rows: int) -> int:
 def group_ids(ids: Any, slot: Any, unique: Any, group: Any, starts: Any, order: Any) -> int:
     """Fill the fields of Groups; → how many ids are unique.
 
-    `slot` (V,) is scratch, −1 everywhere before and after. First come, first listed: the result is deterministic.
+    `slot` (V,) is scratch, −1 everywhere before and after. Ids are listed in the order of their first occurrence.
     """
     found = 0
     n = ids.shape[0]

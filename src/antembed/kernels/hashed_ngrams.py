@@ -1,33 +1,35 @@
-"""Coordinate descent for a bag classifier: an object's row is a small Newton problem over the documents that have it.
+"""Coordinate descent for a linear classifier of n-grams: an object's row is a small Newton problem over its documents.
 
     min over rows r_j :  Σ_i −Y_i·log softmax(s_i) + ½·Σ_j r_jᵀ·(ridge_j + noise·H_j)·r_j      s_i = scale_i·Σ_{j in i} r_j + b
 
-Object j is in documents[starts[j]:starts[j + 1]]. With all others held, the loss in r_j is, to second order about where it is,
-−g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. Each change is carried on to the scores S and
-probabilities P of these documents at once, so the next object sees it.
+Object j occurs in documents[starts[j]:starts[j + 1]]. With all others fixed, the loss in r_j is, to second order about its
+present value, −g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. After each change the scores S and
+probabilities P of these documents are updated.
 
-noise·H is what leaving objects out at random does on average, to second order: if each is kept in a document with chance q and
-counts 1/q times then, the scores are right on average, and an object's share of their variance is (1 − q)/q·scale²·r·rᵀ; half
-of that times the curvature of the loss is what it costs, so noise = (1 − q)/q.
+noise·H is the mean effect of dropout, to second order: if each object is kept in a document with probability q and scaled by
+1/q, the scores are right on average, and the object's share of their variance is (1 − q)/q·scale²·r·rᵀ; half of that times the
+curvature of the loss is the added loss, so noise = (1 − q)/q.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.kernels.chance import compiled
+from antembed.kernels.random_bits import compiled
 
-TINY = 1e-6  # softmax does not see what all classes have in common: H alone is singular
+TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, so H alone is singular
 
 
 @compiled
-def add_up(documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, noise: float, g: Any, H: Any) -> None:
-    """g and (1 + noise)·H of an object whose row is r: without ridge, and g as seen from r = 0."""
+def accumulate(
+    documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, noise: float, g: Any, H: Any
+) -> None:
+    """g and (1 + noise)·H of an object whose row is r, without ridge; g is taken at r = 0."""
     C = len(r)
     g[:] = 0
     H[:] = 0
-    for place in range(first, stop):
-        i = documents[place]
+    for position in range(first, stop):
+        i = documents[position]
         scale = scales[i]
         square = scale * scale
         for a in range(C):
@@ -47,11 +49,11 @@ def add_up(documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r
 
 
 @compiled
-def carry(documents: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
+def update_scores(documents: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
     """Scores and probabilities after an object's row has changed."""
     C = len(change)
-    for place in range(first, stop):
-        i = documents[place]
+    for position in range(first, stop):
+        i = documents[position]
         most, total = -np.inf, 0.0
         for a in range(C):
             S[i, a] += scales[i] * change[a]
@@ -65,7 +67,7 @@ def carry(documents: Any, first: int, stop: int, scales: Any, change: Any, S: An
 
 @compiled
 def solve(H: Any, g: Any) -> None:
-    """g becomes the solution of H·x = g, H its Cholesky factor: with a few classes a call of LAPACK takes longer than that."""
+    """Solve H·x = g; g becomes x, and H its Cholesky factor. For a few classes this is faster than a call of LAPACK."""
     C = len(g)
     for a in range(C):
         for c in range(a + 1):
@@ -87,11 +89,11 @@ def descend_dense(
     starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, longest: float,
     R: Any, S: Any, P: Any,
 ) -> None:  # fmt: skip
-    """One Newton step for each row of R (V, C), in this order; none moves by more than `longest`, for far off H is no guide."""
+    """One Newton step for each row of R (V, C), in this order. Steps are limited to `longest`, since H is valid only nearby."""
     C = R.shape[1]
     g, H = np.empty(C), np.empty((C, C))
     for j in order:
-        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
+        accumulate(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         for a in range(C):
             H[a, a] += ridge[j]
         solve(H, g)
@@ -103,25 +105,26 @@ def descend_dense(
             if most > longest:
                 g[a] *= longest / most
             R[j, a] += g[a]
-        carry(documents, starts[j], starts[j + 1], scales, g, S, P)
+        update_scores(documents, starts[j], starts[j + 1], scales, g, S, P)
 
 
 @compiled
 def descend_codes(
     starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, B: Any, values: Any,
-    price: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
+    l0_penalty: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
 ) -> None:  # fmt: skip
-    """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the price.
+    """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the penalty.
 
-    anchors, levels: k and q, −1 for none. R is the row as it was (any row) and becomes the coded one. gains: by how much the
-    best code lowers the loss, against none; 0 where that is not worth the price. If `frozen`, objects only change their code.
+    anchors, levels: k and q, −1 for none. R holds the present rows (any values) and becomes the coded ones. gains: how much the
+    best code lowers the loss, compared with none; 0 if not more than the penalty. With `frozen`, objects only change their
+    code.
     """
     K, C = B.shape
     g, H, change = np.empty(C), np.empty((C, C)), np.empty(C)
     squares, slopes = (B * B).sum(axis=1), np.empty(K)
-    needed = 0.0 if frozen else price
+    needed = 0.0 if frozen else l0_penalty
     for j in order:
-        add_up(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
+        accumulate(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         best, anchor, level = needed, -1, -1
         likely = 0
         for k in range(K):
@@ -130,10 +133,10 @@ def descend_codes(
                 slopes[k] += B[k, a] * g[a]
             if max(slopes[k], 0.0) ** 2 * squares[likely] > max(slopes[likely], 0.0) ** 2 * squares[k]:
                 likely = k
-        for place in range(-1, K):
-            k = likely if place < 0 else place
+        for position in range(-1, K):
+            k = likely if position < 0 else position
             slope, curvature = slopes[k], ridge[j] * squares[k]
-            # No value gains more than slope²/(2·curvature), and H only adds to the curvature: most anchors are out at once.
+            # No value gains more than slope²/(2·curvature), and H only adds to the curvature: this excludes most anchors.
             if slope <= 0 or slope * slope <= 2 * best * curvature:
                 continue
             for a in range(C):
@@ -153,16 +156,16 @@ def descend_codes(
             change[a] = row - R[j, a]
             R[j, a] = row
         if np.abs(change).max() > 0:
-            carry(documents, starts[j], starts[j + 1], scales, change, S, P)
+            update_scores(documents, starts[j], starts[j + 1], scales, change, S, P)
 
 
 @compiled
 def gather_codes(starts: Any, documents: Any, anchors: Any, weights: Any, Z: Any, squares: Any) -> None:
-    """Add to Z (n, K) how much of each anchor a document has, to squares (n, K) the squares of these weights."""
+    """Add the weights of each document's objects to Z (n, K), by anchor, and their squares to squares (n, K)."""
     for j in range(len(anchors)):
         k = anchors[j]
         if k >= 0:
-            for place in range(starts[j], starts[j + 1]):
-                i = documents[place]
+            for position in range(starts[j], starts[j + 1]):
+                i = documents[position]
                 Z[i, k] += weights[j]
                 squares[i, k] += weights[j] * weights[j]

@@ -7,14 +7,14 @@ from numba import njit
 
 EMPTY = -1
 PIECE = 1 << 16
-SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio: neighbouring keys land far apart
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio: scatters neighbouring keys
 
 compiled = njit(nogil=True, cache=True)
 
 
 @compiled
 def _slot(key: Any, keys: Any, numbers: Any) -> Any:
-    """Where the key is, or where it would go."""
+    """The slot of the key, or the free slot for it."""
     mask = np.uint64(keys.shape[0] - 1)
     hashed = np.uint64(key) * SPREAD
     slot = (hashed ^ (hashed >> np.uint64(32))) & mask
@@ -25,7 +25,7 @@ def _slot(key: Any, keys: Any, numbers: Any) -> Any:
 
 @compiled
 def _insert(stream: Any, keys: Any, numbers: Any, count: int, out: Any, firsts: Any) -> int:
-    """out[p] = the number of stream[p]; firsts[j] = where the j-th new key first appeared. → how many there are now."""
+    """out[p] = the number of stream[p]; firsts[j] = where the j-th new key first appeared; → the number of keys now."""
     new = 0
     for p in range(stream.shape[0]):
         slot = _slot(stream[p], keys, numbers)
@@ -49,7 +49,7 @@ def _move(old_keys: Any, old_numbers: Any, keys: Any, numbers: Any) -> None:
 
 @compiled
 def count_digits(numbers: Any) -> int:
-    """How many characters they take, written out."""
+    """The number of characters of all numbers in decimal."""
     total = 0
     for n in numbers:
         size, power = np.uint64(n if n >= 0 else -n), np.uint64(10)
@@ -62,21 +62,21 @@ def count_digits(numbers: Any) -> int:
 
 
 class Numbering:
-    """int64 keys → int32 numbers, at most half full, so that a key is found in a step or two."""
+    """int64 keys → int32 numbers. The table is at most half full, so that a look-up takes a step or two."""
 
     def __init__(self) -> None:
         self.count = 0
         self._keys, self._numbers = np.empty(1024, np.int64), np.full(1024, EMPTY, np.int32)
 
     def __call__(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of these keys, and where each new one among them was first seen."""
+        """The numbers of these keys, and the position of the first occurrence of each new one."""
         out, firsts, before = np.empty(len(keys), np.int32), np.empty(len(keys), np.int64), self.count
-        for start in range(0, len(keys), PIECE):  # few at a time, or there would be room for many that are not new
+        for start in range(0, len(keys), PIECE):  # piece by piece: room is made for as many new keys as there are keys
             piece = slice(start, start + PIECE)
             self._make_room(len(keys[piece]))
-            known = self.count - before
-            self.count = _insert(keys[piece], self._keys, self._numbers, self.count, out[piece], firsts[known:])
-            firsts[known : self.count - before] += start
+            new = self.count - before
+            self.count = _insert(keys[piece], self._keys, self._numbers, self.count, out[piece], firsts[new:])
+            firsts[new : self.count - before] += start
         return out, firsts[: self.count - before]
 
     def _make_room(self, more: int) -> None:

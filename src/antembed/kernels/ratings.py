@@ -1,6 +1,6 @@
-"""Matrix factorisation in one compiled pass: whole mini-batches of gather, T·A, loss, gradients, Yogi and lazy prox.
+"""Matrix factorization in one compiled pass: whole mini-batches of gather, T·A, loss, gradients, Yogi and lazy prox.
 
-Rating ≈ t_u·M·t_i + biases with M = A_u·A_iᵀ (K_u × K_i), so that nothing of width d is touched for a single rating. With err
+Rating ≈ t_u·M·t_i + biases with M = A_u·A_iᵀ (K_u × K_i), so that no vector of width d is read for a single rating. With err
 the gradient of the loss by a prediction, and s_u = Σ err·t_i over a user's ratings of the batch:
 
     ∂/∂t_u = M·s_u,     ∂/∂t_i = Mᵀ·s_i,     ∂/∂A_u = C·A_i,  ∂/∂A_i = Cᵀ·A_u   with C = Σ_u t_u ⊗ s_u
@@ -11,9 +11,9 @@ its rows alone. What all need, the anchors, everybody updates for himself, from 
 barrier a batch is enough, results depend on the number of workers and never on their timing, and one thread that does both
 sides' work in turn gives the same as two. Shared memory is double, for even and odd batches: nobody waits to be read.
 
-A row holds all that belongs to its object, in one piece of memory: when it was last current, its place in the batch, its bias
-with the bias's m and v, then x, m and v of its weights, each K of them and zeros up to a full register (`padded`): the zeros
-stay zeros, and no loop has a remainder. The twin is the torch engine; the tests compare them.
+A row holds all data of its object in one piece of memory: the step at which it is current, its index in the batch, its bias
+with the bias's m and v, then x, m and v of its weights, each padded with zeros to full registers (`padded`): the zeros stay
+zeros, and no loop has a remainder. The tests compare it with the torch engine.
 """
 
 from typing import Any, NamedTuple
@@ -24,10 +24,10 @@ from numba import njit
 from antembed.kernels.vector import VECTOR, add_scaled, barrier, dot, elementwise, multiply, prefetch, sqrt, where
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
-AHEAD = 24  # examples between asking for a row and using it
-TILE = 64  # rows whose gradients are worked out together
+AHEAD = 24  # examples between the prefetch of a row and its use
+TILE = 64  # rows whose gradients are computed together
 LINE = 16  # numbers of single precision in a cache line
-# Columns of History.idle: what idle weights and biases are owed, and how they decay; and of History.steps.
+# Columns of History.idle (deferred updates of idle weights and biases, and their decay) and of History.steps.
 DRIFT, CLOCK, SCALE, BIAS_DRIFT, BIAS_SCALE = range(5)
 STEP, TAKE, KEEP, KEEP_BIAS, KEEP_ANCHORS, KEEP_MEAN = range(6)
 
@@ -42,36 +42,36 @@ class Rule(NamedTuple):
 
 
 class History(NamedTuple):
-    """All that an epoch's steps do to an idle row, known beforehand from the schedules (see `training/fused.py`)."""
+    """The effect of an epoch's steps on idle rows, computed beforehand from the schedules."""
 
     idle: np.ndarray  # (steps + 1, 8) float64: DRIFT, CLOCK, SCALE, BIAS_DRIFT, BIAS_SCALE by step
     steps: np.ndarray  # (steps, 6) float64: STEP, TAKE, KEEP, KEEP_BIAS, KEEP_ANCHORS, KEEP_MEAN
-    fading: np.ndarray  # beta1⁰, beta1¹, …, as many as matter
+    fading: np.ndarray  # beta1⁰, beta1¹, …, down to double precision
 
 
 class Side(NamedTuple):
-    """One side's rows, and what its workers let the others see of a batch: for even and odd batches."""
+    """One side's rows, and the shared memory of its workers, for even and odd batches."""
 
     rows: np.ndarray  # (V, row_length)
     ints: np.ndarray  # the same memory as integers
-    free_starts: np.ndarray  # entries that the prox leaves alone, in CSR form; empty without
+    free_starts: np.ndarray  # entries without a penalty, in CSR form; empty if there are none
     free_columns: np.ndarray
-    place: np.ndarray  # (2, B) int32: where among the distinct rows each example's is
-    x: np.ndarray  # (2, parts·B, K): the distinct rows as they are now
+    slot_of: np.ndarray  # (2, B) int32: the index of each example's row among the distinct rows
+    x: np.ndarray  # (2, parts·B, K): the distinct rows, up to date
     bias: np.ndarray  # (2, parts·B)
     C: np.ndarray  # (2, parts, Ku, Ki): each worker's part of C; used by the users' workers only
     total: np.ndarray  # (2, parts): each worker's Σ err; the same
 
 
 class Model(NamedTuple):
-    """What is multiplied and added."""
+    """The terms of a prediction."""
 
-    anchored: bool  # else tables are full: t_u·t_i
+    anchored: bool  # t_u·M·t_i; else full tables: t_u·t_i
     biased: bool  # users' and items' biases
 
 
 class Anchors(NamedTuple):
-    """x, m and v of what is small and used by all, padded: A_u, A_i and the global bias."""
+    """x, m and v of the small shared parameters, padded: A_u, A_i and the global bias."""
 
     users: np.ndarray  # (3, Ku, d)
     items: np.ndarray  # (3, Ki, d)
@@ -79,7 +79,7 @@ class Anchors(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Examples in the order in which they are used; weights are empty where all are 1."""
+    """Examples in the order of their use; weights are empty if all are 1."""
 
     users: np.ndarray
     items: np.ndarray
@@ -89,7 +89,7 @@ class Batches(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """A worker's own memory."""
+    """A worker's private memory."""
 
     mine: np.ndarray  # (B,) int32: the examples whose rows it owns
     ids: np.ndarray  # (B,) int64: the distinct rows
@@ -100,7 +100,7 @@ class Workspace(NamedTuple):
     s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
     g: np.ndarray  # (TILE, K): gradients of a few rows
     bias: np.ndarray  # (B, 4): x, m, v, gradient
-    free_values: np.ndarray  # (K,): a row's free entries
+    free_values: np.ndarray  # (K,): values of a row's free entries
 
 
 def padded(K: int) -> int:
@@ -114,7 +114,7 @@ def row_length(K: int) -> int:
 
 
 def make_rows(V: int, K: int, dtype: Any) -> np.ndarray:
-    """Zeroed rows for V objects, begun on a cache line."""
+    """Zeroed rows for V objects, aligned to a cache line."""
     shape = (V, row_length(K))
     raw = np.zeros(shape[0] * shape[1] + 64 // np.dtype(dtype).itemsize, dtype)
     start = -raw.ctypes.data % 64 // raw.itemsize
@@ -127,7 +127,7 @@ def integers(rows: np.ndarray) -> np.ndarray:
 
 
 def caught_up(x: Any, m: Any, v: Any, scale: Any, drift: Any, owed: Any, fade: Any, eps: Any, floor: Any) -> tuple[Any, ...]:
-    """Weights that have been idle as they are now, and their momentum; v has not changed."""
+    """Idle weights and their momentum brought up to date; v does not change."""
     y = x * scale - (m * drift + owed) / (sqrt(v) + eps)
     return where(y < floor, floor, y), m * fade, v
 
@@ -147,15 +147,15 @@ def stepped(
 catch_up = elementwise(caught_up)
 take_step = elementwise(stepped)
 fast: Any = njit(nogil=True, cache=True, error_model="numpy")
-# For what is called for every row: handing over the tuples would cost more than the work.
+# For functions called for every row: passing the tuples would cost more than the work.
 inlined: Any = njit(inline="always", error_model="numpy")
 
 
 @fast
-def look_ahead(steps: Any, beta1: float, drift: Any) -> None:
-    """drift[t] = Σ_{j>t} a_j·beta1^{j−t} to the end of the epoch: what m/D a row current at t would still move if left alone.
+def future_drift(steps: Any, beta1: float, drift: Any) -> None:
+    """drift[t] = Σ_{j>t} a_j·beta1^{j−t} to the end of the epoch: the drift, in units of m/D, of a row that is idle from t on.
 
-    Up to step `now` that is drift[t] − beta1^{now−t}·drift[now].
+    Up to step `now` it is drift[t] − beta1^{now−t}·drift[now].
     """
     drift[steps.shape[0]] = 0.0
     for t in range(steps.shape[0] - 1, -1, -1):
@@ -164,18 +164,18 @@ def look_ahead(steps: Any, beta1: float, drift: Any) -> None:
 
 @inlined
 def fade(history: History, gap: int) -> float:
-    """beta1^gap. Beyond double precision it is nothing: a denormal would cost a hundred cycles a number."""
+    """beta1^gap; 0 below double precision, since arithmetic with denormals is slow."""
     return history.fading[gap] if gap < history.fading.shape[0] else 0.0
 
 
 @inlined
-def settle(
+def catch_up_row(
     i: int, biased: bool, side: Side, history: History, rule: Rule, now: int,
     x: Any, x_at: int, m: Any, m_at: int, v: Any, v_at: int, bias: Any, bias_at: int, free_values: Any,
 ) -> None:  # fmt: skip
-    """Row i as it is at step `now`: its weights to x, m and v, its bias to three numbers of `bias`; or back into the row.
+    """Row i up to date at step `now`: write its weights to x, m and v, its bias to three numbers of `bias`; or into the row.
 
-    Arrays are flat, and nothing is sliced: counting references to slices would take as long as the rest.
+    Arrays are flat and not sliced: reference counting of slices would take as long as the rest.
     """
     rows, ints, idle, K, free = side.rows, side.ints, history.idle, side.x.shape[2], side.free_starts.shape[0] > 0
     at, back = i * rows.shape[1] + WEIGHTS, np.int64(ints[i, LAST])
@@ -202,8 +202,8 @@ def settle(
 
 @fast
 def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule: Rule, now: int, workspace: Workspace) -> Any:
-    """This part's distinct rows of `ids`, as they are at step `now`; → how many examples and how many rows are its own."""
-    ints, parts, K, B = side.ints, side.C.shape[1], side.x.shape[2], side.place.shape[1]
+    """Copy this part's distinct rows of `ids`, up to date at step `now`; → the numbers of its examples and of its rows."""
+    ints, parts, K, B = side.ints, side.C.shape[1], side.x.shape[2], side.slot_of.shape[1]
     half, offset = now % 2, part * B
     start = (half * side.x.shape[1] + offset) * K
     x, m, v, bias, free_values = (
@@ -228,7 +228,7 @@ def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule
             ints[i, STAMP] = now + 1
             ints[i, SLOT] = found
             own = found * K
-            settle(i, biased, side, history, rule, now, x, start + own, m, own, v, own, bias, found * 4, free_values)
+            catch_up_row(i, biased, side, history, rule, now, x, start + own, m, own, v, own, bias, found * 4, free_values)
             if biased:
                 bias[found * 4 + 3] = 0
                 side.bias[half, offset + found] = bias[found * 4]
@@ -237,19 +237,19 @@ def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule
         slot = ints[i, SLOT]
         workspace.mine[examples] = p
         workspace.slot[examples] = slot
-        side.place[half, p] = offset + slot
+        side.slot_of[half, p] = offset + slot
         examples += 1
     return examples, found
 
 
 @fast
-def learn(
+def step_part(
     batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, part: int, own: Side,
     other: Side, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, workspace: Workspace,
 ) -> float:  # fmt: skip
-    """Predict a part's examples, and take the step of its rows; → its examples' part of the batch's mean loss."""
+    """Predict a part's examples and update its rows; → the contribution of its examples to the batch's mean loss."""
     half, anchored, biased = now % 2, model.anchored, model.biased
-    rows, parts, K, K2, B = own.rows, own.C.shape[1], own.x.shape[2], other.x.shape[2], own.place.shape[1]
+    rows, parts, K, K2, B = own.rows, own.C.shape[1], own.x.shape[2], other.x.shape[2], own.slot_of.shape[1]
     number = rows.dtype.type
     base, length = (half * own.x.shape[1] + part * B) * K, rows.shape[1]
     theirs = half * other.x.shape[1]
@@ -265,7 +265,7 @@ def learn(
     weighted = batches.weights.shape[0] > 0
     for e in range(examples):
         p, u = workspace.mine[e], workspace.slot[e]
-        t = np.int64(other.place[half, p])
+        t = np.int64(other.slot_of[half, p])
         at = (theirs + t) * K2
         y = mean + dot(K2, q, q_base + u * K2, other.x, at) - batches.ratings[first + p]
         if biased:
@@ -315,7 +315,7 @@ def learn(
 
 @fast
 def make_workspace(B: int, K: int, K2: int, like: Any) -> Workspace:
-    """Empty."""
+    """Allocate it for batches of B examples."""
     mine, ids, slot = np.empty(B, np.int32), np.empty(B, np.int64), np.empty(B, np.int32)
     m, v = np.empty((B, K), like.dtype), np.empty((B, K), like.dtype)
     whole = -(-B // VECTOR) * VECTOR
@@ -324,7 +324,7 @@ def make_workspace(B: int, K: int, K2: int, like: Any) -> Workspace:
 
 
 @fast
-def learn_dense(p: Any, g: Any, keep: float, step: float, rule: Rule) -> None:
+def step_dense(p: Any, g: Any, keep: float, step: float, rule: Rule) -> None:
     """One Yogi step for a small parameter p: (3, rows, columns)."""
     n = g.shape[0] * g.shape[1]
     numbers = (keep, step, 0.0, 1 - rule.beta1, 1 - rule.beta2, rule.eps, -np.inf)
@@ -332,14 +332,14 @@ def learn_dense(p: Any, g: Any, keep: float, step: float, rule: Rule) -> None:
 
 
 @fast
-def learn_anchors(A: Anchors, anchored: bool, users: Side, history: History, rule: Rule, now: int, M: Any, Mt: Any) -> None:
-    """The step of all that everybody shares, from what the users' workers left of it."""
+def step_anchors(A: Anchors, anchored: bool, users: Side, history: History, rule: Rule, now: int, M: Any, Mt: Any) -> None:
+    """Update the shared parameters, from the sums left by the users' workers."""
     half, steps = now % 2, history.steps[now]
     parts, Ku, Ki, d = users.C.shape[1], users.C.shape[2], users.C.shape[3], A.users.shape[2]
     slope = np.zeros((1, VECTOR), A.bias.dtype)
     for part in range(parts):
         slope[0, 0] += users.total[half, part]
-    learn_dense(A.bias, slope, steps[KEEP_MEAN], steps[STEP], rule)
+    step_dense(A.bias, slope, steps[KEEP_MEAN], steps[STEP], rule)
     if not anchored:
         return
     C = users.C[half, 0].copy()
@@ -348,8 +348,8 @@ def learn_anchors(A: Anchors, anchored: bool, users: Side, history: History, rul
     g_users, g_items = np.empty((Ku, d), M.dtype), np.empty((Ki, d), M.dtype)
     multiply(Ku, Ki, C, 0, Ki, 1, d, A.items, 0, g_users, 0)
     multiply(Ki, Ku, C, 0, 1, Ki, d, A.users, 0, g_items, 0)
-    learn_dense(A.users, g_users, steps[KEEP_ANCHORS], steps[STEP], rule)
-    learn_dense(A.items, g_items, steps[KEEP_ANCHORS], steps[STEP], rule)
+    step_dense(A.users, g_users, steps[KEEP_ANCHORS], steps[STEP], rule)
+    step_dense(A.items, g_items, steps[KEEP_ANCHORS], steps[STEP], rule)
     cross(A, M, Mt)
 
 
@@ -367,7 +367,7 @@ def train_alone(
     batches: Batches, users: Side, items: Side, A: Anchors, model: Model, history: History, rule: Rule,
     now: int, losses: Any,
 ) -> None:  # fmt: skip
-    """Mini-batches from step `now` on, both sides in turn; losses[b, 0] is batch b's mean loss."""
+    """Train on mini-batches from step `now` on, both sides in turn; losses[b, 0] is batch b's mean loss."""
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
     workspace_u, workspace_i = make_workspace(B, K, K2, users.x), make_workspace(B, K2, K, items.x)
     M, Mt = np.zeros((K, K2), users.x.dtype), np.zeros((K2, K), users.x.dtype)
@@ -379,15 +379,15 @@ def train_alone(
         n, mean = stop - first, A.bias[0, 0, 0]
         mine_u, found_u = gather(batches.users[first:stop], model.biased, 0, users, history, rule, now, workspace_u)
         mine_i, found_i = gather(batches.items[first:stop], model.biased, 0, items, history, rule, now, workspace_i)
-        losses[b, 0] = learn(
+        losses[b, 0] = step_part(
             batches, first, n, mean, model, True, 0, users,
             items, history, rule, now, mine_u, found_u, M, Mt, workspace_u,
         )  # fmt: skip
-        learn(
+        step_part(
             batches, first, n, mean, model, False, 0, items,
             users, history, rule, now, mine_i, found_i, Mt, M, workspace_i,
         )  # fmt: skip
-        learn_anchors(A, model.anchored, users, history, rule, now, M, Mt)
+        step_anchors(A, model.anchored, users, history, rule, now, M, Mt)
         now += 1
 
 
@@ -414,8 +414,8 @@ def train_part(
         if not barrier(counter, workers * (b + 1)):
             return
         if b > 0:
-            learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
-        loss = learn(
+            step_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
+        loss = step_part(
             batches, first, stop - first, A.bias[0, 0, 0], model, is_users, part, own,
             other, history, rule, now, mine, found, forth, back, workspace,
         )  # fmt: skip
@@ -423,24 +423,24 @@ def train_part(
             losses[b, part] = loss
         now += 1
     if barrier(counter, workers * (losses.shape[0] + 1)):
-        learn_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
+        step_anchors(A, model.anchored, users, history, rule, now - 1, M, Mt)
 
 
 @fast
 def flush(side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int) -> None:
-    """Bring rows [start, stop) up to step `now`; `anew`: it becomes step 0 of another history."""
+    """Bring rows [start, stop) up to step `now`; `anew`: `now` becomes step 0 of a new history."""
     K, length = side.x.shape[2], side.rows.shape[1]
     rows, free_values = side.rows.reshape(-1), np.empty(K, side.rows.dtype)
     for i in range(start, stop):
         x, b = i * length + WEIGHTS, i * length + BIAS
-        settle(i, biased, side, history, rule, now, rows, x, rows, x + K, rows, x + 2 * K, rows, b, free_values)
+        catch_up_row(i, biased, side, history, rule, now, rows, x, rows, x + K, rows, x + 2 * K, rows, b, free_values)
         side.ints[i, LAST] = 0 if anew else now
         side.ints[i, STAMP] = 0
 
 
 @fast
 def touch(ids: Any, rows: Any) -> None:
-    """Read and write a number in every cache line of these rows: the memory's share of a pass, for the benchmark."""
+    """Read and write a number in every cache line of these rows: the memory traffic of a pass, for the benchmark."""
     for p in range(ids.shape[0]):
         row = rows[ids[p]]
         for line in range(0, row.shape[0], LINE):

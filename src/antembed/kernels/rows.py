@@ -1,8 +1,8 @@
-"""Row-sparse steps of a momentum or Yogi rule with a non-negative ℓ1 prox, rows kept exactly lazy (optim/lazy.py).
+"""Row-sparse steps of a momentum or Yogi rule with a non-negative ℓ1 prox on exactly lazy rows (optim/lazy.py).
 
-A row last current at step `last` moves, when it is needed again, in closed form: its momentum has drifted it by
-m·drift[last]/D and the prox owes it (clock[now] − clock[last])/D, where D = √v + eps has not changed in between; with weight
-decay all three are scaled (optim/lazy.py).
+A row last current at step `last` is brought up to date in closed form: its momentum has moved it by m·drift[last]/D, and the
+prox shrinks it by (clock[now] − clock[last])/D, where D = √v + eps has not changed in between; with weight decay all three are
+scaled (optim/lazy.py).
 """
 
 from typing import Any, NamedTuple
@@ -14,27 +14,27 @@ compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 
 class Rows(NamedTuple):
-    """The table and what is known of its rows. `momentum` and `second` have no rows where the rule does without."""
+    """The table and the state of its rows. `momentum` and `second` have no rows if the rule does not use them."""
 
     weight: np.ndarray  # (V, K)
     momentum: np.ndarray  # (V, K) or (0, K)
     second: np.ndarray  # (V, K) or (0, K): Yogi's v
-    last: np.ndarray  # (V,) int32: the step a row is current at
+    last: np.ndarray  # (V,) int32: the step at which a row is current
     drift: np.ndarray  # (steps,) float64: Σ_j a_{L+j}·decay^j from step L to now
-    clock: np.ndarray  # (steps,) float64: what the prox has taken in all up to step L
-    scale: np.ndarray  # (steps,) float64: what weight decay has left of a weight up to step L
-    free_starts: np.ndarray  # (V + 1,) int64, or empty: the entries that the prox leaves alone, in CSR form
+    clock: np.ndarray  # (steps,) float64: the total amount of the prox up to step L
+    scale: np.ndarray  # (steps,) float64: the product of the weight decay factors up to step L
+    free_starts: np.ndarray  # (V + 1,) int64, or empty: the entries without a penalty, in CSR form
     free_columns: np.ndarray
 
 
 class Rule(NamedTuple):
-    """How momentum and v take a gradient: m ← decay·m + gain·g; Yogi's v with beta2; D = √v + eps."""
+    """How a gradient changes momentum and v: m ← decay·m + gain·g; Yogi's v with beta2; D = √v + eps."""
 
     decay: float
     gain: float
     beta2: float
     eps: float
-    plain: bool  # the prox uses the plain metric: what it takes is not divided by D
+    plain: bool  # the prox uses the plain metric: its amount is not divided by D
     floor: float  # 0 with a non-negative prox, −inf without
 
 
@@ -47,7 +47,7 @@ def _mark_free(rows: Rows, i: int, penalized: Any, mark: float) -> None:
 
 @compiled
 def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule, now: int) -> None:
-    """out[p] = row ids[p] as it is at step `now`; the table itself is not touched."""
+    """out[p] = row ids[p] up to date at step `now`; the table itself is not changed."""
     K = rows.weight.shape[1]
     number = rows.weight.dtype.type
     penalized = np.ones(K, rows.weight.dtype)
@@ -124,7 +124,7 @@ def step_rows(
 ) -> None:
     """Step now + 1 for the rows unique[start:stop]: catch up, sum their gradients, update, prox.
 
-    `keep` is 1 − lr·decay, `step` is a_t, `take` is what the prox takes (λ·a_t, or λ·lr in the plain metric).
+    `keep` is 1 − lr·decay, `step` is a_t, `take` is the amount of the prox (λ·a_t, or λ·lr in the plain metric).
     """
     K = rows.weight.shape[1]
     number = rows.weight.dtype.type

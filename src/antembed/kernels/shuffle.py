@@ -1,40 +1,40 @@
-"""The order of an epoch, and the examples in that order: both without waiting for memory at every step.
+"""A cache-friendly shuffle, and reading examples in shuffled order.
 
-Swapping numbers all over a large array misses the cache at every swap. Instead every number is thrown into one of many buckets,
-and each bucket, small enough for the cache, is shuffled for itself: as random as one shuffle of all, several times faster.
+Swapping numbers in a large array misses the cache at every swap. Instead every number goes to one of many random buckets, and
+each bucket, small enough for the cache, is shuffled by itself: as random as one shuffle of all, and several times faster.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.kernels.chance import below, compiled, mixed
-from antembed.kernels.threads import share
+from antembed.kernels.random_bits import compiled, mix_bits, uniform_below
+from antembed.kernels.threads import parallel_for
 from antembed.kernels.vector import prefetch
 
 BUCKET = 1 << 16  # numbers, on average
-AHEAD = 32  # examples between asking for one and using it
+AHEAD = 32  # examples between the prefetch of one and its use
 
 
 @compiled
-def _throw(values: Any, key: Any, buckets: int, out: Any, ends: Any) -> None:
-    """values into buckets, one after the other in `out`; ends[b] is where bucket b ends."""
+def _scatter(values: Any, key: Any, buckets: int, out: Any, ends: Any) -> None:
+    """Distribute the values over buckets, concatenated in `out`; ends[b] is the end of bucket b."""
     for p in range(values.shape[0]):
-        ends[below(mixed(key ^ np.uint64(p)), buckets)] += 1
+        ends[uniform_below(mix_bits(key ^ np.uint64(p)), buckets)] += 1
     start = 0
     for b in range(buckets):
         start, ends[b] = start + ends[b], start
     for p in range(values.shape[0]):
-        b = below(mixed(key ^ np.uint64(p)), buckets)
+        b = uniform_below(mix_bits(key ^ np.uint64(p)), buckets)
         out[ends[b]] = values[p]
         ends[b] += 1
 
 
 @compiled
 def _shuffle(values: Any, key: Any, start: int, stop: int) -> None:
-    """Fisher and Yates on values[start:stop]."""
+    """A Fisher–Yates shuffle of values[start:stop]."""
     for p in range(stop - 1, start, -1):
-        other = start + below(mixed(key ^ np.uint64(p)), p - start + 1)
+        other = start + uniform_below(mix_bits(key ^ np.uint64(p)), p - start + 1)
         values[p], values[other] = values[other], values[p]
 
 
@@ -45,12 +45,12 @@ def _shuffle_buckets(values: Any, key: Any, ends: Any, first: int, stop: int) ->
 
 
 def shuffled(values: np.ndarray, seed: int, epoch: int, threads: int = 1) -> np.ndarray:
-    """A shuffled copy; it depends on nothing but the values, the seed and the epoch."""
+    """A shuffled copy, which depends on the values, the seed and the epoch only."""
     keys = np.random.SeedSequence([seed, epoch]).generate_state(2, np.uint64)
     buckets = max(1, -(-len(values) // BUCKET))
     out, ends = np.empty_like(values), np.zeros(buckets, np.int64)
-    _throw(values, keys[0], buckets, out, ends)
-    share(lambda a, b: _shuffle_buckets(out, keys[1], ends, a, b), buckets, BUCKET, threads)
+    _scatter(values, keys[0], buckets, out, ends)
+    parallel_for(lambda a, b: _shuffle_buckets(out, keys[1], ends, a, b), buckets, BUCKET, threads)
     return out
 
 
@@ -63,8 +63,8 @@ def _pick(column: Any, rows: Any, out: Any, start: int, stop: int) -> None:
 
 
 def pick(column: np.ndarray, rows: np.ndarray, threads: int = 1) -> np.ndarray:
-    """column[rows], with many rows asked of memory at once."""
+    """column[rows], with prefetching."""
     out = np.empty(len(rows), column.dtype)
     source = column.view(np.ndarray)
-    share(lambda a, b: _pick(source, rows, out, a, b), len(rows), 1, threads)
+    parallel_for(lambda a, b: _pick(source, rows, out, a, b), len(rows), 1, threads)
     return out

@@ -1,4 +1,4 @@
-"""Share a range of rows among threads: the kernels release the GIL, so a plain thread pool is enough."""
+"""Run kernels on several threads: they release the GIL, so a plain thread pool is enough."""
 
 import math
 import os
@@ -8,11 +8,8 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-# Below this many numbers a second thread costs more (some 30 µs) than it brings.
-WORTH_SHARING = 1 << 16
-
-
-MOST_WORKERS = 256
+PARALLEL_FROM = 1 << 16  # numbers; below, starting a second thread (some 30 µs) costs more than it saves
+MAX_WORKERS = 256
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
@@ -53,22 +50,22 @@ def _quota_of(group: Path) -> float:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    # Threads are made as they are needed. Fewer than the workers of a barrier, and they would wait for ever.
-    return ThreadPoolExecutor(max_workers=MOST_WORKERS, thread_name_prefix="antembed")
+    # Threads are created as needed. There must be one for each worker of a barrier, or they would wait for ever.
+    return ThreadPoolExecutor(max_workers=MAX_WORKERS, thread_name_prefix="antembed")
 
 
-def run_all(work: Callable[[int], object], workers: int, give_up: Callable[[], object]) -> None:
-    """Call work(0) … work(workers − 1), all at the same time: they may wait for each other. If one fails, `give_up` must free
-    those who wait for it.
+def run_workers(work: Callable[[int], object], workers: int, cancel: Callable[[], object]) -> None:
+    """Call work(0) … work(workers − 1) at the same time; they may wait for each other. If one fails, `cancel` must release the
+    others.
     """
-    if workers > MOST_WORKERS:
-        raise ValueError(f"{workers} threads were asked for, at most {MOST_WORKERS} can be had")
+    if workers > MAX_WORKERS:
+        raise ValueError(f"{workers} threads were requested, at most {MAX_WORKERS} are supported")
 
     def guarded(worker: int) -> None:
         try:
             work(worker)
         except BaseException:
-            give_up()
+            cancel()
             raise
 
     futures: list[Future[None]] = []
@@ -76,20 +73,20 @@ def run_all(work: Callable[[int], object], workers: int, give_up: Callable[[], o
         futures += [_pool(os.getpid()).submit(guarded, worker) for worker in range(1, workers)]
         work(0)
     except BaseException:
-        give_up()
+        cancel()
         raise
     finally:
         for future in futures:
             future.result()
 
 
-def share(work: Callable[[int, int], object], rows: int, width: int, threads: int) -> None:
-    """Call work(start, stop) over [0, rows) in `threads` equal parts; the parts depend on nothing but the arguments."""
-    if threads < 2 or rows < threads or rows * width < WORTH_SHARING:
+def parallel_for(work: Callable[[int, int], object], rows: int, width: int, threads: int) -> None:
+    """Call work(start, stop) over [0, rows) in `threads` equal parts, which depend on the arguments only."""
+    if threads < 2 or rows < threads or rows * width < PARALLEL_FROM:
         work(0, rows)
         return
     cuts = [rows * part // threads for part in range(threads + 1)]
-    # Keyed by process: a forked child must not wait on its parent's threads.
+    # One pool per process: a forked child must not wait for its parent's threads.
     futures = [_pool(os.getpid()).submit(work, *cut) for cut in pairwise(cuts[1:])]
     try:
         work(cuts[0], cuts[1])

@@ -1,8 +1,8 @@
-"""Loops over short rows that are vector instructions for sure, and what threads need: prefetch, atomics, a barrier.
+"""Vector instructions for loops over short rows, and primitives for threads: prefetch, atomics, a barrier.
 
-LLVM vectorises long loops. A loop over one row of K numbers it unrolls or leaves scalar, whatever K is known to be. So the
-rows' arithmetic is written once, as plain formulas over `Lanes` (a register of VECTOR numbers; NumPy arrays do as well, for
-the tests), and emitted register by register. Counts are multiples of VECTOR: rows are padded.
+LLVM vectorizes long loops, but unrolls or leaves scalar a loop over one row of K numbers. So the arithmetic of rows is written
+once, as formulas over `Lanes` (a register of VECTOR numbers; NumPy arrays work as well, for the tests), and emitted register by
+register. Counts are multiples of VECTOR: rows are padded.
 """
 
 import platform
@@ -20,11 +20,11 @@ FUSE = ("contract",)
 PATIENCE, HASTE = 200_000, 500  # most and least looks at the barrier before one sleeps: some 150 µs, and half of one
 CANCELLED = 1 << 60
 INTP = ir.IntType(64)
-intrinsic: Any = extending.intrinsic  # for mypy, what it makes still has its first argument
+intrinsic: Any = extending.intrinsic  # Any, since mypy does not know that it removes the first argument
 
 
 class Lanes:
-    """A register of numbers in code that is being emitted."""
+    """A register of numbers in the emitted code."""
 
     def __init__(self, builder: Any, value: Any):
         self.builder, self.value = builder, value
@@ -49,7 +49,7 @@ class Lanes:
 
 
 def _suffix(number: Any) -> str:
-    """How LLVM's intrinsics call a register of such numbers."""
+    """The suffix of LLVM's intrinsics for a register of such numbers."""
     return f"v{VECTOR}f{32 if isinstance(number, ir.FloatType) else 64}"
 
 
@@ -70,13 +70,13 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
     return Lanes(condition.builder, condition.builder.select(condition.value, yes.value, no.value))
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, place: Any) -> Any:
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
     data = context.make_array(array_type)(context, builder, value=array).data
-    return builder.gep(data, [place])
+    return builder.gep(data, [at])
 
 
 def _register(builder: Any, pointer: Any) -> tuple[Any, int]:
-    """The pointer seen as one to a whole register, and the alignment that can be relied on: a number's."""
+    """The pointer cast to a register, and its alignment, which is that of a number."""
     number = pointer.type.pointee
     return builder.bitcast(pointer, ir.VectorType(number, VECTOR).as_pointer()), 4 if isinstance(number, ir.FloatType) else 8
 
@@ -100,7 +100,7 @@ def _unpack(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
 def elementwise(formula: Callable[..., tuple[Any, ...]]) -> Any:
     """formula(*sources, *numbers) → targets, as a loop for compiled code:
 
-    op(count, sources, places, targets, places, numbers): arrays, and where in their memory the row begins.
+    op(count, sources, froms, targets, tos, numbers): arrays, and the offset of the row in each.
     """
 
     @intrinsic
@@ -108,7 +108,7 @@ def elementwise(formula: Callable[..., tuple[Any, ...]]) -> Any:
         def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             kinds = signature.args
             n = context.cast(builder, values[0], kinds[0], types.intp)
-            places = [
+            offsets = [
                 [context.cast(builder, v, t, types.intp) for t, v in _unpack(builder, kinds[p], values[p])] for p in (2, 4)
             ]
             reads, writes = (
@@ -116,7 +116,7 @@ def elementwise(formula: Callable[..., tuple[Any, ...]]) -> Any:
                     _pointer(context, builder, t, v, at)
                     for (t, v), at in zip(_unpack(builder, kinds[p], values[p]), ats, strict=True)
                 ]
-                for p, ats in zip((1, 3), places, strict=True)
+                for p, ats in zip((1, 3), offsets, strict=True)
             )
             number = kinds[1].types[0].dtype
             scalars = [
@@ -143,7 +143,7 @@ add_scaled.__doc__ = "y + a·x."
 
 @intrinsic
 def dot(typing: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
-    """Σ x·y over `count` numbers from places x_at and y_at of two arrays."""
+    """Σ x·y over `count` numbers from offsets x_at and y_at of two arrays."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         n, xp, yp = values[0], *(_pointer(context, builder, signature.args[i], values[i], values[i + 1]) for i in (1, 3))
@@ -167,8 +167,8 @@ def multiply(
 ) -> Any:  # fmt: skip
     """out = X·Y, (rows, columns), row-major. Element (r, k) of X is at X_at + r·down + k·right, so X may be transposed.
 
-    VECTOR rows at a time, each with its own sum in a register: so many additions are under way at once that none waits for
-    another. Rows are rounded up to a multiple of VECTOR, for X as for out.
+    VECTOR rows at a time, each with its own sum in a register, so that additions do not wait for each other. Rows are rounded
+    up to a multiple of VECTOR, both in X and in out.
     """
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -193,8 +193,8 @@ def multiply(
                         product = builder.fmul(_splat(builder, x), y, flags=FUSE)
                         builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
                 for total, lane in zip(totals, lanes, strict=True):
-                    place = builder.add(builder.mul(builder.add(r, lane), columns), j)
-                    register, align = _register(builder, builder.gep(Op, [place]))
+                    offset = builder.add(builder.mul(builder.add(r, lane), columns), j)
+                    register, align = _register(builder, builder.gep(Op, [offset]))
                     builder.store(builder.load(total), register, align=align)
         return context.get_dummy_value()
 
@@ -203,8 +203,8 @@ def multiply(
 
 
 @intrinsic
-def prefetch(typing: Any, array: Any, place: Any) -> Any:
-    """Ask for the cache line at this place of an array, and do not wait for it."""
+def prefetch(typing: Any, array: Any, at: Any) -> Any:
+    """Prefetch the cache line at this offset of an array."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)

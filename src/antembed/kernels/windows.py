@@ -1,9 +1,9 @@
-"""Filters over windows of words and their maximum over time, without the windows.
+"""Convolution over windows of words and the maximum over time, without materialized windows.
 
-A filter over w words is w vectors, one for each place of the window, and its value is a sum of w dot products. What word u
-gives to place o of filter f does not depend on its neighbours, so all such products are one small matrix P (words of the
-batch, places × filters), words that repeat counted once. A window is then a sum of w numbers of P. Only the window with the
-largest sum gets a gradient: w words for each filter of a document, not all of them.
+A filter over w words is w vectors, one for each position of the window, and its value is a sum of w dot products. The product
+of word u with position o of filter f does not depend on the neighbours of u, so all products are one small matrix P (distinct
+words of the batch, positions × filters). A window is a sum of w numbers of P. Only the window with the largest sum gets a
+gradient: w words for each filter of a document, not all of them.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ compiled = njit(nogil=True, cache=True, fastmath={"contract"})
 
 @compiled
 def pool_windows(
-    first: int, last: int, products: Any, places: Any, starts: Any, widths: Any, filters: int, largest: Any, where: Any
+    first: int, last: int, products: Any, row_of: Any, starts: Any, widths: Any, filters: int, largest: Any, where: Any
 ) -> None:
-    """For documents first … last − 1: the largest window of every filter, and the word that it begins with.
+    """For documents first … last − 1: the largest window of every filter, and the first word of that window.
 
-    products (U, Σ widths·filters), place after place; places (n,): row of each word; starts (documents + 1,).
-    Windows begin at every word of a document, and what hangs over its end adds nothing; without a word, all are 0.
+    products (U, Σ widths·filters), position by position; row_of (n,): row of each word; starts (documents + 1,).
+    Windows start at every word of a document; positions beyond its end add nothing. An empty document has the value 0.
     largest, where: (documents, len(widths)·filters), `where` counted from the document's first word.
     """
     sums = np.empty(filters, np.float32)
@@ -34,11 +34,11 @@ def pool_windows(
             best[:] = np.float32(0) if begin == end else np.float32(-np.inf)
             at[:] = 0
             for word in range(begin, end):
-                row = products[places[word], base : base + filters]
+                row = products[row_of[word], base : base + filters]
                 for f in range(filters):
                     sums[f] = row[f]
                 for o in range(1, min(widths[block], end - word)):
-                    row = products[places[word + o], base + o * filters : base + (o + 1) * filters]
+                    row = products[row_of[word + o], base + o * filters : base + (o + 1) * filters]
                     for f in range(filters):
                         sums[f] += row[f]
                 here = np.int32(word - begin)
@@ -54,7 +54,7 @@ def spread_windows(
     last: int,
     gradient: Any,
     where: Any,
-    places: Any,
+    row_of: Any,
     starts: Any,
     widths: Any,
     filters: int,
@@ -77,8 +77,8 @@ def spread_windows(
                     continue
                 word = begin + where[document, block * filters + f]
                 for o in range(min(widths[block], end - word)):
-                    u, m = places[word + o], base + o * filters + f
-                    # Rows of their own and a loop each: four arrays in one loop are not vectorised, which is 4 times slower.
+                    u, m = row_of[word + o], base + o * filters + f
+                    # Two loops: one loop over four arrays is not vectorized, and 4 times slower.
                     target, source = to_words[u, first:last], weights[m, first:last]
                     for k in range(last - first):
                         target[k] += g * source[k]

@@ -1,4 +1,4 @@
-"""UTF-8 text → numbers of its words, in one pass over the bytes. data/words.py says what a word is, and has the plain twin."""
+"""UTF-8 text → numbers of its words, in one pass over the bytes. data/words.py defines a word, and has a plain version."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ UNKNOWN = 1
 SHORT = 8  # bytes that fit into a key
 FNV, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
-DOTTED_I = 0x130  # the one letter that two stand for in lower case: i and a dot above
+DOTTED_I = 0x130  # the only letter with two characters in lower case: i and a dot above
 
 compiled: Any = njit(nogil=True, cache=True)
-# Without counting references to its arrays at every call, which took as long as the work. Nothing here makes an array.
+# Without reference counting, which took as long as the work. These functions must not create arrays.
 BARE: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False}
 bare: Any = njit(**BARE)
 inlined: Any = njit(forceinline=True, **BARE)
@@ -35,7 +35,7 @@ def _decode(text: Any, p: int) -> Any:
 
 @inlined
 def _encode(character: int, out: Any, n: int) -> int:
-    """Put the character's bytes at out[n]; → where the next goes."""
+    """Write the character's bytes to out[n]; → the position after them."""
     if character < 0x80:
         out[n] = character
         return n + 1
@@ -90,7 +90,7 @@ def _apostrophe(text: Any, p: int, stop: int) -> int:
 
 @inlined
 def _clitic(text: Any, p: int, stop: int, kind: Any) -> int:
-    """The size of s, t, d, m, re, ve or ll at p, with no more of a word behind it, else 0."""
+    """The size of s, t, d, m, re, ve or ll at p, if the word ends there, else 0."""
     size = 0
     if p < stop:
         a = text[p] | 32
@@ -123,7 +123,7 @@ def _entity(word: Any, n: int) -> bool:
 
 @inlined
 def _word(text: Any, p: int, stop: int, kind: Any, lower: Any, out: Any) -> Any:
-    """The word that begins at p, in lower case, into `out`; → (where it ends in the text, its size)."""
+    """Write the word that starts at p, in lower case, to `out`; → (its end in the text, its size)."""
     n = 0
     while p < stop:
         byte = np.int64(text[p])
@@ -149,7 +149,7 @@ def _word(text: Any, p: int, stop: int, kind: Any, lower: Any, out: Any) -> Any:
 
 @inlined
 def _key(word: Any, n: int) -> Any:
-    """Of up to eight bytes, these (no word has a byte 0); of more, their hash."""
+    """Up to eight bytes themselves (no word has a byte 0); a hash of more."""
     key = np.uint64(0)
     if n <= SHORT:
         for k in range(n):
@@ -168,9 +168,9 @@ def _first_slot(key: Any, table: Any) -> Any:
 
 @inlined
 def _number(word: Any, n: int, grow: bool, table: Any, begins: Any, pool: Any, count: int) -> Any:
-    """The word's number; a new one has the next, `count`, or where there is no growing UNKNOWN.
+    """The word's number; a new word gets the next one, `count`, or UNKNOWN if the lexicon is fixed.
 
-    A row of the table is (key, size, number + 1 or 0, how often seen): one visit to memory for a short word.
+    A row of the table is (key, size, number + 1 or 0, count): one memory access for a short word.
     """
     key, mask = _key(word, n), table.shape[0] - 1
     slot = _first_slot(key, table)
@@ -181,7 +181,7 @@ def _number(word: Any, n: int, grow: bool, table: Any, begins: Any, pool: Any, c
             while k < n and pool[begins[number] + k] == word[k]:
                 k += 1
             if k == n:
-                if grow:  # else it is shared, and threads would fight for the line
+                if grow:  # a fixed table is shared by threads, which would contend for the cache line
                     table[slot, 3] += np.uint64(1)
                 return number
         slot = (slot + 1) & mask
@@ -197,7 +197,7 @@ def _number(word: Any, n: int, grow: bool, table: Any, begins: Any, pool: Any, c
 
 @inlined
 def _full(new: int, size: int, table: Any, begins: Any, pool: Any, count: int) -> bool:
-    """Whether there may be no room for so many more words of so many bytes together."""
+    """Whether there may be no room for `new` more words of `size` bytes together."""
     return count + new >= begins.shape[0] or 2 * (count + new) > table.shape[0] or begins[count] + size > pool.shape[0]
 
 
@@ -206,9 +206,9 @@ def _scan(
     text: Any, starts: Any, first: int, last: int, length: int, grow: bool, kind: Any, lower: Any,
     table: Any, begins: Any, pool: Any, count: int, out: Any, written: int, sizes: Any, scratch: Any,
 ) -> Any:  # fmt: skip
-    """Number the words of documents first … last − 1, at most `length` of each, until the table is too full for the next.
+    """Number the words of documents first … last − 1, at most `length` of each, until there is no room for the next document.
 
-    → (the first that is not done, how many words there are in the table, and in `out`)
+    → (the first document that is not done, the number of words in the table, the number of tokens in `out`)
     """
     for document in range(first, last):
         p, stop = starts[document], starts[document + 1]
@@ -235,7 +235,7 @@ def _scan(
                 p += max(_reference(text, p, stop), 1)
                 continue
             elif byte == 92 and p + 1 < stop and text[p + 1] == 110 and not (p + 2 < stop and 97 <= text[p + 2] <= 122):
-                p += 2  # a line's end, written \n
+                p += 2  # a line end, written \n
                 continue
             else:
                 character, size = _decode(text, p)
@@ -255,7 +255,7 @@ def _scan(
 
 @compiled
 def _insert(text: Any, starts: Any, table: Any, begins: Any, pool: Any) -> None:
-    """Number words as they stand: 0, 1, 2, …"""
+    """Number the given words 0, 1, 2, …"""
     for number in range(starts.shape[0] - 1):
         word = text[starts[number] : starts[number + 1]]
         _number(word, word.shape[0], True, table, begins, pool, number)
@@ -280,19 +280,19 @@ def _counts(table: Any, out: Any) -> None:
 
 @inlined
 def most_words(size: int) -> int:
-    """How many words so many bytes of text can have: between two there is a byte, and an apostrophe's word has two."""
+    """The largest number of words in `size` bytes: there is a byte between two words, and a clitic has two bytes."""
     return (size + 1) // 2
 
 
 @inlined
 def lowered_size(size: int) -> int:
-    """How many bytes so many can become in lower case: Ⱥ and İ have two, ⱥ and i̇ three."""
+    """The largest size of `size` bytes in lower case: Ⱥ and İ have two bytes, ⱥ and i̇ three."""
     return size + size // 2 + 4
 
 
 @compiled
 def count_words(tokens: Any, starts: Any, counts: Any, document_counts: Any) -> None:
-    """How often each word is there, and in how many documents: added to both."""
+    """Add the occurrences of each word to `counts`, and the number of documents with it to `document_counts`."""
     last = np.full(counts.shape[0], -1, np.int64)
     for document in range(starts.shape[0] - 1):
         for p in range(starts[document], starts[document + 1]):
@@ -304,7 +304,7 @@ def count_words(tokens: Any, starts: Any, counts: Any, document_counts: Any) -> 
 
 
 class Lexicon:
-    """Words, numbered as they come; or, if it is given some, these alone, all others having the number 1."""
+    """Words, numbered in the order of their appearance; or fixed `words`, where all others have the number 1."""
 
     def __init__(self, kind: np.ndarray, lower: np.ndarray, words: list[str] | None = None):
         self.kind, self.lower, self.grow, self.count = kind, lower, words is None, 0
@@ -318,7 +318,7 @@ class Lexicon:
 
     @property
     def counts(self) -> np.ndarray:
-        """How often each was seen (count,)."""
+        """The count of each word (count,)."""
         found = np.zeros(self.count, np.int64)
         _counts(self._table, found)
         return found
@@ -330,7 +330,7 @@ class Lexicon:
         return [pool[begins[n] : begins[n + 1]].decode() for n in range(self.count)]
 
     def number(self, text: np.ndarray, starts: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Text n is text[starts[n]:starts[n + 1]] → numbers of their first `length` words each, and how many each has."""
+        """Texts text[starts[n]:starts[n + 1]] → numbers of the first `length` words of each, and how many each has."""
         n, size = len(starts) - 1, int(starts[-1] - starts[0])
         out, sizes = np.empty(min(n * length, most_words(size) + n), np.int32), np.empty(n, np.int64)
         scratch = np.empty(lowered_size(int(np.diff(starts).max(initial=0))), np.uint8)
@@ -346,7 +346,7 @@ class Lexicon:
             self._make_room(min(length, most_words(size)), lowered_size(size))
 
     def _make_room(self, words: int, size: int) -> None:
-        """For so many more words of so many bytes together, and for twice what there is."""
+        """Make room for `words` more words of `size` bytes together, and for twice the present ones."""
         used = int(self._begins[self.count])
         self._begins = _longer(self._begins, self.count + max(words, self.count) + 2)
         self._pool = _longer(self._pool, used + max(size, used))
@@ -357,7 +357,7 @@ class Lexicon:
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:
-    """The same with more room behind it."""
+    """The same array with room for `size` elements."""
     if size <= len(array):
         return array
     grown = np.empty(size, array.dtype)

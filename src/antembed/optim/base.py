@@ -27,7 +27,7 @@ class ProximalOptimizer(Optimizer):
 
     lazy = True  # the metric of an idle row does not change, so that idle steps have a closed form
 
-    def __init__(self, params: Params, defaults: dict[str, Any], metric: str, compiled: bool | None):
+    def __init__(self, params: Params, defaults: Group, metric: str, compiled: bool | None):
         self._pending: dict[Tensor, LazyRows] = {}
         super().__init__(
             params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
@@ -82,7 +82,7 @@ class ProximalOptimizer(Optimizer):
                 )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -26,7 +26,7 @@ from torch import Tensor
 from antembed.kernels import rows as kernel
 from antembed.kernels.groups import Groups, group
 from antembed.kernels.rows import Rule
-from antembed.kernels.threads import share
+from antembed.kernels.threads import parallel_for
 from antembed.optim.prox import FreeEntries
 
 # A drift term below this share of the first one is below double precision.
@@ -153,7 +153,7 @@ class LazyRows:
         numbers = ids.numpy()
         out = torch.empty(len(ids), self.weight.shape[1], dtype=self.weight.dtype)
         out_rows, rows, rule, now = out.numpy(), self._rows(), self.rule, self.now
-        share(
+        parallel_for(
             lambda start, stop: kernel.read_rows(start, stop, numbers, out_rows, rows, rule, now),
             len(out),
             out.shape[1],
@@ -169,7 +169,7 @@ class LazyRows:
         V, K = self.weight.shape
         if self.compiled:
             rows, rule, now = self._rows(), self.rule, self.now
-            share(
+            parallel_for(
                 lambda start, stop: kernel.flush_rows(start, stop, rows, rule, now),
                 V,
                 K,
@@ -212,7 +212,7 @@ class LazyRows:
         unique, _, starts, order = groups
         gradient = values.contiguous().numpy()
         rows, rule, now = self._rows(), self.rule, self.now
-        share(
+        parallel_for(
             lambda start, stop: kernel.step_rows(
                 start, stop, unique, starts, order, gradient, rows, rule, now, keep, step, take
             ),

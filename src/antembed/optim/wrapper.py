@@ -1,7 +1,6 @@
 """Any torch optimizer, followed by the prox in the plain metric."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -43,7 +42,7 @@ class Proximal(Optimizer):
         self._share()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = self.inner.step(closure)
         for group in self.param_groups:
             if group.get("prox") is not None:

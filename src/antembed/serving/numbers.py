@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-VALUES: dict[str, type[np.number[Any]]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
+VALUES: dict[str, type[np.number]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 LARGEST_CODE = 127
 
 

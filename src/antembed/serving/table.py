@@ -4,7 +4,7 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import safetensors
@@ -25,12 +25,22 @@ class TableError(ValueError):
     """A file that is no table, or one that this version cannot read."""
 
 
+class TensorLike(Protocol):
+    """What is used of a torch tensor here, since this package does not import torch."""
+
+    def detach(self) -> Self: ...
+
+    def cpu(self) -> Self: ...
+
+    def numpy(self) -> np.ndarray: ...
+
+
 class Layer(Protocol):
     """What `export` uses of a layer: tensors T and A (or None) with E = T·A, or (T·A)[row_index] where objects share rows."""
 
-    def factors(self) -> tuple[Any, Any]: ...
+    def factors(self) -> tuple[TensorLike, TensorLike | None]: ...
 
-    def row_index(self) -> Any: ...
+    def row_index(self) -> TensorLike | None: ...
 
 
 def serialize(

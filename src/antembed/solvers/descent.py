@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from antembed.kernels import descent as kernel
-from antembed.kernels.threads import share
+from antembed.kernels.threads import parallel_for
 from antembed.solvers.anchor_search import prune_anchors
 from antembed.solvers.side import Penalties, Side, curvature
 
@@ -125,7 +125,7 @@ class Descent:
             own.S,
             own.v,
         )
-        self._share(own, lambda a, b: kernel.add_up(*given, a, b))
+        self._share(own, lambda a, b: kernel.accumulate_normal_equations(*given, a, b))
         if own.past is not None:
             past, d = own.past, own.E.shape[1]
             own.S += past.n[:, None, None] * past.C
@@ -133,7 +133,7 @@ class Descent:
             own.v += past.n[:, None] * (past.z @ past.C) + past.g
 
     def _share(self, side: Side, work: Callable[[int, int], object]) -> None:
-        share(work, len(side.E), side.E.shape[1] ** 3, self.threads)
+        parallel_for(work, len(side.E), side.E.shape[1] ** 3, self.threads)
 
     def _solve_dense(self, side: Side) -> None:
         self._share(side, lambda a, b: kernel.solve_rows(side.E, side.bias, side.S, side.v, a, b))

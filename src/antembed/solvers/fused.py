@@ -17,7 +17,7 @@ from antembed.data.batches import Examples, chunk_size
 from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding, NonnegativeLowRank
 from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
-from antembed.kernels.threads import run_all, share, usable_cpus
+from antembed.kernels.threads import parallel_for, run_workers, usable_cpus
 from antembed.kernels.vector import CANCELLED, barrier_counter
 from antembed.optim import ProximalYogi
 from antembed.optim.base import ProximalOptimizer
@@ -204,7 +204,7 @@ class FusedEngine:
 
         # Everybody starts from the same anchors; worker 0 changes ours.
         copies = [[p.copy() for p in A] for _ in range(workers)]
-        run_all(work, workers, give_up)
+        run_workers(work, workers, give_up)
 
     def _history(self, first: int, lr: Schedule, strengths: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
@@ -230,7 +230,7 @@ class FusedEngine:
                     f"weight decay leaves {idle[-1, scale]:.0e} of an idle weight over an epoch; "
                     "lower lr·weight_decay, or use the torch engine"
                 )
-            kernel.look_ahead(steps / idle[1:, scale], self.rule.beta1, idle[:, drift])
+            kernel.future_drift(steps / idle[1:, scale], self.rule.beta1, idle[:, drift])
         idle[1:, kernel.CLOCK] = np.cumsum(takes / idle[1:, kernel.SCALE])
         fading = np.concatenate([[1.0], fading_powers(self.rule.beta1)[::-1]])
         return kernel.History(idle, np.stack([steps, takes, *keeps], axis=1), fading)
@@ -265,4 +265,4 @@ class FusedEngine:
         """All rows up to date; `anew`: as of step 0 of the next epoch."""
         for side in sides:
             settled = partial(kernel.flush, side, self.kind.biased, history, self.rule, now, anew)
-            share(settled, len(side.rows), side.rows.shape[1], self.threads)
+            parallel_for(settled, len(side.rows), side.rows.shape[1], self.threads)

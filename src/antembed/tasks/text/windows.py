@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from antembed.kernels.threads import share
+from antembed.kernels.threads import parallel_for
 from antembed.kernels.windows import pool_windows, spread_windows
 
 
@@ -23,7 +23,7 @@ class PooledWindows(torch.autograd.Function):
         largest = np.empty((documents, len(widths) * filters), np.float32)
         where = np.empty(largest.shape, np.int32)
         threads = torch.get_num_threads()
-        share(
+        parallel_for(
             lambda a, b: pool_windows(a, b, products, places, starts, widths, filters, largest, where),
             documents,
             products.shape[1],
@@ -41,7 +41,7 @@ class PooledWindows(torch.autograd.Function):
         arrays = [gradient.contiguous().numpy(), where, places, starts, widths, filters]
         arrays += [part.numpy() for part in (words, weights, to_words, to_weights)]
         # Threads share the columns: no two write to one place, and the order of every sum is that of one thread.
-        share(lambda a, b: spread_windows(a, b, *arrays), words.shape[1], gradient.numel(), torch.get_num_threads())
+        parallel_for(lambda a, b: spread_windows(a, b, *arrays), words.shape[1], gradient.numel(), torch.get_num_threads())
         return to_words, to_weights, None, None, None, None
 
 

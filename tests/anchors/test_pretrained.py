@@ -74,7 +74,7 @@ def test_words_without_a_vector(tmp_path):
         ("dog 1 2 3\ncat 1 two 3\n", r"line 2: not all of the 3 are finite numbers: 'cat 1 two 3'"),
         ("dog 1 2 3\ncat 1 nan 3\n", r"line 2: not all of the 3 are finite"),
         ("2 3\ndog 1 2 3\ncat 1 2\n", r"line 3: 2 numbers instead of 3"),
-        ("3 3\ndog 1 2 3\ncat 1 2 3\n", r"promises 3 vectors, there are 2"),
+        ("3 3\ndog 1 2 3\ncat 1 2 3\n", r"says 3 vectors, there are 2"),
         ("dog\ncat\n", r"line 1: 0 numbers instead of 0"),
         ("he 1 2 3\nshe 1 2 3\n", r"vectors of 0 of the 7 words"),
     ],

@@ -88,9 +88,9 @@ def test_columns_are_chosen_by_name_or_number(tmp_path):
         (b"1,a\n2,b\n", {"text": 7}, "has no column 7 for the text; it has 2: column_1, column_2"),
         (b"label,text\n1,a\n", {"label": "mood"}, "has no column 'mood' for the label; it has 2: label, text"),
         (b"label,text\n1,a\n", {"label": "text", "text": "text"}, "'text' is chosen as text and as label"),
-        (b"label,x,y\n1,a,b\n", {}, "which column is the text.*: label, x, y; say text="),
+        (b"label,x,y\n1,a,b\n", {}, "which column is the text.*: label, x, y; pass text="),
         (b'1,a\n2,"b\nc"\n3,\xff\n', {}, "line 4: byte 3 is not UTF-8"),
-        (b"1,a\n2,b,c\n", {}, "line 2: 3 fields instead of 2: '2,b,c'; put texts that have the separator in quotation marks"),
+        (b"1,a\n2,b,c\n", {}, "line 2: 3 fields instead of 2: '2,b,c'; quote texts that contain the separator"),
         (b'1,a\n2,"b\n', {}, "line 2: a quotation mark is not closed"),
         (b'{"label": 1, "text": "a"}\n{"label": 2\n', {}, r"line 2: no JSON"),
         (b'{"label": 1, "text": "a"}\n{"text": "\xff"}\n', {}, "line 2: byte 11 is not UTF-8"),
@@ -131,7 +131,9 @@ def test_labels_that_training_has_not_seen(tmp_path):
     known = documents_of(["a", "d"], ["1", "2"])
     documents = read_documents(tmp_path / "a.csv", vocabulary=known.vocabulary, classes=known.classes)
     assert documents.labels.tolist() == [0, -1, -1, 1]
-    assert documents.complaint.endswith("a.csv: 2 of 4 documents have none of the 2 classes, '5' for one, and count as −1")
+    assert documents.complaint.endswith(
+        "a.csv: 2 of 4 documents have none of the 2 classes (for example '5'); their label is −1"
+    )
     assert documents.vocabulary is known.vocabulary
     assert documents.tokens.tolist() == [2, 1, 1, 3]
 
@@ -203,7 +205,7 @@ def test_vocabulary_is_written_and_read(tmp_path):
     assert (again.counts == vocabulary.counts).all()
     assert (again.document_counts == vocabulary.document_counts).all()
     pl.DataFrame({"word": ["a"]}).write_parquet(tmp_path / "no.parquet")
-    with pytest.raises(DataError, match=r"no.parquet is no vocabulary that antembed wrote"):
+    with pytest.raises(DataError, match=r"no.parquet is no vocabulary written by antembed"):
         Vocabulary.read(tmp_path / "no.parquet")
 
 

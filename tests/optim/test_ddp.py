@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ddp_worker
 import torch
 from safetensors.torch import load_file
 
 import antembed as ant
-import ddp_worker
 
 
 def test_two_processes_stay_in_sync_and_equal_one(tmp_path):

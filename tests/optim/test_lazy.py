@@ -466,9 +466,9 @@ step(), step()
 child = os.fork()
 torch.set_num_threads(1)  # torch's own threads do not survive a fork; ours must
 if child == 0:
-    from antembed.kernels.threads import share
+    from antembed.kernels.threads import parallel_for
     done = []
-    share(lambda a, b: done.append((a, b)), 1000, 1000, 2)
+    parallel_for(lambda a, b: done.append((a, b)), 1000, 1000, 2)
     os._exit(0 if sorted(done) == [(0, 500), (500, 1000)] else 1)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """

@@ -1,4 +1,4 @@
-"""Data sets by name, against a server of our own: whole, broken off, gone on with, damaged, changed, evil."""
+"""Data sets by name, from a local server: complete, interrupted, resumed, damaged, changed, malicious."""
 
 import hashlib
 import io

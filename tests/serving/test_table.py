@@ -141,7 +141,7 @@ def test_the_offset_is_added_to_every_bias(tmp_path):
     assert own.bias_of([]).shape == (0,)
     assert own.parameters == none.parameters + 39  # a bias of 0 is none
     assert none.parameters == opened(serialize(T, A), tmp_path).parameters + 1
-    with pytest.raises(ValueError, match="offset is nan; the training has diverged"):
+    with pytest.raises(ValueError, match="offset is nan; training has diverged"):
         serialize(T, A, offset=float("nan"))
 
 
@@ -228,7 +228,7 @@ def test_values_beyond_half_precision():
     with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
         serialize(T, A * 1e6, values="int8")
     T[0, 0] = np.nan
-    with pytest.raises(ValueError, match="T has a value of nan; the training has diverged"):
+    with pytest.raises(ValueError, match="T has a value of nan; training has diverged"):
         serialize(T, A)
 
 
@@ -248,7 +248,7 @@ class TestBadFiles:
         data = serialize(*factors())
         for length in (0, 4, 40, len(data) // 2, len(data) - 1):
             (tmp_path / "t.ant").write_bytes(data[:length])
-            with pytest.raises(TableError, match=rf"t.ant is no whole safetensors file .*{length} bytes found"):
+            with pytest.raises(TableError, match=rf"t.ant is no complete safetensors file .*, {length} bytes; copy it again"):
                 load_table(tmp_path / "t.ant")
 
     def test_compressed_bytes_that_are_none(self, tmp_path):
@@ -256,7 +256,7 @@ class TestBadFiles:
         about = {"version": 2, "encoding": "packed", "values": "fp32", "objects": 40, "columns": 11, "dimensions": 5}
         data["packed_bits"] = data["packed_bits"][::-1].copy()
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save(data, {"antembed-table": json.dumps(about)}))
-        with pytest.raises(TableError, match=r"t.ant is damaged: what was compressed in it cannot be read"):
+        with pytest.raises(TableError, match=r"t.ant is damaged: it cannot be decompressed"):
             load_table(tmp_path / "t.ant")
 
     def test_foreign(self, tmp_path):

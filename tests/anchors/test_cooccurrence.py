@@ -74,7 +74,7 @@ def test_wrong_input_is_named():
     tokens, starts = documents()
     with pytest.raises(ValueError, match=f"token {tokens.max()} is none of the 5 words"):
         cooccurrences(tokens, starts, 5)
-    with pytest.raises(ValueError, match=rf"starts must rise from 0 to the {len(tokens)} tokens"):
+    with pytest.raises(ValueError, match=rf"starts must rise from 0 to {len(tokens)}, the number of tokens"):
         cooccurrences(tokens, starts[:-3], V)
     with pytest.raises(ValueError, match="must be ≥ 1, got 0 and 1"):
         cooccurrences(tokens, starts, V, window=0, min_count=1)
@@ -88,7 +88,7 @@ def test_features_are_the_truncated_svd():
     np.testing.assert_allclose(np.abs(features), np.abs(U[:, :6] * np.sqrt(S[:6])), atol=1e-4)
     np.testing.assert_array_equal(features, svd_features(counts, 6))
     assert not features[:2].any()  # padding and unknown have no company
-    with pytest.raises(ValueError, match=f"{V} features cannot be had of {V} objects"):
+    with pytest.raises(ValueError, match=f"{V} objects cannot have {V} features"):
         svd_features(counts, V)
 
 
