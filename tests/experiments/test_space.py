@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 
 from antembed.cli.app import app
 from antembed.config import from_options, options_of, to_options
-from antembed.experiments.space import Choices, Range, draws, grid, option_of, parse_axes, parse_axis, parse_fixed, parse_seeds
+from antembed.experiments.records import IRRELEVANT, SEED
+from antembed.experiments.space import (
+    WHICH_DATA,
+    Choices,
+    Range,
+    draws,
+    grid,
+    option_of,
+    parse_axes,
+    parse_axis,
+    parse_fixed,
+    parse_seeds,
+)
 from antembed.experiments.sweep import command_of, plan
 from antembed.tasks import TASKS
 
@@ -149,6 +161,13 @@ def test_every_option_of_a_trial_can_be_typed(task):
         words = command_of("d", given | flags, task).split()
         assert words[:4] == ["antembed", "train", task.name, "d"]
         assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_what_sweeps_know_of_options_are_options():
+    known = {(leaf.path[0], name) for task in TASKS.values() for name, leaf in options_of(task.Config).items()}
+    assert set(WHICH_DATA) <= {name for _, name in known}
+    assert {*IRRELEVANT, SEED} <= known
+    assert {name for group, name in IRRELEVANT if group == "input"} <= set(WHICH_DATA)
 
 
 def test_commands_are_what_is_typed():

@@ -105,8 +105,8 @@ def test_a_file_without_objects(model, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:-1], r"has \d+ bytes, \d+ are expected; copy or train it anew"),
-        (lambda data: data[:10], "has 10 bytes, its head alone has 20"),
+        (lambda data: data[:-1], r"has \d+ bytes, \d+ are expected; copy it again or train it anew"),
+        (lambda data: data[:10], "has 10 bytes, its header alone has 20; copy it again or train it anew"),
         (lambda data: b"PK" + data, "is no hashed n-gram classifier: it starts with b'PKantb', expected b'antbag'"),
         (lambda data: b"", "is no hashed n-gram classifier: it starts with b''"),
         (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 1; upgrade"),
