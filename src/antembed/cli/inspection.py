@@ -46,13 +46,18 @@ def export(
     """
     from antembed import runs
     from antembed.cli import show
+    from antembed.cli.options import usage_error
+    from antembed.config import ConfigError
 
     if out.suffix != ".ant":
         if table is not None:
             raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
         written = {out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding).items()}
     else:
-        written = {out: runs.export_table(run, out, table, values=values, encoding=encoding)}
+        try:
+            written = {out: runs.export_table(run, out, table, values=values, encoding=encoding)}
+        except ConfigError as error:
+            raise usage_error(error) from error
     for path, size in written.items():
         show.err.print(f"{path}: {size:,} bytes", highlight=False)
 

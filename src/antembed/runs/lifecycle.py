@@ -116,9 +116,10 @@ def export_table(
         raise ValueError(f"{run} has no tables: {', '.join(model.file_names())} is all of it")
     names = list(model.embeddings)
     if table is None and len(names) > 1:
-        raise ValueError(f"{run} has {len(names)} tables; say which with --table ({', '.join(names)}), or give a folder")
+        which = f"{run} has {len(names)} tables; say which with --table ({', '.join(names)}), or give a folder"
+        raise ConfigError(which, "table")
     if table is not None and table not in names:
-        raise ValueError(f"table {table!r} is none of: {', '.join(names)}")
+        raise ConfigError(f"table {table!r} is none of: {', '.join(names)}", "table")
     return model.export_table(table or names[0], path, values or config.values, encoding or config.encoding).size
 
 
