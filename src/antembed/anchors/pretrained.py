@@ -33,7 +33,8 @@ def read_vectors(
     path: str | Path, words: Sequence[str], *, word_list: str | Path | None = None, missing: str = "zero", seed: int = 0
 ) -> Pretrained:
     """Vectors of `words`: from .npy or .safetensors with a list of words (one a line; words.txt beside it unless named), else
-    from text. The file is found as data are, here or in ANTEMBED_DATA. Words without one get zeros, the mean of those found, or (random) a draw with their mean and spread."""
+    from text. The file is found as data are, here or in ANTEMBED_DATA. Words without a vector get zeros, the mean of those
+    found, or (random) a draw with their mean and spread."""
     path = find_data(path)
     if missing not in MISSING:
         raise ValueError(f"missing must be one of {', '.join(MISSING)}, got {missing!r}")
