@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def key_of(row: JSON) -> str:
-    """What tells a run from others."""
+    """Equal for equal runs."""
     return json.dumps([row[name] for name in ("model", "embedding", "seed", "trial", "epochs_at_most")], sort_keys=True)
 
 

@@ -102,6 +102,15 @@ def test_bad_arrays_are_named(tmp_path):
         read_vectors(tmp_path / "GoogleNews.bin", WORDS)
 
 
+def test_files_are_found_where_the_data_are(tmp_path, monkeypatch):
+    (tmp_path / "glove").mkdir()
+    (tmp_path / "glove" / "vectors.txt").write_text("dog 1 2 3\n")
+    monkeypatch.setenv("ANTEMBED_DATA", str(tmp_path))
+    assert read_vectors("glove/vectors.txt", ["dog"]).found.all()
+    with pytest.raises(DataError, match=r"glove/none\.npy is no file, neither here nor in .*; put the vectors there"):
+        read_vectors("glove/none.npy", ["dog"])
+
+
 def test_a_large_text_is_never_held(tmp_path):
     row = " ".join(["0.12345678"] * 300)
     with open(tmp_path / "large.txt", "w") as file:

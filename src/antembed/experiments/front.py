@@ -35,7 +35,7 @@ def quantized(record: JSON, kind: str) -> JSON:
 
 
 def pareto(points: Sequence[Sequence[float]]) -> list[int]:
-    """The places of the points that no other point beats, by their first number.
+    """The positions of the points that no other point beats, in the order of their first number.
 
     A point is beaten by one that is nowhere larger and somewhere smaller; one that is not finite is on no front.
     """

@@ -134,7 +134,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
 
 
 def fill(text: str, results: Path) -> str:
-    """Put each table that a page has a place for between its markers, <!-- results: NAME --> and <!-- end -->."""
+    """Put each table between its markers in the text, <!-- results: NAME --> and <!-- end -->."""
     for name in re.findall(r"<!-- results: ([\w-]+) -->", text):
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")

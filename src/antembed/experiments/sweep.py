@@ -125,7 +125,7 @@ def sweep(
 ) -> list[JSON]:
     """Do the trials that `records` lacks, one row each as soon as it is done; → the rows of all, in the order of the trials.
 
-    `splits`: the data of all trials, by which their records are told from others. `keep`: a folder for the runs, which are
+    `splits`: the data of all trials; records of other data are an error. `keep`: a folder for the runs, which are
     otherwise temporary.
     """
     if not trials:

@@ -189,7 +189,7 @@ def step(records: Records) -> str:
 
 PEERS = ("plain", "plain, dense Adam")
 OURS = "antembed, hashed n-grams"
-# fastText on the same files, as the issue that asked for this gives it (two threads, 8 epochs, d=10): bytes, per cent.
+# fastText on the same files, measured outside this project (two threads, 8 epochs, d=10): bytes, per cent.
 FASTTEXT = {
     "fastText, quantized": [(33e3, 88.4), (110e3, 88.5), (370e3, 89.7), (1.67e6, 90.2)],
     "fastText, words": [(4.0e6, 89.9)],
