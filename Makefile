@@ -14,8 +14,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: .venv/ready  ## the main job on embedded data, in about a minute
 	$(BIN)/antembed demo
 
-test: .venv/ready  ## all tests
-	$(BIN)/pytest
+test: .venv/ready  ## all tests but the slow ones
+	$(BIN)/pytest -m "not slow"
 
 test-portable: .venv/ready  ## all tests as on other processors and with other threads (an hour; SETTINGS= for some)
 	$(BIN)/python tests/portable.py
@@ -57,3 +57,4 @@ format: .venv/ready  ## put the source in its usual form
 
 clean:
 	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -59,7 +59,7 @@ def test_what_was_learned_is_skipped(table, tmp_path, suffix):
     some = iter(first)
     next(some), next(some)
     later = RatingStream(source, batch_size=700)
-    later.go_on(1400, first.users.labels, first.items.labels)
+    later.resume(1400, first.users.labels, first.items.labels)
     for a, b in zip(whole[2:], later, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 

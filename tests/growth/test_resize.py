@@ -117,7 +117,7 @@ def test_fresh_anchors_are_small_of_both_signs_and_by_the_generator():
 
 def test_refusals():
     layer, held = trained()
-    with pytest.raises(ValueError, match="5 of 5 anchors are to go, but one must stay; drop 4 at most"):
+    with pytest.raises(ValueError, match="5 of 5 anchors cannot be removed, 1 must stay; remove 4 at most"):
         remove_anchors(layer, held, [0, 1, 2, 3, 4])
     with pytest.raises(ValueError, match="there are 5, numbered from 0 to 4"):
         remove_anchors(layer, held, [5])
