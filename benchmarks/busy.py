@@ -14,8 +14,9 @@ import sys
 import time
 from contextlib import ExitStack
 
-from antembed.kernels.threads import usable_cpus
 from antembed.pipelines.bench import fused, shape_of_movielens_25m
+
+from antembed.kernels.threads import usable_cpus
 from common import publish
 
 THREADS, BUSY = (1, 2), (0, 1, 4)

@@ -3,7 +3,7 @@
 import pytest
 
 from antembed.config import from_options
-from antembed.experiments.growth import objective
+from antembed.experiments.growth_tables import objective
 from antembed.experiments.text import (
     best_of,
     budgets,

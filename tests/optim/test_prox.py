@@ -1,11 +1,14 @@
 """The proximal operators against pyproximal, against their definition, and on the edge."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import antembed as ant
 from antembed.optim.prox import (
     L1,
     FreeEntries,
@@ -13,6 +16,7 @@ from antembed.optim.prox import (
     NonNegativeL1,
     group_soft_threshold,
     nonnegative_soft_threshold,
+    shrinks_linearly,
     soft_threshold,
 )
 
@@ -119,3 +123,24 @@ def test_free_entries_of_another_table():
 def test_a_negative_strength_is_an_error(strength):
     with pytest.raises(ValueError, match="must be ≥ 0"):
         NonNegativeL1(strength)
+
+
+def test_an_operator_of_ones_own_is_not_taken_for_the_usual_one():
+    """Lazy rows and the fused engine know NonNegativeL1's closed form; a subclass with its own operator takes the dense path."""
+
+    @dataclass
+    class Halved(NonNegativeL1):
+        def __call__(self, t, step):
+            return super().__call__(t, step) / 2
+
+    assert shrinks_linearly(None)
+    assert shrinks_linearly(NonNegativeL1(0.1))
+    assert not shrinks_linearly(Halved(0.1))
+    layer = ant.AnchorEmbedding(5, 2, num_anchors=3, sparse=True)
+    groups = layer.param_groups(0.0)
+    groups[0]["prox"] = Halved(0.0)
+    optimizer = ant.ProximalYogi(groups, lr=0.0)
+    before = layer.transform.detach().clone()
+    layer(torch.tensor([0])).sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(layer.transform, before / 2)  # all rows, not only the one that was read

@@ -22,9 +22,9 @@ from antembed.growth.policy import Add, Keep, Plateau, PlateauState, Remove, Sto
 from antembed.growth.resize import remove_anchors
 from antembed.optim import ProximalYogi
 from antembed.runs import load_model, train
+from antembed.solvers.anchor_growth import Growth, pruned
 from antembed.solvers.engine import TorchEngine
 from antembed.solvers.fused import FusedEngine
-from antembed.solvers.growth import Growth, pruned
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import cut
 from antembed.tasks.ratings.model import MatrixFactorization

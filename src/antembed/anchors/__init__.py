@@ -3,8 +3,8 @@
 from antembed.anchors.cooccurrence import cooccurrences, svd_features
 from antembed.anchors.init_weights import init_weights
 from antembed.anchors.initializers import INITIALIZERS, Initializer, ObjectStatistics, choose_anchors, scores
-from antembed.anchors.penalties import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.anchors.pretrained import Pretrained, read_vectors
+from antembed.anchors.regularizers import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.anchors.relations import cached, free_entries, from_pairs, read_edges, union
 from antembed.anchors.wordnet import find_wordnet, read_wordnet
 

@@ -1,4 +1,4 @@
-"""Initial T and A when anchors are objects: an anchor is itself, every other object a small mix of a few anchors (SPEC §3).
+"""Initial T and A when anchors are objects: an anchor is itself, every other object a small mix of a few anchors.
 
 With T = 0 neither T nor A would have a gradient, so every row but the padding's has some weight.
 """

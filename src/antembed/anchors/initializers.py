@@ -1,7 +1,7 @@
 """Which objects become anchors: statistics of the objects → the ids of K of them.
 
-Each initializer is a pure function of arrays and a seed; adding one entry to INITIALIZERS makes it available everywhere. Ids
-below RESERVED (0 padding, 1 unknown) never become anchors; pass reserved=0 for tables without such ids.
+Each initializer is a pure function of arrays and a seed; one entry in INITIALIZERS makes it a choice of
+`--anchor-init`. Ids below RESERVED (0 padding, 1 unknown) never become anchors; pass reserved=0 for tables without such ids.
 """
 
 from collections.abc import Callable

@@ -102,10 +102,11 @@ def size_line(folder: Path, result: JSON) -> str:
 
 def budget_facts(task: Task, config: TaskConfig, splits: Splits) -> JSON:
     """What a budget means for these data, before anything is trained."""
+    model = task.build(config, splits)
+    if not isinstance(model, EmbeddingModel):
+        raise typer.BadParameter(f"a dry run is about tables, and {task.name} has none", param_hint="--dry-run")
     if not config.budget:
         raise typer.BadParameter("a dry run says what a budget means; give one with --budget", param_hint="--dry-run")
-    model = task.build(config, splits)
-    assert isinstance(model, EmbeddingModel)
     budget = parse_budget(config.budget, model.dense_bytes())
     rows = {name: table.num_embeddings for name, table in model.embeddings.items()}
     anchors = sum(A.numel() for table in model.embeddings.values() for _, A in table.pairs)

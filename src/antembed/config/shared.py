@@ -48,7 +48,7 @@ class EmbeddingConfig(Config):
     """The tables."""
 
     heading: ClassVar[str] = "Tables"
-    embedding: EmbeddingName = option("anchor", "anchor, or a baseline: full, low-rank, hashed, mixed, vvd, … (see the docs).")
+    embedding: EmbeddingName = option("anchor", f"One of: {', '.join(EMBEDDINGS)}.")
     embedding_dim: Whole = option(16, "Width of the vectors.", ge=1)
 
     @property
@@ -69,7 +69,7 @@ class ExportConfig(Config):
     heading: ClassVar[str] = "Files"
     values: str = option("auto", "Numbers in the files: fp32, fp16 or int8; auto: fp32, with a budget of bytes int8.")
     encoding: str = option(
-        "auto", "Of T: plain, bitmap, csr or packed; auto: the smallest of the first three; with a budget of bytes packed."
+        "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes packed."
     )
 
     @model_validator(mode="after")

@@ -43,7 +43,9 @@ class OptimizerConfig(Config):
     """The gradient rule and its step."""
 
     heading: ClassVar[str] = "Optimizer"
-    optimizer: Annotated[str, AfterValidator(_optimizer)] = option("yogi", "yogi (exactly lazy rows), adam or sgd.")
+    optimizer: Annotated[str, AfterValidator(_optimizer)] = option(
+        "yogi", f"One of: {', '.join(OPTIMIZERS)}; the rows of yogi and sgd are exactly lazy."
+    )
     lr: Number = option(0.01, "Learning rate at the start.", ge=0)
     eps: Number | None = option(
         None, "Of yogi and adam; default: the optimizer's own.", gt=0, only_with={"optimizer": ("yogi", "adam")}

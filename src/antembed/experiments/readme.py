@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from antembed.experiments import comparisons, growth, text
+from antembed.experiments import comparisons, growth_tables, text
 from antembed.experiments.markdown import command, markdown, options
 from antembed.experiments.online import online
 from antembed.experiments.records import Records, by_setting, read_records
@@ -116,9 +116,9 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "baselines": ("baselines.jsonl", comparisons.baselines),
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
-    "planted": ("growth.jsonl", growth.planted),
-    "objective-paper": ("anchors-paper.jsonl", partial(growth.objective, anchor_penalty=0.01, l0_penalty=1e-4)),
-    "objective-fine": ("anchors-fine.jsonl", partial(growth.objective, anchor_penalty=1e-3, l0_penalty=1e-6)),
+    "planted": ("growth.jsonl", growth_tables.planted),
+    "objective-paper": ("anchors-paper.jsonl", partial(growth_tables.objective, anchor_penalty=0.01, l0_penalty=1e-4)),
+    "objective-fine": ("anchors-fine.jsonl", partial(growth_tables.objective, anchor_penalty=1e-3, l0_penalty=1e-6)),
     "text-step": ("text-step.jsonl", text.step),
     "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
     "text-mean": ("text.jsonl", partial(text.text, model="mean")),

@@ -1,4 +1,4 @@
-"""The two objectives of SPEC §1: the one that training minimises, and the one that chooses the number of anchors."""
+"""The paper's two objectives: the one that training minimises, and the one that chooses the number of anchors."""
 
 from dataclasses import replace
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from antembed.kernels.rows import Rule
 from antembed.optim.groups import Group, State, load_keeping_objects, plain_groups
 from antembed.optim.lazy import LazyRows
-from antembed.optim.prox import GroupL2, NonNegativeL1, Prox
+from antembed.optim.prox import GroupL2, NonNegativeL1, Prox, shrinks_linearly
 
 Params = Iterable[Tensor] | Iterable[Group]
 
@@ -158,7 +158,7 @@ class ProximalOptimizer(Optimizer):
         return state
 
     def _can_be_lazy(self, prox: Prox | None, group: Group) -> bool:
-        if not self.lazy or not (prox is None or isinstance(prox, NonNegativeL1)):
+        if not self.lazy or not shrinks_linearly(prox):
             return False
         if group["table"] is None:
             raise ValueError(

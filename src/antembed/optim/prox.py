@@ -119,6 +119,12 @@ class NonNegativeL1(Prox):
         return self.strength * _penalized(self.free, t).abs().sum()
 
 
+def shrinks_linearly(prox: Prox | None) -> bool:
+    """Whether the closed forms of idle rows (optim/lazy.py, the fused engine) hold: no prox, or that of NonNegativeL1 as it is.
+    A subclass with an operator of its own is exact as well, but takes the dense path."""
+    return prox is None or (isinstance(prox, NonNegativeL1) and type(prox).__call__ is NonNegativeL1.__call__)
+
+
 @dataclass
 class NonNegative(NonNegativeL1):
     """The constraint T ≥ 0 without a penalty, whatever λ is elsewhere."""

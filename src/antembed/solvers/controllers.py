@@ -17,9 +17,9 @@ from antembed.config.budget import parse_budget
 from antembed.embedding import AnchorEmbedding, keep_largest
 from antembed.files import JSON
 from antembed.growth.policy import Plateau, Trend
+from antembed.solvers.anchor_growth import Growth, pruned
 from antembed.solvers.base import RunFiles
 from antembed.solvers.budget import BudgetController
-from antembed.solvers.growth import Growth, pruned
 from antembed.solvers.loop import Loop
 from antembed.solvers.polish import PROHIBITIVE, free_entries, freeze, thaw
 from antembed.solvers.schedule import constant, ramp, scaled
@@ -194,7 +194,7 @@ class BestEpoch(Controller):
 
 
 class GrowthControl(Controller):
-    """`--anchors auto`: the number of anchors moves between epochs (solvers/growth.py)."""
+    """`--anchors auto`: the number of anchors moves between epochs (solvers/anchor_growth.py)."""
 
     name: ClassVar[str] = "growth"
 

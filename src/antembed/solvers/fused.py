@@ -22,7 +22,7 @@ from antembed.kernels.vector import CANCELLED, barrier_counter
 from antembed.optim import ProximalYogi
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
-from antembed.optim.prox import FreeEntries, NonNegativeL1
+from antembed.optim.prox import FreeEntries, NonNegativeL1, shrinks_linearly
 from antembed.solvers.engine import set_rates
 from antembed.solvers.schedule import Schedule
 from antembed.tasks.base import Source
@@ -42,7 +42,7 @@ def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | 
         return "it knows Yogi with the diagonal metric"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in model.parameters()):
         return "it runs on the CPU, in float32 or float64"
-    if any(group["prox"] is not None and not isinstance(group["prox"], NonNegativeL1) for group in optimizer.param_groups):
+    if not all(shrinks_linearly(group["prox"]) for group in optimizer.param_groups):
         return "it knows the non-negative ℓ1 penalty"
     trained = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if not all(id(p) in trained for p in model.parameters()):

@@ -49,7 +49,7 @@ class MatrixFactorization(EmbeddingModel):
 
 
 def half_squared_error(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """½ of the mean squared error, the Bregman divergence of Gaussian labels (SPEC §1); a fourth column weighs the ratings."""
+    """½ of the mean squared error, the Bregman divergence of Gaussian labels; a fourth column weighs the ratings."""
     users, items, ratings, *weights = batch
     squares = (model(users, items) - ratings).square()
     return (squares * weights[0] if weights else squares).mean() / 2

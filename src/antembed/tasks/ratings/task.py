@@ -33,7 +33,7 @@ class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
         "ratings.dat --anchors 15 --l1-penalty 1e-4 --out runs/ml-1m",
         "ratings.csv --solver coordinate_descent --budget 40x",
     )
-    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {  # MovieLens 1M, SPEC §7
+    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {  # MovieLens 1M
         "paper: full": [(155.2e3, 0.771)],
         "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
         "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
