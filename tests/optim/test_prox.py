@@ -126,7 +126,7 @@ def test_a_negative_strength_is_an_error(strength):
 
 
 def test_an_operator_of_ones_own_is_not_taken_for_the_usual_one():
-    """Lazy rows and the fused engine know NonNegativeL1's closed form; a subclass with its own operator takes the dense path."""
+    """Lazy rows and the fused engine know NonNegativeL1's closed form; a subclass with its own operator is dense."""
 
     @dataclass
     class Halved(NonNegativeL1):
