@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -238,3 +239,15 @@ def test_the_callback_is_told_of_every_epoch():
     seen = []
     ant.Recommender(anchors=4, embedding_dim=4, epochs=3).fit(frame(), callback=seen.append)
     assert [progress.epoch for progress in seen if progress.record.get("epoch") == progress.epoch] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": "stochastic", "lr": 0.1}, {"anchors": (3, 4), "l0_penalty": 0.5}])
+def test_scikit_learn_clones_it_with_its_options(options):
+    model = ant.Recommender(**options)
+    copy = clone(model)
+    assert copy.config == model.config
+    assert copy.get_params() == model.get_params()
+    assert copy.set_params(seed=7).config.solver == model.config.solver  # whatever the defaults are
+    assert (copy.config.machine.seed, model.config.machine.seed) == (7, 0)
+    with pytest.raises(ValueError, match="there is no option 'typo'"):
+        copy.set_params(typo=1)

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from antembed.config import TaskConfig, from_options, to_options
 from antembed.data.documents import Documents, documents_of
+from antembed.estimators.base import Estimator
 from antembed.files import JSON, write_atomically
 from antembed.runs import RunFolder, open_predictor, train
-from antembed.tasks import TASKS
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.task import HashedNgramTask
 from antembed.tasks.text.config import TextConfig
@@ -27,13 +26,10 @@ KIND = "classifier.json"  # what kind of labels it was fitted with
 BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", "checkpoint/final.safetensors")
 
 
-class Classifier(ABC):
+class Classifier(Estimator, ABC):
     """What both classifiers share; a subclass names its task and makes the splits."""
 
     task: ClassVar[str]
-
-    def __init__(self, **options: Any):
-        self.config: TaskConfig = from_options(TASKS[self.task].Config, options)
 
     @abstractmethod
     def _splits(self, documents: Documents) -> TextSplits:
@@ -42,21 +38,6 @@ class Classifier(ABC):
     @abstractmethod
     def _reading(self) -> JSON:
         """How texts become words."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All options."""
-        return {name: value for name, value in to_options(self.config, all=True).items() if name not in ("data", "test")}
-
-    def set_params(self, **options: Any) -> "Classifier":
-        """Change some of them."""
-        self.config = from_options(type(self.config), to_options(self.config) | options)
-        return self
-
-    def __sklearn_clone__(self) -> "Classifier":
-        """The same options, not fitted. A config never changes, so both may have it."""
-        copy = type(self).__new__(type(self))
-        copy.config = self.config
-        return copy
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks before it clones, cross-validates or searches; it is there when it asks."""
@@ -166,6 +147,7 @@ class TextClassifier(Classifier):
     """
 
     task: ClassVar[str] = "classify"
+    Config = TextConfig
     config: TextConfig
 
     def _splits(self, documents: Documents) -> TextSplits:
@@ -185,6 +167,7 @@ class HashedNgramClassifier(Classifier):
     """
 
     task: ClassVar[str] = "classify-ngrams"
+    Config = NgramConfig
     config: NgramConfig
 
     def _splits(self, documents: Documents) -> TextSplits:

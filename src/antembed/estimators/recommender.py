@@ -3,19 +3,20 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 import torch
 
 from antembed.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from antembed.config import CoordinateDescentConfig, OnlineConfig, from_options, to_options
+from antembed.config import CoordinateDescentConfig, OnlineConfig
 from antembed.config.shared import VERSION
 from antembed.data import Ratings, read_ratings
 from antembed.data.labels import Labels, Merged, find, merge
 from antembed.data.ratings import ratings_of
-from antembed.files import write_atomically
+from antembed.estimators.base import Estimator
+from antembed.files import JSON, write_atomically
 from antembed.runs import RunFolder, train
 from antembed.serving import Table, load_table
 from antembed.solvers import Callback, ignore
@@ -28,14 +29,13 @@ from antembed.tasks.ratings.ranking import top
 from antembed.tasks.ratings.task import Ratings as RatingsTask
 
 USERS_AT_ONCE = 1024
-DEFAULTS = {"solver": "coordinate_descent", "anchors": (48,), "embedding_dim": 12}
 
 
 class NotFittedError(ValueError, AttributeError):
     """The recommender has not been fitted yet."""
 
 
-class Recommender:
+class Recommender(Estimator):
     """Users and items as small tables, from ratings.
 
         recommender = Recommender(l0_penalty=1.0).fit("ratings.dat")  # or .fit(users, items, ratings)
@@ -46,17 +46,9 @@ class Recommender:
     `antembed train recommend` can be given, by their names.
     """
 
-    def __init__(self, **options: Any):
-        self.config = from_options(RatingsConfig, DEFAULTS | options)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All options."""
-        return {name: value for name, value in to_options(self.config, all=True).items() if name != "data"}
-
-    def set_params(self, **options: Any) -> "Recommender":
-        """Change some of them."""
-        self.config = from_options(RatingsConfig, DEFAULTS | to_options(self.config) | options)
-        return self
+    Config = RatingsConfig
+    defaults: ClassVar[JSON] = {"solver": "coordinate_descent", "anchors": (48,), "embedding_dim": 12}
+    config: RatingsConfig
 
     def fit(
         self,
