@@ -8,6 +8,7 @@ import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -239,3 +240,18 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert (set(here), here["ag-news"], here["ptb"]) == (set(download.DATA_SETS), str(tmp_path / "data" / "ag-news"), None)
     run("get", "wrong")
     assert "unknown data set 'wrong'; there are: ag-news" in capsys.readouterr().err
+
+
+def test_files_are_found_where_data_get_puts_them(tmp_path, monkeypatch):
+    """So that recipes can name ml-1m/ratings.dat on any machine."""
+    monkeypatch.setenv("ANTEMBED_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"ml-1m/ratings.dat is neither here nor in .*fetch it with: antembed data get ml-1m"):
+        download.find_data("ml-1m/ratings.dat")
+    (tmp_path / "data" / "ml-1m").mkdir(parents=True)
+    (tmp_path / "data" / "ml-1m" / "ratings.dat").write_text("fetched")
+    assert download.find_data("ml-1m/ratings.dat").read_text() == "fetched"
+    (tmp_path / "ml-1m").mkdir()
+    (tmp_path / "ml-1m" / "ratings.dat").write_text("here")
+    assert download.find_data("ml-1m/ratings.dat").read_text() == "here"
+    assert download.find_data("unknown/file.csv") == Path("unknown/file.csv")  # whoever reads it says what is missing
