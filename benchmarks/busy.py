@@ -14,8 +14,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from antembed.pipelines.bench import fused, shape_of_movielens_25m
-
+from antembed.experiments.bench import fused, shape_of_movielens_25m
 from antembed.kernels.threads import usable_cpus
 from common import publish
 
