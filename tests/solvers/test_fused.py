@@ -1,5 +1,7 @@
 """The fused engine against its twin: the same parameters and optimizer state after the same batches."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from antembed.embedding import EMBEDDINGS
 from antembed.kernels import ratings as kernel
 from antembed.optim.prox import NonNegative
 from antembed.solvers.engine import TorchEngine
-from antembed.solvers.fused import FusedEngine, unsupported_reason
+from antembed.solvers.fused import HOLD, FusedEngine, Pace, unsupported_reason
 from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 
 USERS, ITEMS, N = 60, 35, 2500
@@ -233,3 +235,41 @@ def test_it_says_what_it_cannot_do():
     assert "all of a model's parameters" in unsupported_reason(model, optimizer)
     with pytest.raises(ValueError, match="use the torch engine"):
         FusedEngine(mixture, optimizer)
+
+
+def test_the_faster_number_of_threads_is_taken():
+    """Two until one has to wait; then whichever is faster, for a while."""
+    pace = Pace()
+    pace.took(False, 1.0, False)
+    assert not pace.alone
+    pace.took(False, 3.0, True)
+    assert pace.alone  # to see how fast one is
+    pace.took(True, 1.5, False)
+    for _ in range(HOLD):
+        assert pace.alone
+        pace.took(True, 1.5, False)
+    assert not pace.alone  # the machine may be idle again
+    pace.took(False, 3.0, True)
+    assert pace.alone
+    for _ in range(HOLD):
+        pace.took(True, 1.5, False)
+    pace.took(False, 1.0, False)
+    assert not pace.alone
+    pace.took(False, 1.2, True)
+    assert not pace.alone  # two are faster, although they wait
+
+
+def test_changing_the_number_of_threads_on_the_way_changes_no_byte():
+    class Fickle(Pace):
+        def took(self, alone, seconds, waited):
+            self.alone = not self.alone
+
+    found = []
+    for pace in (Pace(), Fickle()):
+        model, optimizer = build()
+        engine = FusedEngine(model, optimizer, threads=2)
+        engine.pace = pace
+        with mock.patch("antembed.solvers.fused.chunk_size", lambda size: 4 * size):
+            train(engine, 64, ramped)
+        found.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    assert torch.equal(*found)

@@ -253,7 +253,7 @@ def _address(typing: Any, counter: Any, place: Any) -> Any:
 # Linux can put a thread to sleep until a number changes (a futex: its four bytes are the lower ones of counter[ARRIVED]).
 # Elsewhere those who wait sleep for a moment at a time.
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
-ARRIVED, ASLEEP, LOOKS, SECONDS, NANOSECONDS = range(5)
+ARRIVED, ASLEEP, LOOKS, SECONDS, NANOSECONDS, SLEPT = range(6)
 WAIT, WAKE = 128, 129  # within this process
 NAP = 10_000_000  # ns; who was called off is told no later
 if FUTEX:
@@ -287,7 +287,7 @@ else:
 
 def barrier_counter() -> np.ndarray:
     """The counter of a barrier."""
-    return np.array([0, 0, PATIENCE, 0, NAP])
+    return np.array([0, 0, PATIENCE, 0, NAP, 0])
 
 
 @njit(nogil=True, cache=True)
@@ -312,6 +312,7 @@ def barrier(counter: Any, arrivals: int) -> bool:
         seen = _read_counter(counter, ARRIVED)
     if looks > PATIENCE:
         counter[LOOKS] = max(patience // 2, HASTE)
+        counter[SLEPT] += 1  # two may count at once and lose one: it is an estimate
     elif looks > 0:
         counter[LOOKS] = PATIENCE
     return seen < CANCELLED

@@ -4,6 +4,7 @@ It takes over the tensors of a model and its optimizer: their values move into r
 parameters become views of those rows. Evaluation, checkpoints and export work as with the torch engine, and see the same.
 """
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -18,7 +19,7 @@ from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding,
 from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
 from antembed.kernels.threads import parallel_for, run_workers, usable_cpus
-from antembed.kernels.vector import CANCELLED, barrier_counter
+from antembed.kernels.vector import CANCELLED, SLEPT, barrier_counter
 from antembed.optim import ProximalYogi
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
@@ -29,6 +30,8 @@ from antembed.tasks.base import Source
 from antembed.tasks.ratings.model import MatrixFactorization
 
 NO_INTS = np.empty(0, np.int64)
+OFTEN = 0.1  # sleeps a batch from which on a machine is busy
+HOLD = 8  # chunks
 KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, NonnegativeLowRank, FullEmbedding)
 
 
@@ -114,6 +117,30 @@ def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, a
             owner[key] = view
 
 
+class Pace:
+    """Whether one thread alone is faster than two, as on a machine that is busy with other things.
+
+    Two as long as none has to wait for a core. When one does, a chunk is done alone to see how fast that is; the faster way is
+    kept for some chunks, then the other is tried again. `seconds` are those of a batch.
+    """
+
+    def __init__(self) -> None:
+        self.alone, self.hold = False, 0
+        self.seconds: dict[bool, float] = {}
+
+    def took(self, alone: bool, seconds: float, waited: bool) -> None:
+        """What the last chunk took, and whether a thread had to wait for a core."""
+        self.seconds[alone] = seconds
+        if self.hold:
+            self.hold -= 1
+            if not self.hold:
+                self.alone = False  # see whether the machine is still busy
+        elif alone or (waited and True in self.seconds):
+            self.alone, self.hold = self.seconds[True] < self.seconds.get(False, 0.0), HOLD
+        elif waited:
+            self.alone = True
+
+
 class FusedEngine:
     """Trains a MatrixFactorization in place; see `unsupported_reason`. One and two threads give the same bytes."""
 
@@ -123,7 +150,7 @@ class FusedEngine:
             raise ValueError(f"the fused engine cannot train this model: {reason}; use the torch engine")
         assert isinstance(model, MatrixFactorization)
         assert isinstance(optimizer, ProximalYogi)
-        self.model, self.optimizer, self._torn = model, optimizer, False
+        self.model, self.optimizer, self._torn, self.pace = model, optimizer, False, Pace()
         self.threads = min(torch.get_num_threads(), usable_cpus()) if threads is None else threads
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
@@ -188,11 +215,21 @@ class FusedEngine:
     def _train(
         self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
     ) -> None:
-        workers = 2 * losses.shape[1]
-        if self.threads < 2:
+        """A chunk of batches, by as many workers as are faster just now: one and two give the same bytes."""
+        batches, parts = losses.shape
+        if self.threads < 2 or (parts == 1 and self.pace.alone):
+            started = time.perf_counter()
             kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
+            self.pace.took(True, (time.perf_counter() - started) / batches, False)
             return
-        counter = barrier_counter()
+        started, slept = time.perf_counter(), self._train_together(chunk, sides, A, history, now, losses)
+        self.pace.took(False, (time.perf_counter() - started) / batches, slept > OFTEN * batches)
+
+    def _train_together(
+        self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
+    ) -> int:
+        """Each worker in a thread of its own; → how often one had to sleep until the others came."""
+        workers, counter = 2 * losses.shape[1], barrier_counter()
 
         def work(worker: int) -> None:
             part, is_users = worker // 2, worker % 2 == 0
@@ -205,6 +242,7 @@ class FusedEngine:
         # Everybody starts from the same anchors; worker 0 changes ours.
         copies = [[p.copy() for p in A] for _ in range(workers)]
         run_workers(work, workers, give_up)
+        return int(counter[SLEPT])
 
     def _history(self, first: int, lr: Schedule, strengths: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
