@@ -201,6 +201,7 @@ def test_every_command_has_help_with_an_example(command):
     assert "antembed demo" in text if not command else "Example:" in text
 
 
+@pytest.mark.slow
 def test_the_demo_compares(monkeypatch, tmp_path):
     monkeypatch.setattr("antembed.experiments.demo.RATINGS", 6000)
     full, anchored = json.loads(call("demo", "--json", "--out", tmp_path))

@@ -20,6 +20,7 @@ def test_initialisation_is_half_normal():
     assert A.square().mean().item() == pytest.approx(2 / 30, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, inside the compiler
 def test_forward_compiles_with_inductor():
     """The real compiler, once: the contract uses a quicker back end for the rest."""

@@ -17,6 +17,7 @@ def call(*words):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_amazon_at_a_hundredth(tmp_path):
     record = tmp_path / "bench.jsonl"
     result = json.loads(call("bench", "amazon", "--ratings", bench.AMAZON_RATINGS // 100, "--record", record, "--json"))
