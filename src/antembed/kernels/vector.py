@@ -251,11 +251,11 @@ def _address(typing: Any, counter: Any, place: Any) -> Any:
 
 
 # Linux can put a thread to sleep until a number changes (a futex: its four bytes are the lower ones of counter[ARRIVED]).
-# Elsewhere those who wait sleep for a moment at a time.
+# Elsewhere a waiting thread sleeps for a moment at a time.
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
 ARRIVED, ASLEEP, LOOKS, SECONDS, NANOSECONDS, SLEPT = range(6)
 WAIT, WAKE = 128, 129  # within this process
-NAP = 10_000_000  # ns; who was called off is told no later
+NAP = 10_000_000  # ns: a cancelled barrier is noticed within this time
 if FUTEX:
     _long = types.intp
     _futex: Any = types.ExternalFunction("syscall", _long(_long, _long, _long, _long, _long, _long, _long))
@@ -292,11 +292,11 @@ def barrier_counter() -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def barrier(counter: Any, arrivals: int) -> bool:
-    """A barrier: go on when `arrivals` have come here in all, this one included. counter: of `barrier_counter`.
+    """A barrier: returns when `arrivals` calls have been made in all, this one included. counter: of `barrier_counter`.
 
-    Who waits looks round for a while, then sleeps: on a busy machine the others need his core to get here. Who had to sleep
-    looks less the next time, but for every 64th: where there is a core for each, that wakes nobody and takes no time.
-    → False if somebody will not come, which he says by setting counter[0] to CANCELLED.
+    A waiting thread polls for a while, then sleeps: on a busy machine the others need its core to arrive. After a sleep it
+    polls for less time, but for every 64th barrier: with a core for each thread, nobody has to be woken and no time is lost.
+    → False if the barrier was cancelled: counter[0] is set to CANCELLED when a thread will not come.
     """
     seen = _add(counter, ARRIVED, 1) + 1
     if seen >= arrivals:

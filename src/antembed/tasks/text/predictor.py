@@ -8,6 +8,7 @@ import torch
 
 from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.text import DataError
+from antembed.files import JSON
 from antembed.tasks.text.config import TextConfig
 from antembed.tasks.text.data import DocumentExamples, TextSplits
 from antembed.tasks.text.model import TextModel
@@ -27,12 +28,12 @@ class TextPredictor(ABC):
     def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
         """Of each class for each document, some documents at a time: (n, classes)."""
 
-    def reading(self) -> dict[str, object]:
+    def reading(self) -> JSON:
         """How texts are read beside the columns."""
         return {"classes": self.classes, "length": self.max_length}
 
     def predict_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
-        return self.probabilities(documents_of(texts, **self.reading()))  # type: ignore[arg-type]
+        return self.probabilities(documents_of(texts, **self.reading()))
 
     def predict_file(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Iterator[np.ndarray], str]:
         """Probabilities, and what there is to say of the file. If no column has the run's classes, there is no label."""
@@ -42,16 +43,16 @@ class TextPredictor(ABC):
     def _read(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Documents, str]:
         more = self.reading()
         if label is not None:
-            documents = read_documents(path, text=text, label=label, **more)  # type: ignore[arg-type]
+            documents = read_documents(path, text=text, label=label, **more)
             return documents, documents.complaint
         try:
-            documents = read_documents(path, text=text, label=self.label, **more)  # type: ignore[arg-type]
+            documents = read_documents(path, text=text, label=self.label, **more)
             if (documents.labels >= 0).any():
                 return documents, documents.complaint
         except DataError:
             if self.label is None:
                 raise
-        none = read_documents(path, text=text, label="", **more)  # type: ignore[arg-type]
+        none = read_documents(path, text=text, label="", **more)
         return none, "no column has the classes of the run: there are no labels"
 
 
@@ -62,7 +63,7 @@ class ModelPredictor(TextPredictor):
         super().__init__(splits.classes, config.input.text, config.input.label, config.input.max_length)
         self.model, self.vocabulary, self.device = model, splits.vocabulary, config.solver.train.device
 
-    def reading(self) -> dict[str, object]:
+    def reading(self) -> JSON:
         return super().reading() | {"vocabulary": self.vocabulary}
 
     @torch.no_grad()
