@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import zlib
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_packed_is_smaller_where_columns_differ_in_use(values):
     sizes = {name: len(serialize(T, A, values=values, encoding=name)) for name in ENCODERS}
     assert min(sizes, key=lambda name: sizes[name]) == "packed"
     packed = safetensors.numpy.load(serialize(T, A, values=values, encoding="packed"))
-    assert ("packed_values" in packed) == (values == "int8")
+    assert ("coded_values" in packed) == values.startswith("int")
 
 
 def test_a_file_of_version_1_opens(tmp_path):
@@ -219,6 +220,45 @@ def test_a_file_of_version_1_opens(tmp_path):
     table = opened(safetensors.numpy.save(arrays, {"antembed-table": json.dumps(about)}), tmp_path)
     np.testing.assert_array_equal(table[:], E)
     np.testing.assert_array_equal(table.bias_of([0, 1, 2]), [0, 1, 2])
+
+
+def test_a_packed_file_of_version_2_opens(tmp_path):
+    """As it was written before LZMA: bits and codes by zlib."""
+    T, A = factors()
+    new = safetensors.numpy.load(serialize(T, A, values="int8", encoding="packed"))
+    codes, _ = quantize(T)
+    codes = codes[:, new["order"]]
+    bits = np.packbits(codes != 0, axis=1, bitorder="little")
+    old = {"packed_bits": bits.T, "packed_values": codes[codes != 0]}
+    arrays = {name: np.frombuffer(zlib.compress(np.ascontiguousarray(part).tobytes()), np.uint8) for name, part in old.items()}
+    arrays |= {name: new[name] for name in ("anchors", "order", "scales")}
+    about = {
+        "version": 2,
+        "encoding": "packed",
+        "values": "int8",
+        "objects": 40,
+        "columns": T.shape[1],
+        "dimensions": A.shape[1],
+    }
+    table = opened(safetensors.numpy.save(arrays, {"antembed-table": json.dumps(about)}), tmp_path)
+    np.testing.assert_array_equal(table[:], opened(serialize(T, A, values="int8", encoding="packed"), tmp_path)[:])
+
+
+def test_fewer_levels_are_smaller_when_packed(tmp_path):
+    rng = np.random.default_rng(0)
+    T = (rng.random((2000, 12)) * (rng.random((2000, 12)) < 0.3)).astype(np.float32)
+    bias = rng.standard_normal(2000).astype(np.float32)
+    sizes, errors = [], []
+    for values in ("int8", "int6", "int5", "int4"):
+        data = serialize(T, np.eye(12, dtype=np.float32), values=values, encoding="packed", bias=bias)
+        table = opened(data, tmp_path)
+        assert table.nnz == np.count_nonzero(T)
+        sizes.append(len(data))
+        errors.append(float(np.abs(table[:] - T).max()))
+        assert np.abs(table.bias_of(np.arange(2000)) - bias).max() <= 0.51 * np.abs(bias).max() / 63
+    assert sizes == sorted(sizes, reverse=True)
+    assert errors == sorted(errors)
+    assert errors[1] < 0.6 / 31
 
 
 def test_values_beyond_half_precision():
@@ -254,7 +294,7 @@ class TestBadFiles:
     def test_compressed_bytes_that_are_none(self, tmp_path):
         data = safetensors.numpy.load(serialize(*factors(), encoding="packed"))
         about = {"version": 2, "encoding": "packed", "values": "fp32", "objects": 40, "columns": 11, "dimensions": 5}
-        data["packed_bits"] = data["packed_bits"][::-1].copy()
+        data["coded_bits"] = data["coded_bits"][::-1].copy()
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save(data, {"antembed-table": json.dumps(about)}))
         with pytest.raises(TableError, match=r"t.ant is damaged: it cannot be decompressed"):
             load_table(tmp_path / "t.ant")
@@ -267,7 +307,7 @@ class TestBadFiles:
     def test_newer(self, tmp_path):
         about = {"antembed-table": json.dumps({"version": 99})}
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}, about))
-        with pytest.raises(TableError, match="version 99, this antembed reads up to 3; upgrade antembed"):
+        with pytest.raises(TableError, match="version 99, this antembed reads up to 4; upgrade antembed"):
             load_table(tmp_path / "t.ant")
 
     def test_incomplete(self, tmp_path):

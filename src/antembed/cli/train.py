@@ -110,7 +110,7 @@ def budget_facts(task: Task, config: TaskConfig, splits: Splits) -> JSON:
     budget = parse_budget(config.budget, model.dense_bytes())
     rows = {name: table.num_embeddings for name, table in model.embeddings.items()}
     anchors = sum(A.numel() for table in model.embeddings.values() for _, A in table.pairs)
-    value = {"fp32": 4, "fp16": 2, "int8": 1}[config.values]
+    value = {"fp32": 4, "fp16": 2}.get(config.values, 1)
     if budget.unit == "parameters":
         left = budget.amount - anchors
     else:  # a weight takes its value and its column, a row the number of its weights

@@ -67,7 +67,9 @@ class ExportConfig(Config):
     """The files."""
 
     heading: ClassVar[str] = "Files"
-    values: str = option("auto", "Numbers in the files: fp32, fp16 or int8; auto: fp32, with a budget of bytes int8.")
+    values: str = option(
+        "auto", "Numbers in the files: fp32, fp16, int8, or, packed, int6, int5, int4; auto: fp32, with a budget of bytes int8."
+    )
     encoding: str = option(
         "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes packed."
     )

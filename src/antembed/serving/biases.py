@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from antembed.serving.numbers import VALUES, check_fits, quantize
+from antembed.serving.encodings import compressed, decompressed
+from antembed.serving.numbers import LARGEST_CODES, VALUES, check_fits, quantize
 
 Arrays = dict[str, np.ndarray]
+LEAST_CODES = 63  # a bias is in every prediction, and there is one for an object: it is never coarser than this
 BITMAP_FROM = 1 / 3  # share of zeros from which a bitmap is used
 
 
-def encode_bias(bias: np.ndarray, num_embeddings: int, values: str) -> Arrays:
-    """bias (V,) or (1,) → the arrays of the file."""
+def encode_bias(bias: np.ndarray, num_embeddings: int, values: str, pack: bool = False) -> Arrays:
+    """bias (V,) or (1,) → the arrays of the file. `pack`: compress them if that makes them smaller."""
     bias = np.atleast_1d(bias)
     if bias.shape not in ((1,), (num_embeddings,)):
         raise ValueError(
@@ -17,10 +19,10 @@ def encode_bias(bias: np.ndarray, num_embeddings: int, values: str) -> Arrays:
         )
     check_fits("bias", bias, VALUES[values])
     if len(bias) == 1:
-        return {"bias": bias.astype(np.float32 if values == "int8" else VALUES[values])}
+        return {"bias": bias.astype(np.float32 if values in LARGEST_CODES else VALUES[values])}
     arrays: Arrays = {}
-    if values == "int8":
-        codes, arrays["bias_scale"] = quantize(bias[:, None])
+    if values in LARGEST_CODES:
+        codes, arrays["bias_scale"] = quantize(bias[:, None], max(LARGEST_CODES[values], LEAST_CODES))
         stored = codes[:, 0]
     else:
         stored = bias.astype(VALUES[values])
@@ -28,14 +30,20 @@ def encode_bias(bias: np.ndarray, num_embeddings: int, values: str) -> Arrays:
     if nonzero.sum() <= (1 - BITMAP_FROM) * num_embeddings:
         arrays["bias_bits"] = np.packbits(nonzero, bitorder="little")
         stored = stored[nonzero]
+    if pack and stored.dtype == np.int8 and len(smaller := compressed(stored)) < len(stored):
+        return arrays | {"coded_bias": smaller}
     return arrays | {"bias": stored}
 
 
 def decode_bias(arrays: Arrays, num_embeddings: int) -> np.ndarray | None:
     """The inverse of encode_bias, in fp32; None if the file has no biases."""
-    if "bias" not in arrays:
+    if "coded_bias" in arrays:
+        count = int(np.bitwise_count(arrays["bias_bits"]).sum(dtype=np.int64)) if "bias_bits" in arrays else num_embeddings
+        bias = decompressed(arrays["coded_bias"], count).view(np.int8).astype(np.float32)
+    elif "bias" in arrays:
+        bias = arrays["bias"].astype(np.float32)
+    else:
         return None
-    bias = arrays["bias"].astype(np.float32)
     if "bias_scale" in arrays:
         bias *= arrays["bias_scale"]
     if "bias_bits" in arrays:

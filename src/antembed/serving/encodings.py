@@ -5,12 +5,15 @@ Which is smallest depends on K and on the sparsity of T. `encode` chooses the sm
 must be requested, since loading it takes time and the memory of a bitmap.
 """
 
+import lzma
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
+from antembed.serving.entropy import DamagedError
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,20 +47,36 @@ def encode_packed(T: np.ndarray) -> Arrays:
     # The most used columns first, and the first bytes of all rows before the second ones: that compresses better.
     order = np.argsort(-np.count_nonzero(T, axis=0), kind="stable")
     arrays = encode_bitmap(T[:, order])
-    arrays["packed_bits"] = deflated(arrays.pop("bits").T)
-    if T.dtype == np.int8 and len(smaller := deflated(arrays["values"])) < len(arrays["values"]):
+    arrays["coded_bits"] = compressed(arrays.pop("bits").T)
+    if T.dtype == np.int8 and len(smaller := compressed(arrays["values"])) < len(arrays["values"]):
         del arrays["values"]
-        arrays["packed_values"] = smaller
+        arrays["coded_values"] = smaller
     return arrays | {"order": order.astype(smallest_unsigned(max(T.shape[1] - 1, 0)))}
 
 
-def deflated(array: np.ndarray) -> np.ndarray:
+# Bits and codes have no repeats worth a dictionary: what counts is LZMA's adaptive arithmetic coder, without contexts.
+FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9, "lc": 0, "lp": 0, "pb": 0, "dict_size": 1 << 16}]
+
+
+def compressed(array: np.ndarray) -> np.ndarray:
     """The bytes of the array, compressed."""
-    return np.frombuffer(zlib.compress(np.ascontiguousarray(array).tobytes(), 9), np.uint8)
+    packed = lzma.compress(np.ascontiguousarray(array).tobytes(), lzma.FORMAT_RAW, filters=FILTERS)
+    return np.frombuffer(packed, np.uint8)
+
+
+def decompressed(array: np.ndarray, size: int) -> np.ndarray:
+    """The inverse of `compressed`: `size` bytes, or a DamagedError."""
+    try:
+        found = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS).decompress(array.tobytes(), size + 1)
+    except lzma.LZMAError as error:
+        raise DamagedError(f"compressed bytes are damaged ({error})") from error
+    if len(found) != size:
+        raise DamagedError(f"compressed bytes hold {len(found)} bytes or more, {size} were expected")
+    return np.frombuffer(found, np.uint8)
 
 
 def inflated(array: np.ndarray) -> np.ndarray:
-    """The inverse of `deflated`, as bytes."""
+    """zlib's bytes, as older files have them."""
     return np.frombuffer(zlib.decompress(array.tobytes()), np.uint8)
 
 
@@ -108,8 +127,7 @@ class CsrRows:
 class PackedRows:
     """Row look-up in `packed`: a bitmap after decompression, with its columns in another order."""
 
-    def __init__(self, packed_bits: np.ndarray, values: np.ndarray, order: np.ndarray, num_rows: int):
-        bits = inflated(packed_bits).reshape(-(-len(order) // 8), num_rows).T
+    def __init__(self, bits: np.ndarray, values: np.ndarray, order: np.ndarray):
         self.inner, self.columns = BitmapRows(np.ascontiguousarray(bits), values, len(order)), np.argsort(order)
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
@@ -142,12 +160,23 @@ def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows
     """The row look-up, and nnz(T)."""
     if encoding == "plain":
         return PlainRows(arrays["weights"]), int(np.count_nonzero(arrays["weights"]))
-    values = inflated(arrays["packed_values"]).view(np.int8) if "packed_values" in arrays else arrays["values"]
+    if encoding == "packed":
+        return _decode_packed(arrays, rows, columns)
+    values = arrays["values"]
     if encoding == "bitmap":
         return BitmapRows(arrays["bits"], values, columns), len(values)
-    if encoding == "packed":
-        return PackedRows(arrays["packed_bits"], values, arrays["order"], rows), len(values)
     return CsrRows(arrays["counts"], arrays["columns"], values, columns), len(values)
+
+
+def _decode_packed(arrays: Arrays, rows: int, columns: int) -> tuple[Rows, int]:
+    wide = -(-columns // 8)
+    plain = inflated(arrays["packed_bits"]) if "packed_bits" in arrays else decompressed(arrays["coded_bits"], rows * wide)
+    bits = plain.reshape(wide, rows).T
+    if "coded_values" in arrays:
+        values = decompressed(arrays["coded_values"], int(np.bitwise_count(bits).sum(dtype=np.int64))).view(np.int8)
+    else:
+        values = inflated(arrays["packed_values"]).view(np.int8) if "packed_values" in arrays else arrays["values"]
+    return PackedRows(bits, values, arrays["order"]), len(values)
 
 
 def starts_of(counts: np.ndarray) -> np.ndarray:

@@ -1,26 +1,30 @@
-"""Number formats of the file: fp32, fp16, or int8 with a scale for each column, in which only zeros become zeros."""
+"""Number formats of the file: fp32, fp16, or whole numbers with a scale for each column, in which only zeros become zeros.
+
+int8, int6, int5 and int4 differ in how many numbers there are; all are stored as bytes, so only `packed` files get smaller.
+"""
 
 from typing import Any
 
 import numpy as np
 
 VALUES: dict[str, type[np.number]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
-LARGEST_CODE = 127
+LARGEST_CODES = {"int8": 127, "int6": 31, "int5": 15, "int4": 7}
+VALUES |= dict.fromkeys(LARGEST_CODES, np.int8)
 
 
-def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x (V, K) ≈ codes·scales: codes (V, K) in −127…127, scales (K,) in fp32. |x − codes·scale| ≤ scale/2, or ≤ scale where a
+def quantize(x: np.ndarray, largest: int = 127) -> tuple[np.ndarray, np.ndarray]:
+    """x (V, K) ≈ codes·scales: codes (V, K) in ±largest, scales (K,) in fp32. |x − codes·scale| ≤ scale/2, or ≤ scale where a
     number too small for its scale is stored as ±1, so that the number of non-zeros does not change."""
     # A smaller, subnormal scale would lose precision.
-    scales = np.maximum(np.abs(x).max(axis=0, initial=0) / LARGEST_CODE, np.finfo(np.float32).tiny).astype(np.float32)
+    scales = np.maximum(np.abs(x).max(axis=0, initial=0) / largest, np.finfo(np.float32).tiny).astype(np.float32)
     codes = np.rint(x / scales.astype(np.float64))
     codes = np.where(codes == 0, np.sign(x), codes)
-    return np.clip(codes, -LARGEST_CODE, LARGEST_CODE).astype(np.int8), scales
+    return np.clip(codes, -largest, largest).astype(np.int8), scales
 
 
 def anchors_as(values: str) -> type[np.number[Any]]:
-    """The type of the anchors, never int8: they are few, and every vector is made of them."""
-    return np.float16 if values == "int8" else VALUES[values]
+    """The type of the anchors, never whole numbers: they are few, and every vector is made of them."""
+    return np.float16 if values in LARGEST_CODES else VALUES[values]
 
 
 def check_fits(name: str, array: np.ndarray, stored: type[np.number[Any]]) -> None:

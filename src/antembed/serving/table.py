@@ -13,12 +13,13 @@ import safetensors.numpy
 from antembed.files import write_atomically
 from antembed.serving.biases import encode_bias
 from antembed.serving.encodings import encode, smallest_unsigned
+from antembed.serving.entropy import DamagedError
 from antembed.serving.lookup import Table
-from antembed.serving.numbers import VALUES, anchors_as, check_fits, quantize
+from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize
 from antembed.serving.product import FORMAT
-from antembed.serving.product import VERSION as NEWEST
 
-VERSION = 2  # of what is written here; product.py writes the newest
+VERSION, PACKED_VERSION = 2, 4  # of what is written here; product.py writes 3
+NEWEST = PACKED_VERSION
 
 
 class TableError(ValueError):
@@ -68,8 +69,8 @@ def serialize(
             wrong = row_index.min() if row_index.min() < 0 else row_index.max()
             raise ValueError(f"row_index names row {wrong} of a table of {len(T)} rows; valid are 0 to {len(T) - 1}")
         num_embeddings, arrays["places"] = len(row_index), row_index.astype(smallest_unsigned(max(len(T) - 1, 0)))
-    if values == "int8":
-        stored, arrays["scales"] = quantize(T)
+    if values in LARGEST_CODES:
+        stored, arrays["scales"] = quantize(T, LARGEST_CODES[values])
     else:
         stored = T.astype(VALUES[values])
     encoding, encoded = encode(stored, encoding)
@@ -78,11 +79,11 @@ def serialize(
         check_fits("A", A, anchors_as(values))
         arrays["anchors"] = A.astype(anchors_as(values))
     if bias is not None:
-        arrays |= encode_bias(bias, num_embeddings, values)
+        arrays |= encode_bias(bias, num_embeddings, values, encoding == "packed")
     if not np.isfinite(offset):
         raise ValueError(f"offset is {offset}; training has diverged, lower the learning rate")
     about = {
-        "version": VERSION,
+        "version": PACKED_VERSION if encoding == "packed" else VERSION,
         "encoding": encoding,
         "values": values,
         "objects": num_embeddings,
@@ -112,7 +113,7 @@ def export(
 ) -> Table:
     """Write a layer's vectors as a small file and load it.
 
-    `values` is "fp32", "fp16" or "int8" (a scale for each column of T; the anchors in fp16). `bias` is a number for each
+    `values` is "fp32", "fp16", "int8", or, for packed files, "int6", "int5", "int4" (a scale for each column of T; the anchors in fp16). `bias` is a number for each
     object, or one for all; `offset` is added to every bias.
     """
     if not hasattr(layer, "factors"):
@@ -154,7 +155,7 @@ def load_table(path: str | os.PathLike[str]) -> Table:
         raise TableError(
             f"{path} is no complete safetensors file ({error}), {path.stat().st_size} bytes; copy it again or export it anew"
         ) from error
-    except zlib.error as error:
+    except (zlib.error, DamagedError) as error:
         raise TableError(f"{path} is damaged: it cannot be decompressed ({error}); export it anew") from error
     except KeyError as error:
         raise TableError(f"{path} lacks {error}, which every table has; export it anew") from error
