@@ -255,7 +255,7 @@ def test_fewer_levels_are_smaller_when_packed(tmp_path):
         assert table.nnz == np.count_nonzero(T)
         sizes.append(len(data))
         errors.append(float(np.abs(table[:] - T).max()))
-        assert np.abs(table.bias_of(np.arange(2000)) - bias).max() <= 0.51 * np.abs(bias).max() / 63
+        assert np.abs(table.bias_of(np.arange(2000)) - bias).max() <= 1.01 * np.abs(bias).max() / 63  # ±1 for the smallest
     assert sizes == sorted(sizes, reverse=True)
     assert errors == sorted(errors)
     assert errors[1] < 0.6 / 31
