@@ -84,7 +84,7 @@ def read_options(task: Task, given: JSON) -> tuple[TaskConfig, Splits]:
         torch.set_num_threads(max(int(given["threads"]), 1))  # whether it may be is for the config to say
     try:
         with show.status(f"reading {given['data']}"):
-            config, splits = configure(task, given)
+            config, splits = configure(task, given, lambda line: show.err.print(line, highlight=False, soft_wrap=True))
     except ConfigError as error:
         raise usage_error(error) from error
     for line in splits.complaints:

@@ -17,6 +17,7 @@ from antembed.config.base import Config, ConfigError, explained
 ConfigT = TypeVar("ConfigT", bound=Config)
 Options = Mapping[str, object]
 CHOICE = "name"  # the field that tells the members of a union apart
+AUTO = "auto"  # instead of a member's name: the one that the other options belong to
 NOT_OPTIONS = ("version", "task", CHOICE)
 
 
@@ -97,10 +98,8 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
     for name in given:
         if name not in known:
             raise ConfigError(f"there is no option {name!r}{_nearest(name, known)}", name)
-    choices = {name: str(given.get(name, leaf.field.default)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
-    for name, choice in choices.items():
-        if choice not in known[name].choices:
-            raise ConfigError(f"{name} {choice!r} is none of: {', '.join(known[name].choices)}", name)
+    choices = {name: _chosen(leaf, given, known) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
+    given = {name: value for name, value in given.items() if not (name in choices and value == AUTO)}
     chosen = chosen_options(config, choices)
     for name in given:
         if name not in chosen:
@@ -113,6 +112,19 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
             raise ConfigError(_without_effect(chosen[name], other, values[other], known[name].owners), name)
     used = {name: value for name, value in more.items() if _unmet(chosen[name], values) is None}
     return made if used == more else validated(config, _tree(choices | used | given, chosen))
+
+
+def _chosen(union: Option, given: Options, known: Mapping[str, Option]) -> str:
+    """The member of a union that is meant: the one that was named, or the first that has all the options given."""
+    named = str(given.get(union.name, AUTO))
+    if named != AUTO:
+        if named not in union.choices:
+            raise ConfigError(f"{union.name} {named!r} is none of: {', '.join((AUTO, *union.choices))}", union.name)
+        return named
+    owners = [known[name].owners for name in given if known[name].owners]
+    usual = str(union.field.default)
+    fitting = [choice for choice in (usual, *union.choices) if all(choice in each for each in owners)]
+    return fitting[0] if fitting else usual
 
 
 def _tree(flat: Options, chosen: Mapping[str, Option]) -> dict[str, Any]:

@@ -68,10 +68,11 @@ class ExportConfig(Config):
 
     heading: ClassVar[str] = "Files"
     values: str = option(
-        "auto", "Numbers in the files: fp32, fp16, int8, or, packed, int6, int5, int4; auto: fp32, with a budget of bytes int8."
+        "auto",
+        "Numbers in the files: fp32, fp16, int8, or, packed, int6, int5, int4; auto: fp32; with a budget of bytes int8, with a tolerance int6.",
     )
     encoding: str = option(
-        "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes packed."
+        "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes or a tolerance packed."
     )
 
     @model_validator(mode="after")
@@ -149,15 +150,21 @@ class EmbeddingTaskConfig(TaskConfig):
         return self.solver.budget if isinstance(self.solver, CoordinateDescentConfig) else ""
 
     @property
+    def tolerance(self) -> str:
+        """As it was given; empty where there is none."""
+        return self.solver.tolerance if isinstance(self.solver, CoordinateDescentConfig) else ""
+
+    @property
     def values(self) -> str:
         """Numbers in the files."""
-        auto = "int8" if counts_bytes(self.budget) else "fp32"
+        auto = "int6" if self.tolerance else "int8" if counts_bytes(self.budget) else "fp32"
         return auto if self.export.values == "auto" else self.export.values
 
     @property
     def encoding(self) -> str:
         """Of T in the files: where bytes count, most objects have no weights, and a byte for each is too much."""
-        return "packed" if self.export.encoding == "auto" and counts_bytes(self.budget) else self.export.encoding
+        small = self.tolerance or counts_bytes(self.budget)
+        return "packed" if self.export.encoding == "auto" and small else self.export.encoding
 
     @property
     def auto(self) -> bool:
@@ -183,8 +190,8 @@ class EmbeddingTaskConfig(TaskConfig):
                 f"embedding {name} needs {' and '.join(sorted(missing))} of the objects, which {self.task} has not; "
                 "choose another --embedding"
             )
-        if name != "anchor" and self.budget:
-            raise ValueError(f"a budget is for --embedding anchor, not {name}")
+        if name != "anchor" and (self.budget or self.tolerance):
+            raise ValueError(f"a {'budget' if self.budget else 'tolerance'} is for --embedding anchor, not {name}")
         if name != "anchor" and self.auto:
             raise ValueError(f"anchors auto is for --embedding anchor, not {name}")
         if isinstance(self.solver, CoordinateDescentConfig) and name not in ("anchor", "full"):

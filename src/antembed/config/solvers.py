@@ -2,13 +2,15 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from antembed.config.base import Config, Number, Whole, option
 from antembed.config.budget import parse_budget
+from antembed.config.tolerance import parse_tolerance
 from antembed.optim import OPTIMIZERS
 
 AUTO = {"anchors": "auto"}
+NO_TARGET = {"budget": ("", None), "tolerance": ("", None)}  # None: a solver without that option
 
 
 def _budget(text: str) -> str:
@@ -23,6 +25,13 @@ def _optimizer(name: str) -> str:
     return name
 
 
+def _tolerance(text: str) -> str:
+    if text:
+        parse_tolerance(text)
+    return text
+
+
+ToleranceText = Annotated[str, AfterValidator(_tolerance)]
 BudgetText = Annotated[str, AfterValidator(_budget)]
 
 
@@ -110,7 +119,9 @@ class PenaltyConfig(Config):
     """What coordinate descent adds to the summed ½·squared error."""
 
     heading: ClassVar[str] = "Coordinate descent"
-    l0_penalty: Number = option(2.0, "λ2: a weight stays only if it lowers the summed ½·squared error by more.", ge=0)
+    l0_penalty: Number = option(
+        2.0, "λ2: a weight stays only if it lowers the summed ½·squared error by more.", ge=0, only_with=NO_TARGET
+    )
     penalize_biases: bool = option(True, "Biases pay --l0-penalty too, and are zero where they are not worth it.")
     ridge: Number = option(7.0, "½·ridge·‖e‖² on every vector e = t·A.", ge=0)
     ridge_per_rating: Number = option(0.02, "And as much again for each rating of the object.", ge=0)
@@ -122,10 +133,23 @@ class CoordinateDescentConfig(SolverConfig):
 
     heading: ClassVar[str] = "Coordinate descent"
     name: Literal["coordinate_descent"] = option("coordinate_descent", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over all users and items.", ge=1)
+    epochs: Whole = option(25, "Sweeps over all users and items.", ge=1, only_with={"tolerance": ""})
     penalties: PenaltyConfig = PenaltyConfig()
     unobserved_weight: Number = option(0.0, "Weight of every pair there is, as if rated 0: a model of what is chosen.", ge=0)
     budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): λ2 is adjusted to meet it.")
+    tolerance: ToleranceText = option(
+        "", "1%: the smallest file whose validation error is at most so much above the dense model's; λ2 is searched."
+    )
+
+    @property
+    def records(self) -> int:
+        return 0 if self.tolerance else self.epochs
+
+    @model_validator(mode="after")
+    def _one_target(self) -> "CoordinateDescentConfig":
+        if self.budget and self.tolerance:
+            raise ValueError(f"budget {self.budget} and tolerance {self.tolerance} both decide the size; give one of them")
+        return self
 
 
 class OnlineConfig(SolverConfig):

@@ -1,6 +1,7 @@
 """The life of a run, once for every task and solver: create, train, resume, evaluate, export."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,12 +11,18 @@ from antembed.files import JSON
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
 from antembed.solvers import Callback, ignore, make_solver
+from antembed.solvers.automatic import AUTOMATIC, is_automatic
 from antembed.tasks import TASKS, EmbeddingModel, Predictor, Splits, Task, TaskModel
 
 
-def configure(task: Task, given: Options) -> tuple[TaskConfig, Splits]:
-    """Options → a config and the data it names. Options that follow from the number of examples are filled in."""
-    splits = task.load(_first_config(task, given))
+def configure(task: Task, given: Options, report: Callable[[str], None] = lambda line: None) -> tuple[TaskConfig, Splits]:
+    """Options → a config and the data it names. What was not given follows from the data: by a search, where there is one, else
+    from the number of examples. `report` is told what is searched."""
+    first = _first_config(task, given)
+    splits = task.load(first)
+    if is_automatic(task, given) and AUTOMATIC[task.name].applies(first):
+        found = AUTOMATIC[task.name](first, given, splits, report)
+        given = {name: value for name, value in given.items() if name != "solver"} | found
     return from_options(task.Config, given, task.defaults(splits.count)), splits
 
 

@@ -35,3 +35,11 @@ def check_fits(name: str, array: np.ndarray, stored: type[np.number[Any]]) -> No
     kind = "fp16" if stored is np.float16 else "fp32"
     if largest > float(np.finfo(np.float16 if stored is np.float16 else np.float32).max):
         raise ValueError(f"{name} has a value of {largest:g}, beyond {kind}; export with values='fp32'")
+
+
+def stored_as(x: np.ndarray, values: str, largest: int = 0) -> np.ndarray:
+    """x (V, K) as it is read back from a file with these values. `largest`: of whole numbers, if there are to be more."""
+    if values not in LARGEST_CODES:
+        return x.astype(VALUES[values]).astype(np.float32)
+    codes, scales = quantize(x, max(LARGEST_CODES[values], largest))
+    return codes * scales

@@ -113,8 +113,8 @@ def export(
 ) -> Table:
     """Write a layer's vectors as a small file and load it.
 
-    `values` is "fp32", "fp16", "int8", or, for packed files, "int6", "int5", "int4" (a
-    scale for each column of T; the anchors in fp16). `bias` is a number for each object, or one for all; `offset` is added to every bias.
+    `values` is "fp32", "fp16", "int8", or, for packed files, "int6", "int5" or "int4" (a scale for each column of T; the
+    anchors in fp16). `bias` is a number for each object, or one for all; `offset` is added to every bias.
     """
     if not hasattr(layer, "factors"):
         raise TypeError(

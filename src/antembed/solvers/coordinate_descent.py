@@ -1,4 +1,4 @@
-"""Coordinate descent as a solver: a sweep is an epoch, the last one counts, and a budget adjusts the ℓ0 penalty."""
+"""Coordinate descent as a solver: a sweep is an epoch, and a budget or a tolerance decides the ℓ0 penalty."""
 
 import time
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from antembed.solvers.budget import BudgetController
 from antembed.solvers.descent import Descent
 from antembed.solvers.online_state import OnlineDescent
 from antembed.solvers.side import NO_BIAS, Penalties
+from antembed.solvers.tolerance import ToleranceDescent
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
 from antembed.tasks.ratings.model import MatrixFactorization
@@ -41,6 +42,10 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         if own.budget:
             budget = parse_budget(own.budget, self.model.dense_bytes())
             self.budget = BudgetController(budget, self.size, FIRST_PENALTY, self.steered, AIM)
+        self.search: ToleranceDescent | None = None
+        if own.tolerance:
+            validation = tuple(column.cpu().numpy() for column in self.splits.validation[:])
+            self.search = ToleranceDescent(self.descent, validation, own.tolerance, config.values)
 
     def size(self) -> float:
         assert self.budget is not None
@@ -49,11 +54,12 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
 
     def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
         started = time.perf_counter()
-        if not self.epoch:
+        if not self.epoch and self.search is None:
             self.descent.init_weights()
         examples = len(self.splits.train)
-        for sweep in range(self.epoch + 1, self.own.epochs + 1):
-            l0 = self._sweep(sweep)
+        while not self._finished():
+            sweep = self.epoch + 1
+            l0 = self._sweep(sweep) if self.search is None else self.search.sweep()
             record = self._record(sweep, l0)
             record["seconds"], started = time.perf_counter() - started, time.perf_counter()  # the first with the start
             self.epoch = sweep
@@ -62,6 +68,9 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         copy_to_model(self.descent, self.model)
         if self.budget is not None:
             self.budget.budget.check(self.size())
+
+    def _finished(self) -> bool:
+        return self.epoch >= self.own.epochs if self.search is None else self.search.done
 
     def _sweep(self, number: int) -> float:
         """One sweep; → the ℓ0 penalty it was done with."""
@@ -110,14 +119,29 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         return record
 
     def state_dict(self) -> Checkpoint:
-        budget = None if self.budget is None else self.budget.state()
-        return Checkpoint(self.descent.state(), {"epoch": self.epoch, "budget": budget})
+        tensors = self.descent.state()
+        plain: JSON = {"epoch": self.epoch}
+        if self.budget is not None:
+            plain["budget"] = self.budget.state()
+        if self.search is not None:
+            kept, plain["search"] = self.search.state_dict()
+            tensors |= kept
+        return Checkpoint(tensors, plain)
 
     def load_state_dict(self, checkpoint: Checkpoint) -> None:
-        self.descent.load(checkpoint.tensors)
+        self.descent.load({name: part for name, part in checkpoint.tensors.items() if not name.startswith("kept/")})
         self.epoch = checkpoint.plain["epoch"]
         if self.budget is not None:
             self.budget.load(checkpoint.plain["budget"])
+        if self.search is not None:
+            self.search.load_state_dict(checkpoint.tensors, checkpoint.plain["search"])
+
+    def result(self) -> JSON:
+        found = super().result()
+        if self.search is not None:
+            search = self.search
+            found["tolerance"] = {"dense_error": search.reference, "limit": search.limit, "error": search.error}
+        return found
 
 
 def penalties_of(config: RatingsConfig, own: PenaltyConfig, unobserved_weight: float = 0.0) -> Penalties:

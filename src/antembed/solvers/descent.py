@@ -65,9 +65,21 @@ class Descent:
 
     def init_weights(self) -> None:
         """Dense rows from small random vectors, then anchors."""
-        self.items.E = INIT * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
+        self.init_dense()
         for _ in range(DENSE_SWEEPS if self.anchors else 0):
-            self.alternate(self._solve_dense)
+            self.sweep_dense()
+        self.make_anchors()
+
+    def init_dense(self, scale: float = INIT) -> None:
+        """Small random vectors of items; those of users follow from them."""
+        self.items.E = scale * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
+
+    def sweep_dense(self) -> None:
+        """All users and items, once, without anchors: alternating least squares."""
+        self.alternate(self._solve_dense)
+
+    def make_anchors(self) -> None:
+        """Anchors, and weights ≥ 0, that come near the dense rows."""
         for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
             side.make_anchors(K, self.seed + number)
 

@@ -73,4 +73,6 @@ class RatingsConfig(EmbeddingTaskConfig):
         self.num_anchors(2)  # an error if it is not one number, or two
         if self.auto and isinstance(self.solver, StochasticConfig) and not SPLITS[self.input.split][1]:
             raise ValueError(f"anchors auto needs validation data, --split {self.input.split} has none; use --split 80/10/10")
+        if self.tolerance and not SPLITS[self.input.split][1]:
+            raise ValueError(f"a tolerance needs validation data, --split {self.input.split} has none; use --split 80/10/10")
         return self

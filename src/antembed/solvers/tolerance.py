@@ -1,0 +1,160 @@
+"""The smallest model that is good enough: the ℓ0 penalty rises while the stored model's validation error stays within a limit.
+
+    dense    alternating least squares until the validation error stands still: its smallest value is the reference
+    path     the penalty rises step by step; when the error leaves reference·(1 + tolerance), the last good model comes back
+             and the interval between the last good and the first bad penalty is halved, in logarithms
+    polish   what is zero stays zero, and the rest is free
+
+A step of this is a sweep, so a run can be interrupted after any of them.
+"""
+
+import numpy as np
+import torch
+
+from antembed.config.tolerance import parse_tolerance
+from antembed.files import JSON
+from antembed.serving.biases import LEAST_CODES
+from antembed.serving.numbers import anchors_as, stored_as
+from antembed.solvers.descent import INIT, Descent
+
+SETTLED, MOST_DENSE = 2e-4, 40  # sweeps of the dense phase end when they gain less than this share, or after so many
+FIRST_PENALTY, STEP, PRECISE = 0.05, 1.6, 1.1  # of ℓ0, in units of the ratings' variance
+LEAST, MOST = 1e-5, 1e5  # times the first: no penalty is low enough, or none too high
+SWEEPS, POLISHED = 2, 2  # at each penalty, and at the end
+Tensors = dict[str, torch.Tensor]
+
+
+class PenaltyPath:
+    """The largest penalty that is good enough: `observe` is told whether the present one is, and chooses the next."""
+
+    def __init__(self, first: float, step: float = STEP, precise: float = PRECISE):
+        self.first, self.step, self.precise = first, step, precise
+        self.penalty, self.good, self.bad = first, 0.0, 0.0  # 0: none yet
+
+    def observe(self, good: bool) -> None:
+        if good:
+            self.good = self.penalty
+        else:
+            self.bad = self.penalty
+        if not self.bad:
+            self.penalty = self.good * self.step
+        else:
+            self.penalty = (self.good * self.bad) ** 0.5 if self.good else self.bad / self.step**4
+
+    @property
+    def done(self) -> bool:
+        if self.good and self.bad:
+            return self.bad / self.good < self.precise
+        return self.penalty < LEAST * self.first or self.penalty > MOST * self.first
+
+
+class ToleranceDescent:
+    """Sweeps of coordinate descent, dense first, to the smallest model within the tolerance."""
+
+    def __init__(self, descent: Descent, validation: tuple[np.ndarray, ...], tolerance: str, values: str):
+        self.descent, self.validation, self.values = descent, validation, values
+        self.tolerance = parse_tolerance(tolerance)
+        spread = float(np.std(descent.columns[2]))
+        self.scale = spread or 1.0
+        self.path = PenaltyPath(FIRST_PENALTY * self.scale**2)
+        self.phase, self.todo = "dense", MOST_DENSE
+        self.reference, self.error = float("inf"), float("inf")  # of the dense model, and of the one that is kept
+        self.kept: Tensors = {}
+        descent.init_dense(INIT * self.scale**0.5)
+
+    @property
+    def limit(self) -> float:
+        """The largest validation error that is good enough; ratings that are all the same have none at all."""
+        return self.reference * (1 + self.tolerance) + 1e-9 * self.scale**2
+
+    @property
+    def done(self) -> bool:
+        return self.phase == "done"
+
+    def sweep(self) -> float:
+        """One sweep of what comes next; → the ℓ0 penalty it was done with."""
+        if self.phase == "dense":
+            self._dense()
+            return 0.0
+        self.todo -= 1
+        if self.phase == "path":
+            penalty = self.path.penalty
+            self.descent.sweep_at(penalty)
+            if self.todo == 0:
+                self._judge_penalty()
+            return penalty
+        self.descent.frozen = True
+        self.descent.sweep_at(0.0)
+        if self.todo == 0:
+            self._finish()
+        return 0.0
+
+    def _dense(self) -> None:
+        self.descent.sweep_dense()
+        self.todo -= 1
+        error = mean_squared_error(self.descent, self.validation)
+        settled = error > (1 - SETTLED) * self.reference
+        self.reference = min(error, self.reference)
+        if settled or self.todo == 0:
+            self.descent.make_anchors()
+            self._keep(self.stored_error())
+            self.phase, self.todo = "path", SWEEPS
+
+    def _judge_penalty(self) -> None:
+        error = self.stored_error()
+        good = error <= self.limit
+        self.path.observe(good)
+        if good or error < self.error > self.limit:  # while nothing is good enough, the best is kept
+            self._keep(error)
+        else:
+            self.descent.load(self.kept)
+        empty = good and not any(side.T.any() or side.bias.any() for side in (self.descent.users, self.descent.items))
+        self.todo = SWEEPS
+        if self.path.done or empty:
+            self.descent.load(self.kept)
+            self.phase, self.todo = "polish", POLISHED
+
+    def _finish(self) -> None:
+        """Keep what was polished, unless that made it worse."""
+        error = self.stored_error()
+        if error > max(self.limit, self.error):
+            self.descent.load(self.kept)
+        else:
+            self.error = error
+        self.phase = "done"
+
+    def _keep(self, error: float) -> None:
+        self.error = error
+        self.kept = {name: tensor.clone() for name, tensor in self.descent.state().items()}
+
+    def stored_error(self) -> float:
+        """The validation error of the model as it would be read back from its files."""
+        return mean_squared_error(self.descent, self.validation, self.values)
+
+    def state_dict(self) -> tuple[Tensors, JSON]:
+        plain = {name: vars(self)[name] for name in ("phase", "todo", "reference", "error")}
+        plain |= {name: vars(self.path)[name] for name in ("penalty", "good", "bad")}
+        return {f"kept/{name}": tensor for name, tensor in self.kept.items()}, plain
+
+    def load_state_dict(self, tensors: Tensors, plain: JSON) -> None:
+        self.kept = {name.removeprefix("kept/"): tensor for name, tensor in tensors.items() if name.startswith("kept/")}
+        self.phase, self.todo = plain["phase"], plain["todo"]
+        self.reference, self.error = plain["reference"], plain["error"]
+        self.path.penalty, self.path.good, self.path.bad = plain["penalty"], plain["good"], plain["bad"]
+        self.descent.frozen = self.phase == "polish" and self.todo < POLISHED
+
+
+def mean_squared_error(descent: Descent, columns: tuple[np.ndarray, ...], values: str = "") -> float:
+    """Over these ratings; with `values`, of the vectors and biases as files of these values have them."""
+    users, items, ratings, *_ = columns
+    vectors, biases = [], []
+    for side in (descent.users, descent.items):
+        if values:
+            anchors = side.A.astype(anchors_as(values)).astype(np.float32)
+            vectors.append(stored_as(side.T, values) @ anchors)
+            biases.append(stored_as(side.bias[:, None], values, LEAST_CODES)[:, 0])
+        else:
+            vectors.append(side.E)
+            biases.append(side.bias)
+    predicted = np.einsum("nd,nd->n", vectors[0][users], vectors[1][items]) + biases[0][users] + biases[1][items]
+    return float(np.square(predicted + descent.mean - ratings).mean())
