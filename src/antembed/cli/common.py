@@ -45,8 +45,12 @@ def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", nam
     if record is not None:
         append_record(record, result)
     if as_json:
+        show.remarks(result)
         show.print_json(result)
         return
     show.out.print(show.result_table({name or result["embedding"]: result}))
+    if baselines := show.baselines(result):
+        show.out.print(baselines, highlight=False)
     if line:
         show.err.print(line)
+    show.remarks(result)

@@ -63,6 +63,18 @@ def result_table(results: dict[str, JSON]) -> Table:
     return table
 
 
+def baselines(result: JSON) -> str:
+    """What models that know nothing come to: a metric alone says little."""
+    found = result.get("baselines") or {}
+    return "beside it: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()) if found else ""
+
+
+def remarks(result: JSON) -> None:
+    """What a user must know of this result, a line each, on stderr."""
+    for line in result.get("remarks", ()):
+        err.print(f"warning: {line}", highlight=False, soft_wrap=True)
+
+
 def facts(about: JSON) -> None:
     """One a line."""
     for name, value in about.items():

@@ -69,7 +69,7 @@ class ExportConfig(Config):
     heading: ClassVar[str] = "Files"
     values: str = option(
         "auto",
-        "Numbers in the files: fp32, fp16, int8, or, packed, int6, int5, int4; auto: fp32; with a budget of bytes int8, with a tolerance int6.",
+        "In the files: fp32, fp16, int8, int6, int5, int4; auto: fp32, with a budget of bytes int8, with a tolerance int6.",
     )
     encoding: str = option(
         "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes or a tolerance packed."

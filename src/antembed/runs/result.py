@@ -4,8 +4,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from antembed.config import TaskConfig
+from antembed.embedding import AnchorEmbedding
 from antembed.files import JSON
 from antembed.runs.folder import RunFolder
+from antembed.serving.numbers import RangeError
 from antembed.tasks import Splits, Task, TaskModel
 from antembed.tasks.model import EmbeddingModel, by_table
 
@@ -37,7 +39,28 @@ def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, 
     }
     if isinstance(model, EmbeddingModel):
         result["dense_bytes"] = model.dense_bytes()
-    return result | task.details(config, splits, model)
+    result |= task.details(config, splits, model)
+    result["baselines"] = task.baselines(splits)
+    return result | {"remarks": remarks(task, model, result)}
+
+
+def remarks(task: Task, model: TaskModel, result: JSON) -> list[str]:
+    """What a user must know of a result that looks like a success: no better than nothing, empty, or not compressed."""
+    found, metric = [], task.metric.headline
+    if result["test"] is not None:
+        reached = result["test"][metric]
+        beaten = [(name, value) for name, value in result["baselines"].items() if not task.metric.beats(reached, value)]
+        found += [
+            f"the model is no better than {name}: test {metric} {reached:.4f}, {name} {value:.4f}" for name, value in beaten[:1]
+        ]
+    anchored = {name: table for name, table in model.embeddings.items() if isinstance(table, AnchorEmbedding)}
+    nonzeros = {name: int(table.rows.weight.count_nonzero()) for name, table in anchored.items()}
+    if anchored and not any(nonzeros.values()):
+        found.append("all weights of T are 0: the tables are empty, and the model is its mean and biases alone")
+    full = [name for name, table in anchored.items() if nonzeros[name] == table.rows.weight.numel()]
+    if full:
+        found.append(f"no weight of T is zero ({', '.join(full)}): nothing was compressed; raise the penalty, or give a budget")
+    return found
 
 
 def exported_files(model: TaskModel, folder: Path) -> list[Path]:
@@ -58,7 +81,10 @@ def quantized(task: Task, splits: Splits, model: TaskModel) -> dict[str, JSON]:
         return found
     for values, encoding in FORMS if numbers < TRIED else FORMS[1:2]:
         with TemporaryDirectory() as name:
-            written = model.export(Path(name), values, encoding)
+            try:
+                written = model.export(Path(name), values, encoding)
+            except RangeError:  # ratings of a million are beyond fp16
+                continue
             metrics = task.evaluate(model.from_files(Path(name)), splits, "test")
         label = values if encoding == "auto" else f"{values} {encoding}"
         found[label] = {"bytes": sum(written.values()), f"test_{task.metric.headline}": metrics[task.metric.headline]}

@@ -73,7 +73,7 @@ class SearchRatings:
         if config.tables.embedding == "full":
             return chosen
         if "anchors" not in given:
-            chosen["anchors"] = tuple(min(ANCHORS, max(n // 2, 1)) for n in (users, items))
+            chosen["anchors"] = tuple(likely_anchors(n, chosen["embedding_dim"]) for n in (users, items))
         return chosen if set(given) & set(TARGETS) else chosen | {"tolerance": TOLERANCE}
 
     def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
@@ -92,6 +92,11 @@ class SearchRatings:
         best = search.run(tell)
         report(f"searched {trials} dense models; the best has validation MSE {best.error:.4f}")
         return {"options": unscaled(best.settings, search.scale), "error": best.error, "trials": trials}
+
+
+def likely_anchors(rows: int, width: int) -> int:
+    """As many as there is use for: an anchor costs as much as `width` weights, whoever uses it."""
+    return min(ANCHORS, max(2 * width, rows // 16, 2), max(rows, 1))
 
 
 def described(settings: DenseSettings) -> str:

@@ -13,10 +13,9 @@ from antembed.files import JSON
 from antembed.solvers.descent import INIT, Descent
 from antembed.solvers.side import Penalties
 from antembed.solvers.tolerance import mean_squared_error
+from antembed.tasks.ratings.baselines import Columns, best_bias_ridge
 
-Columns = tuple[np.ndarray, ...]
 WIDTH, MOST_WIDTH = 8, 64
-BIAS_RIDGES = (0.5, 2.0, 6.0, 20.0, 60.0, 200.0)
 ROUNDS, LEAST_SWEEPS, SWEEPS = 2, 4, 12
 SETTLED = 5e-4  # a trial ends when a sweep changes the error by less than this share: up counts too, or it would look better
 BETTER = 4e-4  # a move must gain this share
@@ -89,7 +88,7 @@ class DenseSearch:
 
     def run(self, callback: Callable[[Trial], None]) -> Trial:
         """The best trial of all."""
-        bias_ridge = min(BIAS_RIDGES, key=lambda ridge: biases_error(self.train, self.validation, self.num_embeddings, ridge))
+        bias_ridge = best_bias_ridge(self.train, self.validation, self.num_embeddings)
         start = replace(DenseSettings(bias_ridge=bias_ridge), **self.fixed)
         start = replace(start, embedding_dim=min(start.embedding_dim, self.widest))
         best = self._try(start, None)
@@ -168,18 +167,3 @@ def _sampled(train: Columns, validation: Columns, users: int, seed: int) -> tupl
         return train, validation
     chosen = np.random.default_rng(seed).random(users) < SAMPLE / len(train[0])
     return tuple(column[chosen[train[0]]] for column in train), tuple(column[chosen[validation[0]]] for column in validation)
-
-
-def biases_error(train: Columns, validation: Columns, num_embeddings: tuple[int, int], ridge: float, sweeps: int = 6) -> float:
-    """The validation error of mean and biases alone: what every model must beat."""
-    users, items, ratings, *weights = train
-    weight = weights[0].astype(np.float64) if weights else np.ones(len(ratings))
-    mean = float((weight * ratings).sum() / weight.sum())
-    sides = ((users, num_embeddings[0]), (items, num_embeddings[1]))
-    biases = [np.zeros(n) for n in num_embeddings]
-    for _ in range(sweeps):
-        for own, (ids, n) in enumerate(sides):
-            rest = weight * (ratings - mean - biases[1 - own][sides[1 - own][0]])
-            biases[own] = np.bincount(ids, rest, n) / (np.bincount(ids, weight, n) + ridge)
-    predicted = mean + biases[0][validation[0]] + biases[1][validation[1]]
-    return float(np.square(predicted - validation[2]).mean())

@@ -56,6 +56,10 @@ class Metric:
     def headline(self) -> str:
         return self.shown or self.name
 
+    def beats(self, value: float, baseline: float) -> bool:
+        """Whether a headline is better than a baseline's by a thousandth, or perfect; errors are to be small, others large."""
+        return value >= min(baseline + 1e-3, 1.0) if self.shown else value <= 0.999 * baseline
+
 
 @dataclass
 class Splits:
@@ -162,6 +166,10 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     def is_published(self, splits: SplitsT) -> bool:
         """Whether these are the data of `published`."""
         return False
+
+    def baselines(self, splits: SplitsT) -> dict[str, float]:
+        """What models that know nothing of the examples come to on the test part, in the headline metric, by what they do."""
+        return {}
 
     def details(self, config: ConfigT, splits: SplitsT, model: ModelT) -> JSON:
         """What the task adds to the result of a run."""

@@ -11,6 +11,7 @@ from antembed.config import OnlineConfig, StochasticConfig
 from antembed.embedding import Embedding
 from antembed.files import JSON
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
+from antembed.tasks.ratings.baselines import baseline_errors
 from antembed.tasks.ratings.config import LARGE, LARGE_DEFAULTS, RatingsConfig, RatingsStochastic
 from antembed.tasks.ratings.data import RatingsSplits, cut, facts_of, read_input, read_labels
 from antembed.tasks.ratings.explain import explain_items
@@ -19,6 +20,7 @@ from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 EVALUATION_BATCH = 65_536
 SMALLEST_INIT, LARGEST_INIT = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
 MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
+BASELINES_TO = 30_000_000  # ratings: beyond that the mean and the biases are not worked out
 SAMPLE = 4096  # pairs to measure it by
 
 
@@ -79,6 +81,13 @@ class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
             raise ValueError(f"nothing to evaluate: the {part} part has 0 examples")
         mse = squared / n
         return {"loss": mse / 2, "mse": mse, "rmse": mse**0.5, "mae": absolute / n, "clipped_mse": clipped / n, "examples": n}
+
+    def baselines(self, splits: RatingsSplits) -> dict[str, float]:
+        if not len(splits.test) or len(splits.train) > BASELINES_TO:
+            return {}
+        parts = (splits.train, splits.validation, splits.test)
+        train, validation, test = (tuple(column.cpu().numpy() for column in part[:]) for part in parts)
+        return baseline_errors(train, validation, test, splits.num_embeddings)
 
     def is_published(self, splits: RatingsSplits) -> bool:
         return splits.digest == MOVIELENS_1M
