@@ -31,6 +31,11 @@ def print_json(result: object) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
 
 
+def say(line: str) -> None:
+    """A remark on stderr, in one line whatever the width of the terminal."""
+    err.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def size(n: float) -> str:
     """1234567 → 1.23M."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("K", 1e3)):

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from antembed.config import TaskConfig
 from antembed.data.batches import Examples
+from antembed.data.documents import Documents
 from antembed.files import JSON
 from antembed.optim import FreeEntries
 from antembed.tasks.model import TaskModel
@@ -95,15 +96,23 @@ ModelT = TypeVar("ModelT", bound=TaskModel)
 
 
 class Predictor(Protocol):
-    """A finished run that says which class a text is of."""
+    """A finished run that says which class a text is of; inference/text.py has the base class."""
 
     classes: list[str]
 
+    def read_texts(self, texts: Iterable[str | None]) -> Documents: ...
+
+    def read_file(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Documents, str]:
+        """A file of texts, and what there is to say of it."""
+
+    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
+        """(n, classes), some documents at a time."""
+
+    def remarks(self, documents: Documents) -> list[str]:
+        """Answers that say nothing of the text, one line a kind."""
+
     def predict_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
         """Probabilities (n, classes), some texts at a time."""
-
-    def predict_file(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Iterator[np.ndarray], str]:
-        """The same for a file, and what there is to say of it."""
 
 
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
@@ -175,8 +184,11 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """The config by which a finished run is built again: without what is for the start of training alone."""
         return config
 
-    def predictor(self, folder: Path, config: ConfigT, model: ModelT, splits: SplitsT) -> Predictor:
-        """A finished run as a classifier. `splits`: what `reopen` gave."""
+    def export_extras(self, folder: Path, config: ConfigT, out: Path, seen: bool) -> None:
+        """Write what an export needs of a run's folder beside its tables; `seen`: also what users have rated."""
+
+    def predictor(self, folder: Path) -> Predictor:
+        """A finished run, or an export of one, as a classifier."""
         raise ValueError(f"a run of {self.name} predicts no classes")
 
     def explain(self, folder: Path, config: ConfigT, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
