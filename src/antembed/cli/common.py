@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from antembed.cli.verbosity import verbosity
 from antembed.files import JSON
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -48,5 +49,5 @@ def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", nam
         show.print_json(result)
         return
     show.out.print(show.result_table({name or result["embedding"]: result}))
-    if line:
+    if line and not verbosity.quiet:
         show.err.print(line)
