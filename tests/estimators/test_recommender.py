@@ -284,7 +284,7 @@ def test_what_is_not_fitted_says_so():
         lambda: model.users_,
         lambda: model.item_labels_,
     ):
-        with pytest.raises(NotFittedError, match="this recommender has not been fitted; call fit, or Recommender.load"):
+        with pytest.raises(NotFittedError, match="this recommender has not been fitted; call fit"):
             use()
     assert not hasattr(model, "users_")
     assert not model.knows_ratings

@@ -9,8 +9,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
 from antembed.cli import apply, inspection, measure, sweep
-from antembed.cli.verbosity import verbosity
 from antembed.cli.data import data_app
+from antembed.cli.verbosity import verbosity
 
 QUIET = "No progress on stderr; results stay on stdout."
 

@@ -11,6 +11,7 @@ from antembed.cli.common import AsJson
 
 if TYPE_CHECKING:
     from antembed.inference.ratings import RatingTables
+    from antembed.inference.text import TextPredictor
 
 RecommenderArgument = Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of Recommender.save.")]
 
@@ -66,6 +67,17 @@ def similar(
     show.listing(RatingTables.load(run).similar_items(item, k), as_json)
 
 
+def _predictor(run: Path) -> "TextPredictor":
+    from antembed.inference.text import light_predictor
+
+    light = light_predictor(run)
+    if light is not None:
+        return light
+    from antembed.runs import open_predictor
+
+    return open_predictor(run)
+
+
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of TextClassifier.save.")],
     file: Annotated[str, typer.Argument(help="Text: CSV, TSV, JSON lines or Parquet; - for lines of standard input.")],
@@ -78,13 +90,8 @@ def predict(
     Example:  echo 'stocks fell again' | antembed predict runs/news -
     """
     from antembed.cli import show
-    from antembed.inference.text import light_predictor
 
-    predictor = light_predictor(run)
-    if predictor is None:
-        from antembed.runs import open_predictor
-
-        predictor = open_predictor(run)
+    predictor = _predictor(run)
     if file == "-":
         documents, complaint = predictor.read_texts(line.rstrip("\n") for line in sys.stdin), ""
     else:

@@ -90,9 +90,9 @@ class Recommender(Estimator):
         with tempfile.TemporaryDirectory() as name:
             model.export(Path(name), self.config.values, self.config.encoding)
             self._files = {side: (Path(name) / f"{side}.ant").read_bytes() for side in SIDES}
-            users, items = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
+            table_u, table_i = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
         seen = Seen.of(rows, which, *splits.num_embeddings)
-        self._tables = RatingTables(users, items, splits.labels["users"], splits.labels["items"], seen)
+        self._tables = RatingTables(table_u, table_i, splits.labels["users"], splits.labels["items"], seen)
         self._online = stream
         return self
 
@@ -138,6 +138,12 @@ class Recommender(Estimator):
     def _open(self, folder: Path) -> None:
         self._tables = RatingTables.load(folder)
         self._files = {side: (folder / f"{side}.ant").read_bytes() for side in SIDES}
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it checks or clones; it is there when it asks. No regressor: `fit` takes no X and y."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_tables")

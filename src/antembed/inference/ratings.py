@@ -187,7 +187,7 @@ def near(labels: pl.Series, wanted: object) -> str:
     if not len(labels):
         return ""
     if labels.dtype != pl.String:
-        return f"; labels are numbers here, from {labels.min()} to {labels.max()}"
+        return f"; labels are numbers here, from {labels[0]} to {labels[-1]}"
     text = str(wanted)
     size = labels.str.len_chars().cast(pl.Int64)
     alike = labels.filter((size - len(text)).abs() <= max(2, len(text) // 3)).head(COMPARED)

@@ -11,10 +11,11 @@ from antembed.config import ConfigError, Options, TaskConfig, from_options, to_o
 from antembed.config.options import chosen_options
 from antembed.files import JSON
 from antembed.inference.folder import write_description, write_weights
+from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
 from antembed.solvers import Callback, ignore, make_solver
-from antembed.tasks import TASKS, EmbeddingModel, Predictor, Splits, Task, TaskModel
+from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
 
 FILES = ("data", "test")  # options that name files
 
@@ -159,7 +160,7 @@ def export_table(
     return model.export_table(table or names[0], path, values or config.values, encoding or config.encoding).size
 
 
-def open_predictor(run: str | Path) -> Predictor:
+def open_predictor(run: str | Path) -> TextPredictor:
     """A finished run, or an export of one, as a classifier."""
     folder = RunFolder(run)
     return folder.task().predictor(folder.path)

@@ -12,7 +12,7 @@ and one line in TASKS (tasks/__init__.py). The other methods have defaults that 
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +23,8 @@ from torch import Tensor
 
 from antembed.config import TaskConfig
 from antembed.data.batches import Examples
-from antembed.data.documents import Documents
 from antembed.files import JSON
+from antembed.inference.text import TextPredictor
 from antembed.optim import FreeEntries
 from antembed.tasks.model import TaskModel
 
@@ -93,26 +93,6 @@ class Splits:
 ConfigT = TypeVar("ConfigT", bound=TaskConfig)
 SplitsT = TypeVar("SplitsT", bound=Splits)
 ModelT = TypeVar("ModelT", bound=TaskModel)
-
-
-class Predictor(Protocol):
-    """A finished run that says which class a text is of; inference/text.py has the base class."""
-
-    classes: list[str]
-
-    def read_texts(self, texts: Iterable[str | None]) -> Documents: ...
-
-    def read_file(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Documents, str]:
-        """A file of texts, and what there is to say of it."""
-
-    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
-        """(n, classes), some documents at a time."""
-
-    def remarks(self, documents: Documents) -> list[str]:
-        """Answers that say nothing of the text, one line a kind."""
-
-    def predict_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
-        """Probabilities (n, classes), some texts at a time."""
 
 
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
@@ -187,7 +167,7 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     def export_extras(self, folder: Path, config: ConfigT, out: Path, seen: bool) -> None:
         """Write what an export needs of a run's folder beside its tables; `seen`: also what users have rated."""
 
-    def predictor(self, folder: Path) -> Predictor:
+    def predictor(self, folder: Path) -> TextPredictor:
         """A finished run, or an export of one, as a classifier."""
         raise ValueError(f"a run of {self.name} predicts no classes")
 

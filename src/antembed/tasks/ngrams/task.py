@@ -11,8 +11,8 @@ from torch import Tensor
 from antembed.data import find_data
 from antembed.data.documents import Documents
 from antembed.files import JSON
-from antembed.inference.text import light_predictor, ngram_probabilities, word_hashes
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Predictor, Task
+from antembed.inference.text import TextPredictor, light_predictor, ngram_probabilities, word_hashes
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.model import NgramModel
 from antembed.tasks.text.data import DocumentExamples, TextSplits, make_splits, read_input
@@ -83,7 +83,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
     def reopen(self, config: NgramConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(classes=facts["classes"])
 
-    def predictor(self, folder: Path) -> Predictor:
+    def predictor(self, folder: Path) -> TextPredictor:
         found = light_predictor(folder)
         assert found is not None
         return found

@@ -17,9 +17,9 @@ from antembed.data.documents import Documents
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, MixtureEmbedding, sparse_codes
 from antembed.files import JSON
-from antembed.inference.text import light_predictor
+from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Predictor, Regularizer, Task
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.text.config import TextConfig
 from antembed.tasks.text.data import TextSplits, make_splits, read_input
 from antembed.tasks.text.explain import explain_words
@@ -154,7 +154,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
     def for_evaluation(self, config: TextConfig) -> TextConfig:
         return with_options(config, **NO_KNOWLEDGE)
 
-    def predictor(self, folder: Path) -> Predictor:
+    def predictor(self, folder: Path) -> TextPredictor:
         return light_predictor(folder) or CnnPredictor(folder)
 
     def explain(self, folder: Path, config: TextConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
