@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -86,6 +88,19 @@ def test_what_users_have_rated_is_compact_and_may_be_left_out(rated, small, tmp_
     with pytest.raises(ValueError, match="does not hold what users have rated; say --seen to rank all items"):
         call("recommend", private, "u3")
     assert call("recommend", private, "u3", "--seen") == call("recommend", rated, "u3", "--seen")
+
+
+def test_a_stream_is_exported_with_what_its_file_says(tmp_path):
+    data = write_ratings(tmp_path / "ratings.csv")
+    online = ("--solver", "online", "--epochs", 2, "--anchors", 5, "--batch-size", 6000)
+    call("train", "recommend", data, *online, "--out", tmp_path / "run")
+    small = exported(tmp_path / "run", tmp_path / "small")
+    assert call("recommend", small, "u3", "--json") == call("recommend", tmp_path / "run", "u3", "--json")
+    data.unlink()
+    with pytest.raises(
+        ValueError, match=r"does not hold what users have rated, and .*ratings\.csv is no file; export with --no-seen"
+    ):
+        exported(tmp_path / "run", tmp_path / "again")
 
 
 def test_partial_fit_goes_on_from_an_export(tmp_path):
@@ -196,6 +211,13 @@ def test_unknown_labels_are_told_in_one_line(rated, tmp_path):
     done = CliRunner().invoke(app, ["recommend", str(tmp_path / "films"), "ann", "eve", "--seen"])
     assert done.stderr == "user 'eve' has no ratings in this run: these are the best items on the whole\n"
     assert done.exit_code == 0
+
+
+def test_an_unknown_item_is_one_line_and_exit_1(rated):
+    words = [sys.executable, "-m", "antembed", "similar", str(rated), "unknown"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: no item 'unknown' among the 80 that have been rated; labels are numbers here, from 0 to 79\n"
 
 
 def test_answers_that_are_not_about_the_text_are_counted_once(text_run):

@@ -1,4 +1,4 @@
-"""Commands that use finished runs and exports: recommend, similar, predict. Only a convolutional network needs torch."""
+"""Commands that use finished runs and exports: recommend, similar, predict. Only convolutional networks compute with torch."""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""Text classifiers that need no torch: hashed n-grams, and the mean of the words' vectors with a linear layer."""
+"""Text classifiers that need no torch: hashed n-grams, and the mean of the words' vectors with a linear layer.
+
+(Reading text imports it all the same, as long as data/batches.py does.)
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
