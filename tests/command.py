@@ -12,11 +12,11 @@ from antembed.data.synthetic import planted, ratings
 QUICK = ("--epochs", 4, "--batch-size", 128, "--embedding-dim", 8, "--anchors", "6,5", "--lr", 0.03, "--l1-penalty", 1e-4)
 
 
-def call(*arguments: object, code: int = 0) -> str:
+def call(*arguments: object, code: int = 0, stdin: str | None = None) -> str:
     """What a command prints on stdout; what it raises is raised."""
     words = [str(argument) for argument in arguments]
     with mock.patch("sys.argv", ["antembed", *words]):
-        result = CliRunner().invoke(app, words)
+        result = CliRunner().invoke(app, words, input=stdin)
     if isinstance(result.exception, ValueError | OSError):
         raise result.exception
     assert result.exit_code == code, result.output

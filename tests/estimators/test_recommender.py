@@ -7,6 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError as SklearnNotFitted
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -251,3 +254,39 @@ def test_scikit_learn_clones_it_with_its_options(options):
     assert (copy.config.machine.seed, model.config.machine.seed) == (7, 0)
     with pytest.raises(ValueError, match="there is no option 'typo'"):
         copy.set_params(typo=1)
+
+
+def test_it_is_shown_with_the_options_that_were_changed():
+    assert repr(ant.Recommender()) == "Recommender()"
+    assert repr(ant.Recommender(l0_penalty=0.5, seed=3)) == "Recommender(l0_penalty=0.5, seed=3)"
+    assert repr(ant.Recommender(solver="stochastic", lr=0.1)) == "Recommender(solver='stochastic', lr=0.1)"
+    assert repr(ant.TextClassifier(model="mean")) == "TextClassifier(model='mean')"
+    assert repr(clone(ant.HashedNgramClassifier(budget="2KB"))) == "HashedNgramClassifier(budget='2KB')"
+
+
+def test_its_score_is_r_squared(fitted):
+    users, items, wanted = held_out()
+    assert fitted.score(users, items, wanted) == pytest.approx(r2_score(wanted, fitted.predict(users, items)))
+    assert fitted.score(users[:2], items[:2], [3.0, 3.0]) == 0.0  # all alike: as scikit-learn has it
+    with pytest.raises(ValueError, match="score takes triples: got 2 pairs and 3 ratings"):
+        fitted.score(users[:2], items[:2], wanted[:3])
+    with pytest.raises(ValueError, match="R² needs at least 2 ratings, got 1"):
+        fitted.score(users[:1], items[:1], wanted[:1])
+
+
+def test_what_is_not_fitted_says_so():
+    model = ant.Recommender()
+    for use in (
+        lambda: model.predict([1], [10]),
+        lambda: model.score([1], [10], [3.0]),
+        lambda: model.similar_items(10),
+        lambda: model.save("nowhere"),
+        lambda: model.users_,
+        lambda: model.item_labels_,
+    ):
+        with pytest.raises(NotFittedError, match="this recommender has not been fitted; call fit"):
+            use()
+    assert not hasattr(model, "users_")
+    assert not model.knows_ratings
+    with pytest.raises(SklearnNotFitted):
+        check_is_fitted(model)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from antembed.serving import ranking as lists_of
 from antembed.tasks.ratings import ranking
 
 rng = np.random.default_rng(0)
@@ -15,8 +16,8 @@ def test_top_in_pieces_is_top_of_all(monkeypatch):
     scores[hidden] = -np.inf
     wanted = np.argsort(-scores, axis=1)[:, :12]
     for size in (7, 12, 64, 1000):
-        monkeypatch.setattr(ranking, "ITEMS_AT_ONCE", size)
-        items, found = ranking.top(queries, vectors, bias, 12, hidden)
+        monkeypatch.setattr(lists_of, "ITEMS_AT_ONCE", size)
+        items, found = lists_of.top(queries, vectors, bias, 12, hidden)
         np.testing.assert_array_equal(items, wanted)
         np.testing.assert_allclose(found, np.take_along_axis(scores, wanted, axis=1), rtol=1e-5)
 

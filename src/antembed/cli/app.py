@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -10,12 +10,14 @@ from typer.core import TyperCommand, TyperGroup
 from antembed import __version__
 from antembed.cli import apply, inspection, measure, sweep
 from antembed.cli.data import data_app
+from antembed.cli.verbosity import verbosity
+
+QUIET = "No progress on stderr; results stay on stdout."
 
 app = typer.Typer(
     help="Small embedding tables: every vector a sparse mix of a few anchors.\n\nStart with: antembed demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -27,6 +29,8 @@ class TaskGroup(TyperGroup):
 
         group = typer.main.get_command(make_train_app())
         assert isinstance(group, TyperGroup)
+        for command in group.commands.values():
+            command.params.append(quiet_option())
         return group
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -34,6 +38,22 @@ class TaskGroup(TyperGroup):
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | None:  # type: ignore[override]
         return self.made().commands.get(cmd_name)  # type: ignore[return-value]
+
+
+def set_quiet(given: bool) -> None:
+    verbosity.quiet |= given
+
+
+def quiet_option() -> Any:
+    """--quiet behind `train TASK`; it is no option of a config, so the command does not see it."""
+    hidden = typer.Option("--quiet", callback=set_quiet, expose_value=False, help=QUIET, rich_help_panel="Run")
+    bearer = typer.Typer(add_completion=False)  # typer's own way to make one has changed between its versions
+
+    @bearer.command()
+    def bear(quiet: Annotated[bool, hidden] = False) -> None:
+        pass
+
+    return typer.main.get_command(bearer).params[0]
 
 
 def version(asked: bool) -> None:
@@ -45,8 +65,9 @@ def version(asked: bool) -> None:
 @app.callback()
 def common(
     show_version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Say which.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help=QUIET)] = False,
 ) -> None:
-    pass
+    verbosity.quiet = quiet
 
 
 train_app = typer.Typer(cls=TaskGroup, help="Train a model with small tables from a file of data.", no_args_is_help=True)
@@ -85,7 +106,8 @@ def run(
 
     Example:  antembed run recipes/amazon.toml --ratings 2330000
     """
-    raise typer.Exit(app([*recipe_words(recipe), *context.args], standalone_mode=False) or 0)
+    quiet = ["--quiet"] if verbosity.quiet else []
+    raise typer.Exit(app([*quiet, *recipe_words(recipe), *context.args], standalone_mode=False) or 0)
 
 
 def recipe_words(recipe: Path) -> list[str]:

@@ -1,15 +1,19 @@
-"""Commands that use finished runs: recommend, similar, predict."""
+"""Commands that use finished runs and exports: recommend, similar, predict. Only convolutional networks compute with torch."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antembed.cli.common import AsJson
 
-RecommenderArgument = Annotated[Path, typer.Argument(help="Folder of a run, or of Recommender.save.")]
+if TYPE_CHECKING:
+    from antembed.inference.ratings import RatingTables
+    from antembed.inference.text import TextPredictor
+
+RecommenderArgument = Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of Recommender.save.")]
 
 
 def recommend(
@@ -24,12 +28,27 @@ def recommend(
     Example:  antembed recommend runs/ml-1m 42 4711 --items 5
     """
     from antembed.cli import show
+    from antembed.inference.ratings import RatingTables
+
+    tables = RatingTables.load(run)
+    if not seen and tables.seen is None:
+        tables = _with_seen(run)
+    for user in tables.unknown_users(users):
+        show.say(f"user {user!r} has no ratings in this run: these are the best items on the whole")
+    show.listing(tables.recommend(users, k, filter_seen=not seen), as_json)
+
+
+def _with_seen(run: Path) -> "RatingTables":
+    """What users have rated, from the file that a run was trained on, if the run does not hold it (a stream)."""
+    from antembed.inference.ratings import source_of
+
+    if not source_of(run):
+        raise ValueError(f"{run} does not hold what users have rated; say --seen to rank all items, or export it with the rest")
     from antembed.estimators.recommender import Recommender
 
     recommender = Recommender.load(run)
-    if not seen and not recommender.knows_ratings:
-        recommender.remember_training_data()
-    show.listing(recommender.recommend(users, k, filter_seen=not seen), as_json)
+    recommender.remember_training_data()
+    return recommender.tables
 
 
 def similar(
@@ -43,13 +62,24 @@ def similar(
     Example:  antembed similar runs/ml-1m 260 --items 5
     """
     from antembed.cli import show
-    from antembed.estimators.recommender import Recommender
+    from antembed.inference.ratings import RatingTables
 
-    show.listing(Recommender.load(run).similar_items(item, k), as_json)
+    show.listing(RatingTables.load(run).similar_items(item, k), as_json)
+
+
+def _predictor(run: Path) -> "TextPredictor":
+    from antembed.inference.text import light_predictor
+
+    light = light_predictor(run)
+    if light is not None:
+        return light
+    from antembed.runs import open_predictor
+
+    return open_predictor(run)
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or of TextClassifier.save.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of TextClassifier.save.")],
     file: Annotated[str, typer.Argument(help="Text: CSV, TSV, JSON lines or Parquet; - for lines of standard input.")],
     text: Annotated[str | None, typer.Option(help="Columns of text, by name or number from 1, as A,B.")] = None,
     label: Annotated[str | None, typer.Option(help="Column of the class; found if it has the run's classes.")] = None,
@@ -60,17 +90,16 @@ def predict(
     Example:  echo 'stocks fell again' | antembed predict runs/news -
     """
     from antembed.cli import show
-    from antembed.runs import open_predictor
 
-    predictor = open_predictor(run)
+    predictor = _predictor(run)
     if file == "-":
-        found = predictor.predict_texts(line.rstrip("\n") for line in sys.stdin)
+        documents, complaint = predictor.read_texts(line.rstrip("\n") for line in sys.stdin), ""
     else:
         columns = tuple(part.strip() for part in (text or "").split(",") if part.strip())
-        found, complaint = predictor.predict_file(file, columns or None, label)
-        if complaint:
-            show.err.print(complaint, highlight=False)
-    for piece in found:
+        documents, complaint = predictor.read_file(file, columns or None, label)
+    if complaint:
+        show.say(complaint)
+    for piece in predictor.probabilities(documents):
         for row in piece:
             best = int(row.argmax())
             if as_json:
@@ -78,3 +107,5 @@ def predict(
                 typer.echo(json.dumps({"class": predictor.classes[best], "probabilities": chances}))
             else:
                 typer.echo(f"{predictor.classes[best]}\t{row[best]:.4f}")
+    for line in predictor.remarks(documents):
+        show.say(line)

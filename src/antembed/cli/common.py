@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from antembed.cli.verbosity import verbosity
 from antembed.files import JSON
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -51,6 +52,6 @@ def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", nam
     show.out.print(show.result_table({name or result["embedding"]: result}))
     if baselines := show.baselines(result):
         show.out.print(baselines, highlight=False)
-    if line:
+    if line and not verbosity.quiet:
         show.err.print(line)
     show.remarks(result)

@@ -39,8 +39,11 @@ def export(
         str | None,
         typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
     ] = None,
+    seen: Annotated[bool, typer.Option("--seen/--no-seen", help="Recommenders: with what users have rated.")] = True,
 ) -> None:
-    """Write a run's tables as small files; into a folder, with what says which row is whose.
+    """Write a run as small files. A folder stands alone: recommend, similar, predict and explain need nothing else.
+
+    Example:  antembed export runs/ml-1m small --values int8
 
     Example:  antembed export runs/ml-1m items.ant --table items --values fp16
     """
@@ -52,7 +55,9 @@ def export(
     if out.suffix != ".ant":
         if table is not None:
             raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
-        written = {out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding).items()}
+        written = {
+            out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding, seen=seen).items()
+        }
     else:
         try:
             written = {out: runs.export_table(run, out, table, values=values, encoding=encoding)}

@@ -33,7 +33,10 @@ def demo(
         f"\nThe anchored tables are {full['bytes'] / anchored['bytes']:.1f} times smaller on disk "
         f"({full['parameters'] / anchored['parameters']:.1f} times fewer parameters), "
         f"at {anchored['test']['mse'] / full['test']['mse']:.2f} × the error; the data's own noise is "
-        f"{results['anchor']['noise']:.4f}."
+        f"{results['anchor']['noise']:.4f}.\n"
+        "Parameters are the weights of T that pruning leaves, the anchors and the mean rating: of "
+        f"{anchored['nnz_before_pruning']:,} weights (nnz in the last epoch) {sum(anchored['nnz'].values()):,} are left. "
+        "Seconds are training alone; all was compiled before."
     )
 
 

@@ -18,17 +18,28 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from antembed.cli.verbosity import verbosity
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` must not wait for it
     from polars import DataFrame
 
+    from antembed.config import TaskConfig
+    from antembed.tasks import Task
+
 out, err = Console(), Console(stderr=True)
+LINES = 20  # of progress in a pipe, whatever the number of epochs
+NAMES = {"mse": "MSE", "accuracy": "accuracy"}  # metrics that progress shows, the first that is there
 
 
 def print_json(result: object) -> None:
     """One object on stdout, for machines."""
     sys.stdout.write(json.dumps(result) + "\n")
+
+
+def say(line: str) -> None:
+    """A remark on stderr, in one line whatever the width of the terminal."""
+    err.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def size(n: float) -> str:
@@ -96,13 +107,18 @@ def listing(rows: "DataFrame", as_json: bool) -> None:
 
 def status(text: str) -> AbstractContextManager[object]:
     """A moving sign beside the text, on stderr, while something goes on."""
-    return err.status(text) if err.is_terminal else nullcontext()
+    return err.status(text) if moves() else nullcontext()
+
+
+def moves() -> bool:
+    """Whether there is somebody to look at a bar."""
+    return err.is_terminal and not verbosity.quiet
 
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
     """A bar that is given (done, seconds); where stderr is no terminal, nothing."""
-    if not err.is_terminal:
+    if not moves():
         yield lambda done, seconds: None
         return
     with Progress(
@@ -115,7 +131,7 @@ def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
 @contextmanager
 def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A bar that is given (bytes so far, of how many); where stderr is no terminal, nothing."""
-    if not err.is_terminal:
+    if not moves():
         yield lambda done, total: None
         return
     with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as bar:
@@ -143,13 +159,18 @@ class Epoch(Protocol):
 
 
 @contextmanager
-def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[Epoch], None]]:
-    """A bar over all epochs with loss, non-zeros and speed, on stderr; where that is no terminal, a line an epoch.
+def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> Iterator[Callable[[Epoch], None]]:
+    """A bar over all epochs with the error, non-zeros and speed, on stderr; where that is no terminal, some lines.
 
-    `epochs` is 0 where their number is not known: a stream.
+    `epochs` is 0 where their number is not known: a stream. `metric`: "MSE" if the loss is half of it.
     """
+    if verbosity.quiet:
+        yield lambda now: None
+        return
     if not err.is_terminal:
-        yield lambda now: _line(label, now, epochs) if now.record.get("epoch") == now.epoch else None
+        lines = Lines(label, epochs, metric)
+        yield lines.update
+        lines.finish()
         return
     columns = (
         TextColumn("{task.description}"),
@@ -163,18 +184,62 @@ def progress_bar(label: str, epochs: int, examples: int) -> Iterator[Callable[[E
 
         def update(now: Epoch) -> None:
             completed = round(now.epoch - 1 + now.examples / max(examples, 1), 2) if epochs else now.epoch
-            bar.update(task, completed=completed, state=_state(now))
+            bar.update(task, completed=completed, state=state(now, metric))
 
         yield update
 
 
-def _state(now: Epoch) -> str:
+class Lines:
+    """Progress for a file or a pipe: the first epoch, the last, and some in between, evenly spaced.
+
+    Of a stream nobody knows how long it is: batches 1, 2, 4, 8, … and the last.
+    """
+
+    def __init__(self, label: str, epochs: int, metric: str):
+        self.label, self.epochs, self.metric = label, epochs, metric
+        self.last: Epoch | None = None  # complete, and not printed
+
+    def update(self, now: Epoch) -> None:
+        if now.record.get("epoch") != now.epoch:
+            return
+        self.last = now
+        if self.due(now.epoch):
+            self.finish()
+
+    def due(self, epoch: int) -> bool:
+        if not self.epochs:
+            return epoch & (epoch - 1) == 0
+        most = LINES - 1  # beside the first
+        return epoch == 1 or epoch * most // self.epochs > (epoch - 1) * most // self.epochs or self.epochs <= LINES
+
+    def finish(self) -> None:
+        """Print the last epoch, if it is not yet."""
+        if self.last is not None:
+            number = f"epoch {self.last.epoch}/{self.epochs}" if self.epochs else f"batch {self.last.epoch}"
+            say(f"{self.label} {number} {state(self.last, self.metric)}")
+            self.last = None
+
+
+def training_bar(
+    label: str, task: "Task", config: "TaskConfig", examples: int
+) -> AbstractContextManager[Callable[[Epoch], None]]:
+    """The progress of a run of this task."""
+    weighted = config.model_dump()["solver"].get("unobserved_weight")  # then the loss is about pairs without a rating, too
+    metric = "MSE" if task.metric.label == "MSE" and not weighted else ""
+    return progress_bar(label, config.solver.records, examples, metric)
+
+
+def state(now: Epoch, metric: str) -> str:
+    """The error on validation data if there are any, else on what was trained; the size of T; the speed."""
+    measured, before = now.record.get("validation"), now.record.get("mse_before")
+    if before is not None:
+        error = f"MSE before learning {before:.4f}"
+    elif measured:
+        name = next((name for name in NAMES if name in measured), "loss")
+        error = f"validation {NAMES.get(name, name)} {measured[name]:.4f}"
+    else:
+        error = f"train MSE {2 * now.loss:.4f}" if metric == "MSE" else f"train loss {now.loss:.4f}"
     nnz = f" nnz {size(sum(now.record['nnz'].values()))}" if "nnz" in now.record else ""
-    before = now.record.get("mse_before")
-    error = "" if before is None else f" MSE before learning {before:.4f}"
-    return f"loss {now.loss:.4f}{error}{nnz} {size(now.examples / max(now.seconds, 1e-9))}/s"
-
-
-def _line(label: str, now: Epoch, epochs: int) -> None:
-    number = f"epoch {now.epoch}/{epochs}" if epochs else f"batch {now.epoch}"
-    err.print(f"{label} {number} {_state(now)}", highlight=False)
+    # ℓ1 leaves many weights that hardly count; they are pruned at the end, and only the rest are parameters.
+    pruned = " before pruning" if nnz and now.record.get("l1_penalty") else ""
+    return f"{error}{nnz}{pruned} {size(now.examples / max(now.seconds, 1e-9))}/s"

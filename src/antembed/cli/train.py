@@ -71,7 +71,7 @@ def run_training(
     if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
         RunFolder(folder).remove()
     label = f"{task.name} {config.embedding_name}"
-    with stoppable(folder), show.progress_bar(label, config.solver.records, len(splits.train)) as callback:
+    with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, callback=callback)
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     finish(result, record, as_json, size_line(folder, result))

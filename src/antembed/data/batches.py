@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from antembed.kernels.shuffle import pick, shuffled
+
+if TYPE_CHECKING:  # reading text or ratings must not wait for torch
+    from torch import Tensor
 
 CHUNK = 1 << 17  # examples that are fetched at a time
 
@@ -29,12 +31,14 @@ class Examples:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, piece: slice) -> tuple[Tensor, ...]:
+    def __getitem__(self, piece: slice) -> "tuple[Tensor, ...]":
         """A slice of the examples, as tensors on the device."""
+        import torch
+
         rows, threads = self.rows[piece], self.threads or torch.get_num_threads()
         return tuple(torch.from_numpy(pick(column, rows, threads)).to(self.device) for column in self.columns)
 
-    def batches(self, size: int) -> Iterator[tuple[Tensor, ...]]:
+    def batches(self, size: int) -> "Iterator[tuple[Tensor, ...]]":
         """One after the other; small ones are fetched many at a time."""
         chunk = chunk_size(size)
         for start in range(0, len(self), chunk):
@@ -42,6 +46,8 @@ class Examples:
 
     def shuffled(self, seed: int, epoch: int) -> "Examples":
         """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees the same order."""
+        import torch
+
         order = shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
         return Examples(self.columns, order, self.device, self.threads)
 

@@ -1,25 +1,12 @@
-"""Sorted labels: find labels in them, and merge new ones into them."""
+"""Sorted labels: merge new ones into them."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from antembed.data.text import DataError
-
-Labels = Sequence[object] | np.ndarray | pl.Series
-
-
-def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
-    """Indices of `wanted` in the sorted labels; −1 for those that are missing."""
-    asked = pl.Series("asked", wanted)
-    if asked.dtype != labels.dtype:
-        asked = asked.cast(labels.dtype, strict=False)
-    found = labels.search_sorted(asked).to_numpy().astype(np.int64)
-    found = np.minimum(found, len(labels) - 1)
-    same = labels.gather(found).eq_missing(asked).to_numpy()
-    return np.where(same & ~asked.is_null().to_numpy(), found, -1)
+from antembed.labels import Labels, find
 
 
 class Merged(NamedTuple):
@@ -46,3 +33,6 @@ def merge(labels: pl.Series, new: pl.Series) -> Merged:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return Merged(together.gather(order), row_index, order, rank)
+
+
+__all__ = ["Labels", "Merged", "find", "merge"]

@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from antembed.data.documents import Documents, documents_of
-from antembed.estimators.base import Estimator
+from antembed.estimators.base import Estimator, NotFittedError
 from antembed.files import JSON, write_atomically
+from antembed.inference.folder import WEIGHTS, pack_weights
+from antembed.inference.text import WordPredictor
 from antembed.runs import RunFolder, open_predictor, train
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.task import HashedNgramTask
@@ -23,7 +25,7 @@ from antembed.tasks.text.task import Text
 # Labels are text inside, and come back as what they were: by the name of their type.
 BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}
 KIND = "classifier.json"  # what kind of labels it was fitted with
-BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", "checkpoint/final.safetensors")
+BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet")
 
 
 class Classifier(Estimator, ABC):
@@ -76,10 +78,12 @@ class Classifier(Estimator, ABC):
         self.classes_ = np.array([BACK[kind](name) for name in self.names_])
         tables = [file.name for file in run.iterdir() if file.suffix in (".ant", ".ngrams")]
         self._files = {name: (run / name).read_bytes() for name in (*BESIDE, *tables) if (run / name).is_file()}
+        if isinstance(self.model_, WordPredictor):
+            self._files[WEIGHTS] = pack_weights(self.model_.weights)
 
     def _must_be_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            raise ValueError("this classifier has not been fitted; call fit(texts, labels), or load one")
+            raise NotFittedError("this classifier has not been fitted; call fit(texts, labels), or load one")
 
     def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:
         """(texts, classes), in the order of `classes_`."""
@@ -107,7 +111,7 @@ class Classifier(Estimator, ABC):
         return float(np.mean(right))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """As a run: `antembed predict`, `explain` and TextClassifier.load take it."""
+        """What `antembed export` writes: `antembed predict`, `explain` and TextClassifier.load take it."""
         self._must_be_fitted()
         place = RunFolder(folder)
         if place.path.exists():
@@ -124,7 +128,7 @@ class Classifier(Estimator, ABC):
 
     @classmethod
     def load(cls, folder: str | Path) -> "Classifier":
-        """What `save` or `antembed train` wrote."""
+        """What `save`, `antembed train` or `antembed export` wrote."""
         run = RunFolder(folder)
         if run.task().name != cls.task:
             raise ValueError(f"{run.path} is a run of {run.task().name}, not of {cls.task}")

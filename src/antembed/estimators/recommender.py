@@ -1,22 +1,21 @@
 """A recommender to use, in scikit-learn's manners: fit, partial_fit, predict, recommend, similar_items, save, load."""
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-import torch
 
-from antembed.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from antembed.config import CoordinateDescentConfig, OnlineConfig
-from antembed.config.shared import VERSION
 from antembed.data import Ratings, read_ratings
-from antembed.data.labels import Labels, Merged, find, merge
+from antembed.data.labels import Merged, merge
 from antembed.data.ratings import ratings_of
-from antembed.estimators.base import Estimator
+from antembed.estimators.base import Estimator, NotFittedError
 from antembed.files import JSON, write_atomically
+from antembed.inference.folder import write_description
+from antembed.inference.ratings import RatingTables, Seen
+from antembed.labels import SIDES, Labels, write_labels
 from antembed.runs import RunFolder, train
 from antembed.serving import Table, load_table
 from antembed.solvers import Callback, ignore
@@ -24,15 +23,10 @@ from antembed.solvers.coordinate_descent import copy_to_model, penalties_of
 from antembed.solvers.online_state import OnlineDescent, OnlineState
 from antembed.solvers.side import Penalties
 from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import SIDES, RatingsSplits, all_for_training, read_input, read_labels
-from antembed.tasks.ratings.ranking import top
+from antembed.tasks.ratings.data import RatingsSplits, all_for_training, read_input, seen_of
 from antembed.tasks.ratings.task import Ratings as RatingsTask
 
-USERS_AT_ONCE = 1024
-
-
-class NotFittedError(ValueError, AttributeError):
-    """The recommender has not been fitted yet."""
+__all__ = ["NotFittedError", "Recommender"]
 
 
 class Recommender(Estimator):
@@ -64,8 +58,7 @@ class Recommender(Estimator):
         with tempfile.TemporaryDirectory() as name:
             splits = all_for_training(known, threads=self.config.machine.threads)
             train(self.config, Path(name) / "run", splits=splits, callback=callback)
-            self._open(Path(name) / "run", splits.labels)
-        self.remember(known)
+            self._open(Path(name) / "run")
         return self
 
     def partial_fit(
@@ -83,20 +76,23 @@ class Recommender(Estimator):
         self._check_partial()
         more = _ratings(data, items, ratings)
         stream = self._stream()
-        known = (self.user_labels_, self.item_labels_) if hasattr(self, "users_") else (more.user_labels, more.item_labels)
+        known = (self.user_labels_, self.item_labels_) if self.__sklearn_is_fitted__() else (more.user_labels, more.item_labels)
         merged = [merge(own, new) for own, new in zip(known, (more.user_labels, more.item_labels), strict=True)]
         ids = (merged[0].row_index[more.users], merged[1].row_index[more.items])
         stream.learn((*ids, *more.columns[2:]))
         for state, those in zip((stream.users, stream.items), merged, strict=True):
             state.reorder(those.order)
         rated = [those.rank[column] for those, column in zip(merged, ids, strict=True)]
-        self._keep_seen(np.concatenate([self._old_seen(merged), rated], axis=1))
+        rows, which = np.concatenate([self._old_seen(merged), rated], axis=1)
         splits = RatingsSplits(labels=dict(zip(SIDES, (those.labels for those in merged), strict=True)), mean=stream.mean)
         model = RatingsTask().build(self.config, splits)
         copy_to_model(stream, model)
         with tempfile.TemporaryDirectory() as name:
             model.export(Path(name), self.config.values, self.config.encoding)
-            self._open(Path(name), splits.labels)
+            self._files = {side: (Path(name) / f"{side}.ant").read_bytes() for side in SIDES}
+            table_u, table_i = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
+        seen = Seen.of(rows, which, *splits.num_embeddings)
+        self._tables = RatingTables(table_u, table_i, splits.labels["users"], splits.labels["items"], seen)
         self._online = stream
         return self
 
@@ -119,159 +115,133 @@ class Recommender(Estimator):
         stream = OnlineDescent(
             config.tables.embedding_dim, penalties, anchors=(anchors[0], anchors[1]), seed=seed, threads=threads
         )
-        if hasattr(self, "users_"):
-            if not self.knows_ratings:
+        if self.__sklearn_is_fitted__():
+            seen = self._fitted().seen
+            if seen is None:
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
-            counts = np.diff(self.seen_starts_), np.bincount(self.seen_, minlength=len(self.item_labels_))
+            counts = np.diff(seen.starts), np.bincount(seen.items, minlength=len(self.item_labels_))
             stream.users, stream.items = (
                 state_of(table, n, penalties) for table, n in zip((self.users_, self.items_), counts, strict=True)
             )
-            stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(self.seen_)
+            stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(seen.items)
         return stream
 
     def _old_seen(self, merged: list[Merged]) -> np.ndarray:
         """(user, item) rows of what was seen before, in the new order: (2, n)."""
         if not self.knows_ratings:
             return np.empty((2, 0), np.int64)
-        users = np.repeat(np.arange(len(self.seen_starts_) - 1), np.diff(self.seen_starts_))
-        return np.stack([merged[0].rank[users], merged[1].rank[self.seen_]])
+        seen = self._fitted().seen
+        assert seen is not None
+        users, items = seen.pairs()
+        return np.stack([merged[0].rank[users], merged[1].rank[items]])
 
-    def _open(self, folder: Path, labels: dict[str, pl.Series]) -> None:
-        self.users_, self.items_ = (load_table(folder / f"{side}.ant") for side in SIDES)
+    def _open(self, folder: Path) -> None:
+        self._tables = RatingTables.load(folder)
         self._files = {side: (folder / f"{side}.ant").read_bytes() for side in SIDES}
-        self.user_labels_, self.item_labels_ = labels["users"], labels["items"]
-        self.mean_ = self.items_.offset  # the items' biases carry it
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it checks or clones; it is there when it asks. No regressor: `fit` takes no X and y."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_tables")
+
+    def _fitted(self) -> RatingTables:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this recommender has not been fitted; call fit, or Recommender.load a folder")
+        return self._tables
 
     @property
     def knows_ratings(self) -> bool:
         """Whether it knows what users have rated."""
-        return hasattr(self, "seen_")
+        return self.__sklearn_is_fitted__() and self._tables.seen is not None
 
-    def _fitted(self) -> tuple[Table, Table]:
-        if not hasattr(self, "users_"):
-            raise NotFittedError("this recommender has not been fitted; call fit, or Recommender.load a folder")
-        return self.users_, self.items_
+    @property
+    def tables(self) -> RatingTables:
+        """All that is needed to recommend, without torch."""
+        return self._fitted()
+
+    @property
+    def users_(self) -> Table:
+        """Vectors and biases of users."""
+        return self._fitted().users
+
+    @property
+    def items_(self) -> Table:
+        """Vectors and biases of items."""
+        return self._fitted().items
+
+    @property
+    def user_labels_(self) -> pl.Series:
+        """Row n of `users_` is user_labels_[n]."""
+        return self._fitted().user_labels
+
+    @property
+    def item_labels_(self) -> pl.Series:
+        """Row n of `items_` is item_labels_[n]."""
+        return self._fitted().item_labels
+
+    @property
+    def mean_(self) -> float:
+        """Of the training ratings."""
+        return self._fitted().mean
 
     def predict(self, users: Labels, items: Labels) -> np.ndarray:
         """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide."""
-        table_u, table_i = self._fitted()
-        u, i = find(self.user_labels_, users), find(self.item_labels_, items)
-        if len(u) != len(i):
-            raise ValueError(f"predict takes pairs: got {len(u)} users and {len(i)} items")
-        ratings = np.where(i >= 0, 0.0, self.mean_)  # the items' biases carry the mean
-        ratings[u >= 0] += table_u.bias_of(u[u >= 0])
-        ratings[i >= 0] += table_i.bias_of(i[i >= 0])
-        both = (u >= 0) & (i >= 0)
-        ratings[both] += np.einsum("nd,nd->n", table_u[u[both]], table_i[i[both]])
-        return ratings
+        return self._fitted().predict(users, items)
+
+    def score(self, users: Labels, items: Labels, ratings: Labels) -> float:
+        """R² of the predicted ratings, as scikit-learn's regressors: 1 is perfect, 0 no better than the mean of `ratings`."""
+        predicted, wanted = self.predict(users, items), np.asarray(pl.Series("rating", ratings), np.float64)
+        if len(wanted) != len(predicted):
+            raise ValueError(f"score takes triples: got {len(predicted)} pairs and {len(wanted)} ratings")
+        if len(wanted) < 2:
+            raise ValueError(f"R² needs at least 2 ratings, got {len(wanted)}")
+        left, spread = np.square(wanted - predicted).sum(), np.square(wanted - wanted.mean()).sum()
+        return float(1 - left / spread) if spread else float(left == 0)  # ratings all alike: as scikit-learn has it
 
     def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> pl.DataFrame:
         """The k best items of each user: a table of user, item, score, best first. Items a user has rated are left out.
 
         A user never seen gets what is best on the whole. Scores are made for some users at a time, never for all.
         """
-        if k < 1:
-            raise ValueError(f"k must be ≥ 1, got {k}")
-        table_u, table_i = self._fitted()
-        if filter_seen and not self.knows_ratings:
-            raise ValueError("what users have seen is not known here; say filter_seen=False")
-        asked = pl.Series("user", users)
-        if not len(asked):
-            raise ValueError("recommend needs at least one user, got none")
-        ids = find(self.user_labels_, asked)
-        vectors, bias = table_i[:], table_i.bias_of(np.arange(len(table_i)))
-        items, scores = [], []
-        for start in range(0, len(ids), USERS_AT_ONCE):
-            some = ids[start : start + USERS_AT_ONCE]
-            known = some >= 0
-            queries = np.zeros((len(some), table_u.embedding_dim), np.float32)
-            own = np.zeros(len(some), np.float32)
-            queries[known], own[known] = table_u[some[known]], table_u.bias_of(some[known])
-            found, values = top(queries, vectors, bias, k, self._seen_by(some) if filter_seen else None)
-            items.append(found)
-            scores.append(values + own[:, None])
-        item, score = np.concatenate(items), np.concatenate(scores)
-        there = np.isfinite(score).reshape(-1)  # who has seen nearly everything gets fewer
-        return pl.DataFrame(
-            {
-                "user": asked.gather(np.repeat(np.arange(len(ids)), item.shape[1])),
-                "item": self.item_labels_.gather(item.reshape(-1)),
-                "score": score.reshape(-1),
-            }
-        ).filter(pl.Series(there))
-
-    def _seen_by(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(row, item) pairs that these users have rated."""
-        known = np.flatnonzero(users >= 0)
-        starts, stops = self.seen_starts_[users[known]], self.seen_starts_[users[known] + 1]
-        rows = np.repeat(known, stops - starts)
-        spans = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
-        return rows, self.seen_[np.concatenate(spans)] if spans else np.empty(0, np.int32)
+        return self._fitted().recommend(users, k, filter_seen=filter_seen)
 
     def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
-        _, table = self._fitted()
-        row = int(find(self.item_labels_, [item])[0])
-        if row < 0:
-            raise KeyError(f"no item {item!r} among the {len(self.item_labels_)} that have been rated")
-        vectors = table[:]
-        lengths = np.linalg.norm(vectors, axis=1)
-        if lengths[row] == 0:
-            raise ValueError(f"item {item!r} has no vector, only a bias: too few ratings; take a lower l0_penalty")
-        vectors /= np.where(lengths > 0, lengths, 1)[:, None]
-        hidden = np.zeros(1, np.int64), np.array([row])
-        items, scores = top(vectors[row : row + 1], vectors, np.zeros(len(vectors), np.float32), k, hidden)
-        return pl.DataFrame({"item": self.item_labels_.gather(items[0]), "similarity": scores[0]})
+        return self._fitted().similar_items(item, k)
 
     def save(self, folder: str | Path) -> None:
-        """Two small tables, the labels, and what has been seen; `load` reads them again."""
-        self._fitted()
-        folder = Path(folder)
+        """Two small tables, the labels, and what has been seen; `load` and `antembed recommend` read them."""
+        tables, folder = self._fitted(), Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self._files.items():
             write_atomically(folder / f"{name}.ant", data)
-        RatingsSplits(labels={"users": self.user_labels_, "items": self.item_labels_}).save(folder)
-        if self.knows_ratings:
-            seen = {"items": torch.from_numpy(self.seen_), "starts": torch.from_numpy(self.seen_starts_)}
-            write_checkpoint(folder / "seen.safetensors", Checkpoint(seen))
-        config = {"version": VERSION, "config": self.config.model_dump(mode="json"), "data": {}}
-        write_atomically(folder / "config.json", json.dumps(config, indent=2).encode())
+        write_labels(folder, {"users": tables.user_labels, "items": tables.item_labels})
+        if tables.seen is not None:
+            tables.seen.save(folder)
+        write_description(folder, self.config.model_dump(mode="json"), {})
 
     @classmethod
     def load(cls, folder: str | Path) -> "Recommender":
-        """What `save` wrote, or a run of `antembed train recommend` (which does not keep what users have rated)."""
-        folder = Path(folder)
-        needed = ["users.ant", "items.ant", "users.labels.parquet", "items.labels.parquet", "config.json"]
-        missing = [name for name in needed if not (folder / name).is_file()]
-        if missing:
-            raise ValueError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
-        loaded = cls()
+        """What `save`, `antembed train recommend` or `antembed export` wrote."""
+        loaded = cls.__new__(cls)
+        loaded._open(Path(folder))
         config, _ = RunFolder(folder).open()
         assert isinstance(config, RatingsConfig)
         loaded.config = config
-        loaded._open(folder, read_labels(folder))
-        if (folder / "seen.safetensors").is_file():
-            seen = read_checkpoint(folder / "seen.safetensors").tensors
-            loaded.seen_, loaded.seen_starts_ = seen["items"].numpy(), seen["starts"].numpy()
         return loaded
 
     def remember_training_data(self) -> None:
-        """Read the ratings that the config names: they are what users have rated."""
+        """Read the ratings that the config names: they are what users have rated. For runs that do not hold it."""
         self.remember(read_input(self.config.input))
 
     def remember(self, ratings: Ratings) -> None:
         """These ratings are what users have rated."""
-        users, items = find(self.user_labels_, ratings.user_labels), find(self.item_labels_, ratings.item_labels)
-        rows, which = users[ratings.users], items[ratings.items]
-        both = (rows >= 0) & (which >= 0)
-        self._keep_seen(np.stack([rows[both], which[both]]))
-
-    def _keep_seen(self, pairs: np.ndarray) -> None:
-        rows, which = pairs
-        order = np.argsort(rows, kind="stable")
-        self.seen_ = which[order].astype(np.int32)
-        users = max(int(rows.max(initial=-1)) + 1, len(self.user_labels_ if hasattr(self, "user_labels_") else ()))
-        self.seen_starts_ = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=users))])
+        tables = self._fitted()
+        tables.seen = seen_of(ratings, tables.user_labels, tables.item_labels)
 
 
 def state_of(table: Table, n: np.ndarray, penalties: Penalties) -> OnlineState:

@@ -6,16 +6,12 @@ from pathlib import Path
 
 from antembed.config import ConfigError, TaskConfig
 from antembed.config.options import to_options, validated
-from antembed.config.shared import VERSION
 from antembed.files import JSON, append_json, read_json_lines, write_atomically
+from antembed.inference.folder import RunError, read_description, write_description
 from antembed.tasks import TASKS, Task
 
 # Do not change what is trained, so a run may be resumed with others; but a budget of bytes counts the files.
 MAY_DIFFER = ("values", "encoding")
-
-
-class RunError(ValueError):
-    """A run folder that is not what was asked for."""
 
 
 class RunFolder:
@@ -44,8 +40,7 @@ class RunFolder:
         self.last.parent.mkdir(parents=True, exist_ok=True)
         for leftover in [*self.path.glob(".*.*"), *self.last.parent.glob(".*.*")]:
             leftover.unlink()  # of a write that was killed
-        whole = {"version": VERSION, "config": config.model_dump(mode="json"), "data": facts}
-        write_atomically(self.config_file, json.dumps(whole, indent=2).encode())
+        write_description(self.path, config.model_dump(mode="json"), facts)
 
     def _check_same(self, config: TaskConfig, facts: JSON) -> None:
         saved, remembered = self.open()
@@ -64,13 +59,7 @@ class RunFolder:
 
     def raw(self) -> JSON:
         """config.json as it is."""
-        if not self.config_file.is_file():
-            raise RunError(f"{self.path} is no run: it has no config.json")
-        whole: JSON = json.loads(self.config_file.read_text())
-        if whole.get("version") != VERSION:
-            found = f"version {whole['version']}" if "version" in whole else "no version"
-            raise RunError(f"{self.path}/config.json has {found}, this antembed reads version {VERSION}; train the run anew")
-        return whole
+        return read_description(self.path)
 
     def task(self) -> Task:
         """The task of the run."""
@@ -88,10 +77,21 @@ class RunFolder:
             raise RunError(f"{self.path}/config.json: {error}; train the run anew") from error
 
     def check_finished(self) -> None:
-        """Raise if training has not come to its end."""
-        if not self.final.exists():
+        """Raise if training has not come to its end. An export stands alone: it is of a finished run."""
+        if not self.final.exists() and not self.exported:
             done, planned = len(self.rows()), self.open()[0].solver.epochs
             raise RunError(f"{self.path} is not finished: {done} of {planned} epochs; continue it with --resume")
+
+    @property
+    def exported(self) -> bool:
+        """Whether this is a model without the state of its training: of `antembed export`, or saved by an estimator."""
+        return not self.final.parent.exists() and any(file.suffix in (".ant", ".ngrams") for file in self.path.iterdir())
+
+    def check_trained_here(self) -> None:
+        """Raise if there is no finished training in this folder, whose checkpoint has the numbers in full."""
+        self.check_finished()
+        if not self.final.exists():
+            raise RunError(f"{self.path} is an exported or saved model without a checkpoint; give the run it is from")
 
     def remove(self) -> None:
         """Delete the folder, if it is a run."""

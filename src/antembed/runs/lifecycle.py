@@ -5,14 +5,21 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
-from antembed.config import ConfigError, Options, TaskConfig, from_options, with_options
+from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
+from antembed.config.options import chosen_options
 from antembed.files import JSON
+from antembed.inference.folder import write_description, write_weights
+from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
 from antembed.solvers import Callback, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, is_automatic
-from antembed.tasks import TASKS, EmbeddingModel, Predictor, Splits, Task, TaskModel
+from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
+
+FILES = ("data", "test")  # options that name files
 
 
 def configure(task: Task, given: Options, report: Callable[[str], None] = lambda line: None) -> tuple[TaskConfig, Splits]:
@@ -77,7 +84,7 @@ def load_model(run: str | Path) -> TaskModel:
     folder = RunFolder(run)
     task = folder.task()
     config, facts = folder.open()
-    folder.check_finished()
+    folder.check_trained_here()
     model = task.build(task.for_evaluation(config), task.reopen(config, facts, folder.path))
     restore(read_checkpoint(folder.final), model)
     return model.eval()
@@ -90,7 +97,7 @@ def evaluate(run: str | Path, data: str | None = None) -> JSON:
     config, facts = folder.open()
     if facts.get("online"):
         raise ValueError(f"{folder.path} was evaluated while its stream came (metrics.jsonl); it has no split")
-    folder.check_finished()
+    folder.check_trained_here()
     splits = task.load(task.for_evaluation(config if data is None else with_options(config, data=data)))
     if splits.digest != facts["sha256"]:
         raise ValueError(
@@ -104,13 +111,43 @@ def evaluate(run: str | Path, data: str | None = None) -> JSON:
     return summarize(task, config, splits, model, folder) | kept
 
 
-def export(run: str | Path, out: Path, *, values: str | None = None, encoding: str | None = None) -> dict[str, int]:
-    """Write a run's tables into a folder, with what says which row is whose; → bytes by file name."""
+def export(
+    run: str | Path, out: Path, *, values: str | None = None, encoding: str | None = None, seen: bool = True
+) -> dict[str, int]:
+    """Write a run as a folder that needs neither its data nor its checkpoint nor torch; → bytes of the tables by file name.
+
+    `seen`: for recommenders, also what users have rated.
+    """
     folder = RunFolder(run)
+    task = folder.task()
     config, facts = folder.open()
-    written = load_model(run).export(out, values or config.values, encoding or config.encoding)
-    folder.task().reopen(config, facts, folder.path).save(out)
+    if out.exists() and out.samefile(folder.path):
+        raise ValueError(f"{out} is the run itself; export it into another folder")
+    model = load_model(run)
+    written = model.export(out, values or config.values, encoding or config.encoding)
+    task.reopen(config, facts, folder.path).save(out)
+    task.export_extras(folder.path, config, out, seen)
+    others = outside_tables(model)
+    if others:
+        write_weights(out, others)
+    write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts)
     return written
+
+
+def standalone(task: Task, config: TaskConfig, values: str | None = None, encoding: str | None = None) -> TaskConfig:
+    """The config of an export: no files of this machine in it."""
+    changes: JSON = {name: "" for name in FILES if name in to_options(config)}
+    changes |= {name: value for name, value in (("values", values), ("encoding", encoding)) if value is not None}
+    known = chosen_options(type(config), {"solver": config.solver.name})
+    return with_options(task.for_evaluation(config), **{name: value for name, value in changes.items() if name in known})
+
+
+def outside_tables(model: TaskModel) -> dict[str, np.ndarray]:
+    """What a network has beside what `export` writes, by the names of its state."""
+    if not isinstance(model, EmbeddingModel):
+        return {}
+    inside = {*model.embeddings, *model.stored_with_tables}
+    return {name: tensor.cpu().numpy() for name, tensor in model.state_dict().items() if name.split(".")[0] not in inside}
 
 
 def export_table(
@@ -130,9 +167,7 @@ def export_table(
     return model.export_table(table or names[0], path, values or config.values, encoding or config.encoding).size
 
 
-def open_predictor(run: str | Path) -> Predictor:
-    """A finished run as a classifier."""
+def open_predictor(run: str | Path) -> TextPredictor:
+    """A finished run, or an export of one, as a classifier."""
     folder = RunFolder(run)
-    config, facts = folder.open()
-    task = folder.task()
-    return task.predictor(folder.path, config, load_model(run), task.reopen(config, facts, folder.path))
+    return folder.task().predictor(folder.path)

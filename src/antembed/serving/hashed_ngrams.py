@@ -86,6 +86,11 @@ class HashedNgrams:
         sums = [np.bincount(owners, weights=self._codes[codes, c], minlength=n) for c in range(len(self.bias))]
         return np.stack(sums, axis=1) * document_scales(starts, self.orders)[:, None] + self.bias
 
+    def coded(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Whether each document has an n-gram with a code (n,) bool; without one, its scores are the bias."""
+        hashes, documents = ngram_hashes(words, starts, self.orders)
+        return np.bincount(documents[self._rows[buckets_of(hashes, self.bits)] > 0], minlength=len(starts) - 1) > 0
+
     def predict(self, words: list[list[str]]) -> list[str]:
         """The class of each document, a list of its words."""
         starts = np.concatenate([[0], np.cumsum([len(document) for document in words])]).astype(np.int64)

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from antembed.embedding.factorize import nonnegative_factorize
+from antembed.embedding.factorize import descend_transform, nonnegative_factorize
 
+SAMPLE = 20_000  # rows from which anchors are made, if there are more
+INIT_PENALTY = 1e-3  # ℓ1, on weights of vectors of length 1
 NO_BIAS = 1e30  # a ridge under which a bias is nothing
 
 
@@ -68,9 +70,18 @@ class Side:
         self.past: Past | None = None
 
     def make_anchors(self, K: int, seed: int) -> None:
-        """T ≥ 0 and A from the dense rows."""
-        T, A, _ = nonnegative_factorize(torch.from_numpy(self.E), K, l1_penalty=1e-3, iterations=30, seed=seed)
-        self.T, self.A = T.numpy().copy(), A.numpy().copy()
+        """T ≥ 0 and A from the dense rows; of many rows, A from some of them, the longer the likelier."""
+        E = torch.from_numpy(self.E)
+        squares = np.square(self.E).sum(1)
+        size = float(np.sqrt(squares.mean())) or 1.0  # the penalty is for vectors of length 1
+        many = np.count_nonzero(squares) > SAMPLE
+        rows = np.random.default_rng(seed).choice(len(E), SAMPLE, replace=False, p=squares / squares.sum()) if many else None
+        some = E / size if rows is None else E[np.sort(rows)] / size
+        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=30, seed=seed)
+        if rows is not None:
+            T = (E @ A.T / size).clamp(min=0) / K
+            descend_transform(E / size, A, T, INIT_PENALTY, sweeps=6)
+        self.T, self.A = size * T.numpy(), A.numpy().copy()
         self.E = self.T @ self.A
 
     def ridges(self, penalties: Penalties) -> np.ndarray:

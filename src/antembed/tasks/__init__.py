@@ -1,6 +1,6 @@
 """One folder a task: config, data → splits, model, loss, metrics. One line here makes it known everywhere."""
 
-from antembed.tasks.base import Metric, Metrics, Part, Predictor, Source, Splits, Task
+from antembed.tasks.base import Metric, Metrics, Part, Source, Splits, Task
 from antembed.tasks.model import EmbeddingModel, TaskModel
 from antembed.tasks.ngrams.task import HashedNgramTask
 from antembed.tasks.ratings.task import Ratings
@@ -15,7 +15,6 @@ __all__ = [
     "Metric",
     "Metrics",
     "Part",
-    "Predictor",
     "Ratings",
     "Source",
     "Splits",

@@ -12,7 +12,7 @@ and one line in TASKS (tasks/__init__.py). The other methods have defaults that 
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from torch import Tensor
 from antembed.config import TaskConfig
 from antembed.data.batches import Examples
 from antembed.files import JSON
+from antembed.inference.text import TextPredictor
 from antembed.optim import FreeEntries
 from antembed.tasks.model import TaskModel
 
@@ -96,18 +97,6 @@ class Splits:
 ConfigT = TypeVar("ConfigT", bound=TaskConfig)
 SplitsT = TypeVar("SplitsT", bound=Splits)
 ModelT = TypeVar("ModelT", bound=TaskModel)
-
-
-class Predictor(Protocol):
-    """A finished run that says which class a text is of."""
-
-    classes: list[str]
-
-    def predict_texts(self, texts: Iterable[str | None]) -> Iterator[np.ndarray]:
-        """Probabilities (n, classes), some texts at a time."""
-
-    def predict_file(self, path: str, text: Sequence[str] | None, label: str | None) -> tuple[Iterator[np.ndarray], str]:
-        """The same for a file, and what there is to say of it."""
 
 
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
@@ -183,8 +172,11 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """The config by which a finished run is built again: without what is for the start of training alone."""
         return config
 
-    def predictor(self, folder: Path, config: ConfigT, model: ModelT, splits: SplitsT) -> Predictor:
-        """A finished run as a classifier. `splits`: what `reopen` gave."""
+    def export_extras(self, folder: Path, config: ConfigT, out: Path, seen: bool) -> None:
+        """Write what an export needs of a run's folder beside its tables; `seen`: also what users have rated."""
+
+    def predictor(self, folder: Path) -> TextPredictor:
+        """A finished run, or an export of one, as a classifier."""
         raise ValueError(f"a run of {self.name} predicts no classes")
 
     def explain(self, folder: Path, config: ConfigT, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -55,6 +56,8 @@ class TaskModel(nn.Module, ABC):
 
 class EmbeddingModel(TaskModel):
     """A model over one or more embeddings: NAME.ant for each. A task says which by `embeddings`."""
+
+    stored_with_tables: ClassVar[tuple[str, ...]] = ()  # attributes that the tables' files hold, as biases
 
     @property
     @abstractmethod

@@ -1,6 +1,6 @@
 """Labelled text → a classifier whose whole file has the size asked for: words and pairs of words by their hashes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -11,15 +11,13 @@ from torch import Tensor
 from antembed.data import find_data
 from antembed.data.documents import Documents
 from antembed.files import JSON
-from antembed.serving import HashedNgrams
-from antembed.serving.ngrams import hash_words
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Predictor, Task
+from antembed.inference.text import TextPredictor, light_predictor, ngram_probabilities, word_hashes
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.model import NgramModel
 from antembed.tasks.text.data import DocumentExamples, TextSplits, make_splits, read_input
-from antembed.tasks.text.predictor import TextPredictor
 
-PIECE = 4096  # documents at a time
+__all__ = ["HashedNgramTask", "word_hashes"]
 
 
 class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
@@ -62,7 +60,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
         documents = examples.documents.take(examples.rows)
         right, total = 0, 0.0
         start = 0
-        for chances in probabilities(model.classifier, documents):
+        for chances in ngram_probabilities(model.classifier, documents):
             labels = documents.labels[start : start + len(chances)]
             right += int((chances.argmax(1) == labels).sum())
             seen = labels >= 0
@@ -85,34 +83,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
     def reopen(self, config: NgramConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(classes=facts["classes"])
 
-    def predictor(self, folder: Path, config: NgramConfig, model: NgramModel, splits: TextSplits) -> Predictor:
-        return NgramPredictor(model.classifier, config)
-
-
-class NgramPredictor(TextPredictor):
-    """By the hashes alone; each text has words of its own, since a hash needs no vocabulary."""
-
-    def __init__(self, classifier: HashedNgrams, config: NgramConfig):
-        super().__init__(classifier.classes, config.input.text, config.input.label, config.input.max_length)
-        self.classifier = classifier
-
-    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
-        return probabilities(self.classifier, documents)
-
-
-def word_hashes(documents: Documents) -> np.ndarray:
-    """The hash of each word of the documents (total,). Each word of the vocabulary is hashed once.
-
-    Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none.
-    """
-    return hash_words(documents.vocabulary.words)[documents.tokens]
-
-
-def probabilities(classifier: HashedNgrams, documents: Documents) -> Iterator[np.ndarray]:
-    """Of each class for each document, some documents at a time: (n, classes)."""
-    hashes = word_hashes(documents)
-    for first in range(0, len(documents), PIECE):
-        starts = documents.starts[first : first + PIECE + 1]
-        outputs = classifier.scores(hashes[starts[0] : starts[-1]], starts - starts[0])
-        powers = np.exp(outputs - outputs.max(1, keepdims=True))
-        yield powers / powers.sum(1, keepdims=True)
+    def predictor(self, folder: Path) -> TextPredictor:
+        found = light_predictor(folder)
+        assert found is not None
+        return found

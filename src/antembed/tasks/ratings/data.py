@@ -1,6 +1,5 @@
 """The data of a run on ratings: read once, cut into parts, and the labels of its rows."""
 
-import io
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -10,12 +9,13 @@ import polars as pl
 import torch
 
 from antembed.data import Examples, Ratings, default_cache, find_data, read_ratings, split
-from antembed.files import JSON, write_atomically
+from antembed.files import JSON
+from antembed.inference.ratings import SEEN, Seen
+from antembed.labels import SIDES, find, write_labels
 from antembed.tasks.base import NONE, Splits
 from antembed.tasks.ratings.config import RatingsInput
 
 PIECE = 1 << 20  # ratings
-SIDES = ("users", "items")
 
 
 @dataclass
@@ -49,16 +49,17 @@ class RatingsSplits(Splits):
         return "" if self.ratings is None else self.ratings.digest
 
     def save(self, folder: Path) -> None:
-        """users.labels.parquet and items.labels.parquet, one column in the order of the rows."""
-        for side, labels in self.labels.items():
-            packed = io.BytesIO()
-            labels.alias("label").to_frame().write_parquet(packed)
-            write_atomically(folder / f"{side}.labels.parquet", packed.getvalue())
+        """The labels in the order of the rows, and what users have rated."""
+        write_labels(folder, self.labels)
+        if self.ratings is not None and not (folder / SEEN).exists():
+            Seen.of(self.ratings.users, self.ratings.items, *self.num_embeddings).save(folder)
 
 
-def read_labels(folder: Path) -> dict[str, pl.Series]:
-    """What RatingsSplits.save wrote."""
-    return {side: pl.read_parquet(folder / f"{side}.labels.parquet").to_series() for side in SIDES}
+def seen_of(ratings: Ratings, users: pl.Series, items: pl.Series) -> Seen:
+    """What users have rated, as rows of tables with these labels; what they lack is left out."""
+    rows, which = find(users, ratings.user_labels)[ratings.users], find(items, ratings.item_labels)[ratings.items]
+    both = (rows >= 0) & (which >= 0)
+    return Seen.of(rows[both], which[both], len(users), len(items))
 
 
 def read_input(source: RatingsInput) -> Ratings:

@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 
 from antembed.data import find_data
-from antembed.data.labels import find
 from antembed.data.text import DataError
 from antembed.files import JSON
+from antembed.labels import find, read_labels
 from antembed.serving import load_table
 from antembed.tasks.model import contributions
 from antembed.tasks.ratings.config import RatingsInput
-from antembed.tasks.ratings.data import read_input, read_labels
+from antembed.tasks.ratings.data import read_input
 
 GENRES = "|"  # between the genres of an item
 

@@ -1,5 +1,7 @@
 """Matrix factorization: rating ≈ e_u·e_i + global bias (+ user and item bias)."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,8 @@ from antembed.tasks.model import EmbeddingModel, StoredBias, TableBias
 
 class MatrixFactorization(EmbeddingModel):
     """users (B), items (B) → predicted ratings (B). The tables are any two embeddings of one width."""
+
+    stored_with_tables: ClassVar[tuple[str, ...]] = ("bias", "user_bias", "item_bias")
 
     def __init__(self, users: Embedding, items: Embedding, *, mean: float = 0.0, biases: bool = False):
         super().__init__()

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from antembed.config import OnlineConfig, StochasticConfig
+from antembed.data import find_data
 from antembed.embedding import Embedding
 from antembed.files import JSON
+from antembed.inference.ratings import Seen
+from antembed.labels import read_labels
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.ratings.baselines import baseline_errors
 from antembed.tasks.ratings.config import LARGE, LARGE_DEFAULTS, RatingsConfig, RatingsStochastic
-from antembed.tasks.ratings.data import RatingsSplits, cut, facts_of, read_input, read_labels
+from antembed.tasks.ratings.data import RatingsSplits, cut, facts_of, read_input, seen_of
 from antembed.tasks.ratings.explain import explain_items
 from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 
@@ -97,6 +100,20 @@ class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
 
     def reopen(self, config: RatingsConfig, facts: JSON, folder: Path) -> RatingsSplits:
         return RatingsSplits(labels=read_labels(folder))
+
+    def export_extras(self, folder: Path, config: RatingsConfig, out: Path, seen: bool) -> None:
+        """What users have rated: from the run, or, if it has been trained on a stream, from the file."""
+        if not seen:
+            return
+        labels = read_labels(folder)
+        users, items = labels["users"], labels["items"]
+        found = Seen.read(folder, len(users), len(items))
+        if found is None:
+            data = find_data(config.input.data)
+            if not data.is_file():
+                raise ValueError(f"{folder} does not hold what users have rated, and {data} is no file; export with --no-seen")
+            found = seen_of(read_input(config.input), users, items)
+        found.save(out)
 
     def explain(self, folder: Path, config: RatingsConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
         return explain_items(folder, top, items, config.input)

@@ -17,14 +17,15 @@ from antembed.data.documents import Documents
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, MixtureEmbedding, sparse_codes
 from antembed.files import JSON
+from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Predictor, Regularizer, Task
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.text.config import TextConfig
 from antembed.tasks.text.data import TextSplits, make_splits, read_input
 from antembed.tasks.text.explain import explain_words
 from antembed.tasks.text.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.text.model import MODELS, TextModel
-from antembed.tasks.text.predictor import EVALUATION_BATCH, ModelPredictor
+from antembed.tasks.text.predictor import EVALUATION_BATCH, CnnPredictor
 
 PRETRAINING_EPOCHS = 3  # of the model whose surviving words are the anchors (group-lasso, vvd)
 INIT_SCALE = 0.1  # root mean square of the vectors' numbers at the start, whatever the embedding
@@ -153,8 +154,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
     def for_evaluation(self, config: TextConfig) -> TextConfig:
         return with_options(config, **NO_KNOWLEDGE)
 
-    def predictor(self, folder: Path, config: TextConfig, model: TextModel, splits: TextSplits) -> Predictor:
-        return ModelPredictor(model, config, splits)
+    def predictor(self, folder: Path) -> TextPredictor:
+        return light_predictor(folder) or CnnPredictor(folder)
 
     def explain(self, folder: Path, config: TextConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
         return explain_words(folder, top, facts)

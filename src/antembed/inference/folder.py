@@ -1,0 +1,79 @@
+"""The folder of a model: config.json, tables, labels or vocabulary, and the network's other weights.
+
+A run, `Recommender.save`, `TextClassifier.save` and `antembed export` all write it:
+
+    recommend          users.ant, items.ant, users.labels.parquet, items.labels.parquet, seen.safetensors (may be left out)
+    classify           words.ant, vocabulary.parquet, model.safetensors (a run: checkpoint/final.safetensors)
+    classify-ngrams    classifier.ngrams
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from antembed.files import JSON, write_atomically
+
+VERSION = 2  # of config.json, as in config/shared.py, which needs torch
+WEIGHTS = "model.safetensors"
+CHECKPOINT = "checkpoint/final.safetensors"
+IN_CHECKPOINT = "model/"  # what the names of the model's tensors begin with there
+
+
+class RunError(ValueError):
+    """A run folder that is not what was asked for."""
+
+
+def read_description(folder: Path) -> JSON:
+    """config.json as it is: version, config, and what is remembered of the data."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise RunError(f"{folder} is no run: it has no config.json")
+    whole: JSON = json.loads(file.read_text())
+    if whole.get("version") != VERSION:
+        found = f"version {whole['version']}" if "version" in whole else "no version"
+        raise RunError(f"{folder}/config.json has {found}, this antembed reads version {VERSION}; train the run anew")
+    return whole
+
+
+def write_description(folder: Path, config: JSON, facts: JSON) -> None:
+    """Write config.json."""
+    whole = {"version": VERSION, "config": config, "data": facts}
+    write_atomically(folder / "config.json", json.dumps(whole, indent=2).encode())
+
+
+def check_files(folder: Path, *names: str) -> None:
+    """Raise if a file is missing that a finished model has."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise RunError(f"{folder} has no {name}: the run is not finished; continue it with --resume, or export it anew")
+
+
+def pack_weights(weights: Mapping[str, np.ndarray]) -> bytes:
+    """The contents of model.safetensors."""
+    return safetensors.numpy.save({name: np.ascontiguousarray(weight) for name, weight in weights.items()})
+
+
+def write_weights(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
+    """What a model has beside its tables."""
+    write_atomically(folder / WEIGHTS, pack_weights(weights))
+
+
+def read_weights(folder: Path, tables: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """What a model has beside these tables: from model.safetensors, or from the checkpoint of a run."""
+    path, prefix = folder / WEIGHTS, ""
+    if not path.is_file():
+        check_files(folder, CHECKPOINT)
+        path, prefix = folder / CHECKPOINT, IN_CHECKPOINT
+    inside = tuple(f"{prefix}{table}." for table in tables)
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            names = [name for name in file.keys() if name.startswith(prefix) and not name.startswith(inside)]  # noqa: SIM118
+            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    except safetensors.SafetensorError as error:
+        raise RunError(
+            f"{path} is no complete safetensors file ({error}), {path.stat().st_size} bytes; copy it again or export it anew"
+        ) from error
