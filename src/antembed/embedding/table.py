@@ -22,6 +22,8 @@ class RowTable(nn.Embedding):
     returns it (to EMA or SWA, say), may lag behind: call the optimizer's `flush()` before using that."""
 
     pending: PendingRows | None = None
+    penalized = False  # an optimizer that applies the prox, or a solver, has had this table
+    unpenalized_by = ""  # the optimizer that has made a step without the prox
 
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
         V, K = weight.shape
@@ -90,6 +92,7 @@ class RowTable(nn.Embedding):
         self.weight.data = weight
         self.weight.grad = None
         self.num_embeddings, self.embedding_dim = weight.shape
+        self.penalized = True
 
     # Everything that reads or moves the whole table flushes it first.
 

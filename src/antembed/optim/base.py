@@ -72,6 +72,7 @@ class ProximalOptimizer(Optimizer):
         group = self.param_groups[-1]
         if group["table"] is not None:
             group["table"].release()  # an earlier optimizer applies its own deferred updates
+            group["table"].penalized |= group["prox"] is not None
             if len(group["params"]) != 1 or group["params"][0] is not group["table"].weight:
                 raise ValueError("a group with a `table` holds only that table's weight; take layer.param_groups(…)")
         for weight in group["params"]:

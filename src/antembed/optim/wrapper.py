@@ -1,12 +1,20 @@
 """Any torch optimizer, followed by the prox in the plain metric."""
 
 from collections.abc import Callable
+from weakref import WeakSet
 
 import torch
 from torch.optim import Optimizer
 
 from antembed.optim.groups import State, load_keeping_objects, plain_groups
 from antembed.optim.prox import SubgradientL1
+
+_wrapped: WeakSet[Optimizer] = WeakSet()
+
+
+def is_wrapped(optimizer: Optimizer) -> bool:
+    """Whether a `Proximal` applies the prox after each of its steps."""
+    return optimizer in _wrapped
 
 
 class Proximal(Optimizer):
@@ -29,10 +37,12 @@ class Proximal(Optimizer):
                 )
             if group.get("table") is not None:
                 group["table"].release()
+                group["table"].penalized |= group.get("prox") is not None
 
     def _share(self) -> None:
         # Groups and state are the inner optimizer's own objects, so that a scheduler on the wrapper acts on it.
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
+        _wrapped.add(self.inner)
 
     def __getstate__(self) -> State:
         return {**super().__getstate__(), "inner": self.inner}
