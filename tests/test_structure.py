@@ -9,8 +9,8 @@ import pytest
 import antembed
 
 SOURCE = Path(antembed.__file__).parent
-# A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of ours
-# (serving so that a table can be counted where it is made); `optim` needs only kernels.
+# A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of
+# ours (serving so that a table can be counted where it is made); `optim` needs only kernels.
 ROOMS = ["files", "budget", "kernels", "serving", "optim", "data", "anchors", "embedding", "checkpoint", "growth", "config",
          "tasks", "solvers", "runs", "estimators", "experiments", "cli", "__main__", "__init__"]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -183,6 +183,7 @@ def test_a_proximal_run_is_quiet_before_anything_is_zero(name, tmp_path):
     assert messages(lambda: (layer.usage(), ant.export(layer, tmp_path / "t.ant"))) == []
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, inside the compiler
 def test_a_compiled_step_is_left_alone():
     layer = layer_of()
     optimizer = torch.optim.SGD([layer.anchors], lr=0.1)

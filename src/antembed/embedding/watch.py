@@ -1,7 +1,7 @@
 """Warnings where T is trained without its penalty: by an optimizer that has none, or by one that was not given it.
 
-All layers are known here (weakly), and one hook of torch looks at each optimizer before its first step. What an optimizer should
-do with a parameter is what the layer's own `param_groups` say, so that a new embedding needs nothing more.
+All layers are known here (weakly), and one hook of torch looks at each optimizer before its first step. What an optimizer
+should do with a parameter is what the layer's own `param_groups` say, so that a new embedding needs nothing more.
 """
 
 import warnings
