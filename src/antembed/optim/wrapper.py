@@ -6,6 +6,7 @@ from weakref import WeakSet
 import torch
 from torch.optim import Optimizer
 
+from antembed.optim.clip import check_max_norm, clip_grad_norm_
 from antembed.optim.groups import State, load_keeping_objects, plain_groups
 from antembed.optim.prox import SubgradientL1
 
@@ -21,13 +22,15 @@ class Proximal(Optimizer):
     """Wrap an optimizer: after its own step, every parameter of a group with a `prox` is shrunk by lr·strength.
 
     The prox goes over the whole table at every step, whichever rows the gradient has; ProximalYogi and ProximalSGD are lazy
-    instead. Schedulers, clipping and closures work on the wrapper as on the optimizer inside.
+    instead. Schedulers, clipping and closures work on the wrapper as on the optimizer inside. `max_grad_norm` clips the
+    gradients by their joint norm before each step.
 
         optimizer = Proximal(torch.optim.AdamW(layer.param_groups(l1_penalty=1e-5), lr=1e-3))
     """
 
-    def __init__(self, optimizer: Optimizer):
-        self.inner = optimizer
+    def __init__(self, optimizer: Optimizer, *, max_grad_norm: float | None = None):
+        check_max_norm(max_grad_norm)
+        self.inner, self.max_grad_norm = optimizer, max_grad_norm
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._share()
         for group in self.param_groups:
@@ -45,7 +48,7 @@ class Proximal(Optimizer):
         _wrapped.add(self.inner)
 
     def __getstate__(self) -> State:
-        return {**super().__getstate__(), "inner": self.inner}
+        return {**super().__getstate__(), "inner": self.inner, "max_grad_norm": self.max_grad_norm}
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
@@ -53,12 +56,28 @@ class Proximal(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = self.inner.step(closure)
+        if self.max_grad_norm is None:
+            loss = self.inner.step(closure)
+        elif closure is None:
+            self._clip()
+            loss = self.inner.step()
+        else:
+            loss = self.inner.step(lambda: self._clipped(closure))
         for group in self.param_groups:
             if group.get("prox") is not None:
                 for weight in group["params"]:
                     if weight.grad is not None:
                         weight.copy_(group["prox"](weight, group["lr"]))
+        return loss
+
+    def _clip(self) -> None:
+        assert self.max_grad_norm is not None
+        clip_grad_norm_((weight for group in self.param_groups for weight in group["params"]), self.max_grad_norm)
+
+    def _clipped(self, closure: Callable[[], float]) -> float:
+        """The closure, whose gradients are clipped before the inner optimizer (LBFGS, say) sees them."""
+        loss = closure()
+        self._clip()
         return loss
 
     def state_dict(self) -> State:
