@@ -166,9 +166,10 @@ def test_usage_warns_once_of_negative_weights():
     assert len(texts) == 2  # and none is zero
 
 
-def test_export_warns_of_a_loaded_t_without_zeros(tmp_path):
+@pytest.mark.parametrize("anchors", [K, K + 3])
+def test_export_warns_of_a_loaded_t_without_zeros(anchors, tmp_path):
     layer = layer_of()
-    layer.load_state_dict(layer_of().state_dict())
+    layer.load_state_dict(ant.AnchorEmbedding(V, d, num_anchors=anchors).state_dict())
     assert messages(layer.usage) == []  # nothing is known of its training
     (text,) = messages(lambda: ant.export(layer, tmp_path / "t.ant"))
     assert "no weight of T is zero" in text

@@ -94,6 +94,18 @@ class RowTable(nn.Embedding):
         self.num_embeddings, self.embedding_dim = weight.shape
         self.penalized = True
 
+    def reset_to(self, weight: Tensor) -> None:
+        """Start again from these weights; the padding row is zero."""
+        self.release()
+        with torch.no_grad():
+            self.weight.copy_(weight)
+            if self.padding_idx is not None:
+                self.weight[self.padding_idx].zero_()
+        self.penalized, self.unpenalized_by = False, ""
+
+    def reset_parameters(self) -> None:
+        """Nothing: the layer initializes its tables. (nn.Embedding's N(0, 1) would make T negative.)"""
+
     # Everything that reads or moves the whole table flushes it first.
 
     def train(self, mode: bool = True) -> "RowTable":
