@@ -54,9 +54,9 @@ def target(first: float, budget: float, share: float) -> float:
     return min(first, budget) if share >= 1 or first <= budget else first * (budget / first) ** share
 
 
-def adjusted(penalty: float, size: float, wanted: float) -> float:
+def adjusted(penalty: float, size: float, wanted: float, exponent: float = EXPONENT) -> float:
     """The next penalty, when this one has led to `size`."""
-    return penalty * min(max((size / wanted) ** EXPONENT, 1 / LARGEST_STEP), LARGEST_STEP)
+    return penalty * min(max((size / wanted) ** exponent, 1 / LARGEST_STEP), LARGEST_STEP)
 
 
 class BudgetController:
@@ -68,13 +68,16 @@ class BudgetController:
 
     def __init__(self, budget: Budget, measure: Callable[[], float], penalty: float, epochs: int, aim: float):
         self.budget, self.measure, self.penalty, self.epochs, self.aim = budget, measure, penalty, epochs, aim
-        self.first_size = 0.0
+        self.first_size, self.exponent = 0.0, EXPONENT
+
+    def wanted(self, epoch: int) -> float:
+        """The size to be at after this epoch."""
+        return target(self.first_size, self.aim * self.budget.amount, (epoch + 1) / (RAMP * self.epochs))
 
     def adjust(self, epoch: int, size: float) -> None:
         """After an epoch that has led to this size: the penalty of the next."""
         self.first_size = self.first_size or size
-        share = (epoch + 1) / (RAMP * self.epochs)
-        self.penalty = adjusted(self.penalty, size, target(self.first_size, self.aim * self.budget.amount, share))
+        self.penalty = adjusted(self.penalty, size, self.wanted(epoch), self.exponent)
 
     def trim(self, count: int, keep: Callable[[int], None]) -> None:
         """Keep as many of `count` weights as the budget allows; `keep(n)` leaves the n that are worth most."""
