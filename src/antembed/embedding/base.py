@@ -44,8 +44,8 @@ class Embedding(nn.Module, ABC):
 
     warned: frozenset[str] = frozenset()  # what `usage` and `export` have warned of (watch.py)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: object, **kwargs: object) -> None:  # of nn.Module; a class in EMBEDDINGS has its own
+        super().__init__(*args, **kwargs)
         watch(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
