@@ -19,6 +19,7 @@ _HOMES = {
     "SparseCodeEmbedding": "embedding",
     "SparseEmbedding": "embedding",
     "SparseVariationalEmbedding": "embedding",
+    "SparsityController": "embedding",
     "VocabularyDropout": "embedding",
     "param_groups": "embedding",
     "HashedNgramClassifier": "estimators.classifier",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         SparseCodeEmbedding,
         SparseEmbedding,
         SparseVariationalEmbedding,
+        SparsityController,
         VocabularyDropout,
         param_groups,
     )

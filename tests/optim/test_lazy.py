@@ -335,6 +335,7 @@ def test_ids_out_of_range_are_caught_before_lazy_rows_are_read():
         run.layer(torch.tensor([-1]))
 
 
+@pytest.mark.filterwarnings("ignore:ProximalYogi updates T")
 def test_sparse_gradients_need_the_layers_groups():
     layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True)
     optimizer = ant.ProximalYogi(layer.parameters())

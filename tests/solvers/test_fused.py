@@ -217,6 +217,8 @@ def test_it_says_what_it_cannot_do():
     assert unsupported_reason(model, optimizer) is None
     assert "Yogi" in unsupported_reason(model, ant.ProximalSGD(ant.param_groups(model, l1_penalty=0)))
     assert "diagonal" in unsupported_reason(model, ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), metric="plain"))
+    clipping = ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), max_grad_norm=1.0)
+    assert "does not clip gradients (max_grad_norm)" in unsupported_reason(model, clipping)
     mixture, optimizer = build("mixture")
     assert "anchored, low-rank and full" in unsupported_reason(mixture, optimizer)
     assert "matrix factorisation" in unsupported_reason(torch.nn.Linear(1, 1), optimizer)

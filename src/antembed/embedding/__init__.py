@@ -22,6 +22,7 @@ from antembed.embedding.baselines import (
     VocabularyDropout,
     sparse_codes,
 )
+from antembed.embedding.controller import SparsityController
 from antembed.embedding.mixture import MixtureEmbedding, SoftmaxMixture
 from antembed.embedding.quantized import QuantizedEmbedding, quantize
 from antembed.embedding.usage import Usage
@@ -70,6 +71,7 @@ __all__ = [
     "SparseEmbedding",
     "SparseVDWords",
     "SparseVariationalEmbedding",
+    "SparsityController",
     "SubgradientSparseEmbedding",
     "TfidfEmbedding",
     "Usage",

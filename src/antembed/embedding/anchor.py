@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +10,17 @@ from torch.types import Device
 
 from antembed.embedding.base import Embedding
 from antembed.embedding.factorize import nonnegative_factorize
+from antembed.embedding.loading import checkpoint_error
 from antembed.embedding.lookup import expand
 from antembed.embedding.table import RowTable, check_sizes
 from antembed.optim.groups import Group
 from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
 
 DEFAULT_ANCHORS = 16
+READ_ONLY = (
+    "weight is computed from T and A and cannot be set; AnchorEmbedding.from_pretrained(weight) factorizes a table, to_dense() "
+    "gives a copy, and logits(hidden) is a tied output layer"
+)
 
 
 def half_normal(*shape: int, device: Device = None, dtype: torch.dtype | None = None) -> Tensor:
@@ -34,6 +39,7 @@ class AnchoredTable(Embedding):
 
     anchored = True
     uses_anchors = True
+    reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained
 
     def __init__(
         self,
@@ -66,6 +72,30 @@ class AnchoredTable(Embedding):
     @property
     def num_anchors(self) -> int:
         return self.anchors.shape[0]
+
+    @property
+    def weight(self) -> Tensor:
+        """E (V, d) = to_dense(), where code for nn.Embedding reads it: computed anew at each access, not a parameter.
+
+        Setting it raises. Instead of `lm_head.weight = layer.weight`, which would not be tied, call `layer.logits(hidden)`.
+        """
+        return self.to_dense()
+
+    @weight.setter
+    def weight(self, value: object) -> NoReturn:
+        raise AttributeError(READ_ONLY)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if name == "weight":  # nn.Module asks no property before it registers a parameter
+            raise AttributeError(READ_ONLY)
+        super().register_parameter(name, param)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialize T and A anew, as at construction. An optimizer keeps its moments: make a new one."""
+        self.rows.reset_to(half_normal(*self.rows.weight.shape, device=self.anchors.device, dtype=self.anchors.dtype))
+        self.anchors.copy_(half_normal(*self.anchors.shape, device=self.anchors.device, dtype=self.anchors.dtype))
+        self.reconstruction_error = None
 
     @abstractmethod
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> Prox | None:
@@ -121,32 +151,16 @@ class AnchoredTable(Embedding):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """A checkpoint with another number of anchors resizes the layer; one of another width or height is an error."""
-        anchors, weight = state_dict.get(prefix + "anchors"), state_dict.get(prefix + "rows.weight")
-        if anchors is not None and weight is not None:
+        if (error := checkpoint_error(state_dict, prefix, self.num_embeddings, self.embedding_dim)) is not None:
             errors: list[str] = args[4]
-            if anchors.shape[1] != self.embedding_dim:
-                errors.append(
-                    f"{prefix}anchors: the checkpoint has {anchors.shape[1]} dimensions, this layer "
-                    f"{self.embedding_dim}; build the layer with embedding_dim={anchors.shape[1]}"
-                )
-                return
-            if weight.shape[0] != self.num_embeddings:
-                more = weight.shape[0] - self.num_embeddings
-                remedy = f"grow it first with add_objects({more})" if more > 0 else "build a layer of that size"
-                errors.append(
-                    f"{prefix}rows.weight: the checkpoint has {weight.shape[0]} objects, this layer "
-                    f"{self.num_embeddings}; {remedy}"
-                )
-                return
-            if weight.shape[1] != anchors.shape[0]:
-                errors.append(
-                    f"{prefix}: the checkpoint's T has {weight.shape[1]} columns but its A {anchors.shape[0]} rows; "
-                    "it is damaged"
-                )
-                return
-            if anchors.shape[0] != self.num_anchors:
-                self.rows.replace(self.rows.weight.data.new_empty(weight.shape))
-                self.anchors.data, self.anchors.grad = self.anchors.data.new_empty(anchors.shape), None
+            errors.append(error)
+            return
+        anchors, weight = state_dict.get(prefix + "anchors"), state_dict.get(prefix + "rows.weight")
+        if anchors is not None and weight is not None and anchors.shape[0] != self.num_anchors:
+            penalized = self.rows.penalized
+            self.rows.replace(self.rows.weight.data.new_empty(weight.shape))
+            self.rows.penalized = penalized  # nothing is known of the training of what is loaded
+            self.anchors.data, self.anchors.grad = self.anchors.data.new_empty(anchors.shape), None
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -154,13 +168,12 @@ class AnchorEmbedding(AnchoredTable):
     """A drop-in replacement for nn.Embedding: ids (*batch) → vectors (*batch, d), where vector i is T[i]·A.
 
     With sparse=True, T gets row-sparse gradients; ProximalYogi and ProximalSGD then give the same result as with dense ones, at
-    the cost of the touched rows. Take the optimizer's groups from `param_groups`: they carry the penalty on T.
+    the cost of the touched rows. (torch.nn.utils.clip_grad_norm_ fails on them: use `max_grad_norm` of the optimizer.) Take
+    the optimizer's groups from `param_groups`: they carry the penalty on T. `weight` is read-only; see docs/layer.md.
 
         layer = AnchorEmbedding(1_000_000, 64, num_anchors=20, sparse=True)
         optimizer = ProximalYogi(layer.param_groups(l1_penalty=2e-6), lr=0.01)
     """
-
-    reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from antembed.embedding.table import RowTable
 from antembed.embedding.usage import Usage, usage_of
+from antembed.embedding.watch import warn_if_dense, watch
 from antembed.optim.groups import Group
 from antembed.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
 
@@ -40,6 +41,16 @@ class Embedding(nn.Module, ABC):
     small_init: ClassVar[float | None] = None
     """`std` for a product of two tables (ratings), where larger vectors start as noise that is never unlearned; None: the
     layer has no `std` that suits, and T is rescaled after construction."""
+
+    warned: frozenset[str] = frozenset()  # what `usage` and `export` have warned of (watch.py)
+
+    def __init__(self, *args: object, **kwargs: object) -> None:  # of nn.Module; a class in EMBEDDINGS has its own
+        super().__init__(*args, **kwargs)
+        watch(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        watch(self)  # a copy
 
     @property
     @abstractmethod
@@ -151,7 +162,12 @@ class Embedding(nn.Module, ABC):
 
     def usage(self) -> Usage:
         """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
+        warn_if_dense(self, exporting=False)
         return usage_of(*self.factors(), self.padding_idx, self.row_index())
+
+    def before_export(self) -> None:
+        """`export` calls it: warns of a T that is not sparse."""
+        warn_if_dense(self, exporting=True)
 
 
 def _on_every_weight(prox: Prox | None) -> bool:

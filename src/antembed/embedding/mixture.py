@@ -82,6 +82,13 @@ class MixtureEmbedding(Embedding):
         rows = [table(ids) for table in self.tables]
         return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialize all T_m and A_m anew, as at construction. An optimizer keeps its moments: make a new one."""
+        for table, A in self.pairs:
+            table.reset_to(half_normal(*table.weight.shape, device=A.device, dtype=A.dtype))
+            A.copy_(half_normal(*A.shape, device=A.device, dtype=A.dtype))
+
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return more_half_normal(table.weight, n)
 

@@ -22,6 +22,8 @@ class RowTable(nn.Embedding):
     returns it (to EMA or SWA, say), may lag behind: call the optimizer's `flush()` before using that."""
 
     pending: PendingRows | None = None
+    penalized = False  # an optimizer that applies the prox, or a solver, has had this table
+    unpenalized_by = ""  # the optimizer that has made a step without the prox
 
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
         V, K = weight.shape
@@ -90,6 +92,19 @@ class RowTable(nn.Embedding):
         self.weight.data = weight
         self.weight.grad = None
         self.num_embeddings, self.embedding_dim = weight.shape
+        self.penalized = True
+
+    def reset_to(self, weight: Tensor) -> None:
+        """Start again from these weights; the padding row is zero."""
+        self.release()
+        with torch.no_grad():
+            self.weight.copy_(weight)
+            if self.padding_idx is not None:
+                self.weight[self.padding_idx].zero_()
+        self.penalized, self.unpenalized_by = False, ""
+
+    def reset_parameters(self) -> None:
+        """Nothing: the layer initializes its tables. (nn.Embedding's N(0, 1) would make T negative.)"""
 
     # Everything that reads or moves the whole table flushes it first.
 

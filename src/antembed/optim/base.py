@@ -4,6 +4,9 @@ Groups are those of torch with four more optional keys: `prox` (optim/prox.py), 
 rows, so that rows can be lazy), `weight_decay` (decoupled, as in AdamW: the step starts from (1 − lr·decay)·x) and `metric`
 ("diagonal": the prox uses the step a_t/D of the update, so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain": the prox
 shrinks by lr·λ everywhere, as in the paper's eq. 3).
+
+`max_grad_norm` clips the gradients of all parameters by their joint 2-norm before each step, also row-sparse ones, of which
+torch.nn.utils.clip_grad_norm_ cannot compute the norm.
 """
 
 from abc import abstractmethod
@@ -15,6 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from antembed.kernels.rows import Rule
+from antembed.optim.clip import check_max_norm, clip_grad_norm_
 from antembed.optim.groups import Group, State, load_keeping_objects, plain_groups
 from antembed.optim.lazy import LazyRows
 from antembed.optim.prox import GroupL2, NonNegativeL1, Prox, shrinks_linearly
@@ -26,8 +30,11 @@ class ProximalOptimizer(Optimizer):
     """Update, then prox. A subclass is a rule: its buffers, its scalar step a_t, and its direction and metric."""
 
     lazy = True  # the metric of an idle row does not change, so that idle steps have a closed form
+    max_grad_norm: float | None = None
 
-    def __init__(self, params: Params, defaults: Group, metric: str, compiled: bool | None):
+    def __init__(self, params: Params, defaults: Group, metric: str, compiled: bool | None, max_grad_norm: float | None = None):
+        check_max_norm(max_grad_norm)
+        self.max_grad_norm = max_grad_norm
         self._pending: dict[Tensor, LazyRows] = {}
         super().__init__(
             params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
@@ -72,6 +79,7 @@ class ProximalOptimizer(Optimizer):
         group = self.param_groups[-1]
         if group["table"] is not None:
             group["table"].release()  # an earlier optimizer applies its own deferred updates
+            group["table"].penalized |= group["prox"] is not None
             if len(group["params"]) != 1 or group["params"][0] is not group["table"].weight:
                 raise ValueError("a group with a `table` holds only that table's weight; take layer.param_groups(…)")
         for weight in group["params"]:
@@ -87,6 +95,8 @@ class ProximalOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self.max_grad_norm is not None:
+            clip_grad_norm_((weight for group in self.param_groups for weight in group["params"]), self.max_grad_norm)
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:
@@ -195,7 +205,7 @@ class ProximalOptimizer(Optimizer):
 
     def __getstate__(self) -> State:
         self.flush()
-        return super().__getstate__()
+        return {**super().__getstate__(), "max_grad_norm": self.max_grad_norm}
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)

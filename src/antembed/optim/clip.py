@@ -8,7 +8,8 @@ from torch import Tensor
 
 @torch.no_grad()
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
-    """Scale all gradients so that their joint 2-norm is at most `max_norm`; → the norm before. As in torch.nn.utils."""
+    """Scale all gradients so that their joint 2-norm is at most `max_norm`; → the norm before. As in torch.nn.utils, which
+    fails on row-sparse gradients. `max_grad_norm` of a proximal optimizer does it at every step."""
     values = []
     for weight in [parameters] if isinstance(parameters, Tensor) else parameters:
         if weight.grad is None:
@@ -23,3 +24,9 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> T
     for value in values:
         value.mul_(factor.to(value.device))
     return norm
+
+
+def check_max_norm(max_grad_norm: float | None) -> None:
+    """Raise if gradients cannot be clipped to this norm."""
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(f"max_grad_norm must be > 0, got {max_grad_norm}; None switches clipping off")

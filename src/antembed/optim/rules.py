@@ -21,10 +21,11 @@ class ProximalSGD(ProximalOptimizer):
         *,
         metric: str = "diagonal",
         compiled: bool | None = None,
+        max_grad_norm: float | None = None,
     ):
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {momentum}")
-        super().__init__(params, {"lr": lr, "momentum": momentum}, metric, compiled)
+        super().__init__(params, {"lr": lr, "momentum": momentum}, metric, compiled, max_grad_norm)
 
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
         return {"momentum": torch.zeros_like(weight)} if group["momentum"] else {}
@@ -53,13 +54,14 @@ class _Adaptive(ProximalOptimizer):
         initial_second: float,
         metric: str,
         compiled: bool | None,
+        max_grad_norm: float | None,
     ):
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas must be in [0, 1), got {betas}")
         if not eps > 0:
             raise ValueError(f"eps must be > 0, got {eps}: rows without a gradient would be divided by zero; take 1e-8 or more")
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "initial_second": initial_second}
-        super().__init__(params, defaults, metric, compiled)
+        super().__init__(params, defaults, metric, compiled, max_grad_norm)
 
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
         return {
@@ -92,8 +94,9 @@ class ProximalYogi(_Adaptive):
         initial_second: float = 1e-6,
         metric: str = "diagonal",
         compiled: bool | None = None,
+        max_grad_norm: float | None = None,
     ):
-        super().__init__(params, lr, betas, eps, initial_second, metric, compiled)
+        super().__init__(params, lr, betas, eps, initial_second, metric, compiled, max_grad_norm)
 
     @classmethod
     def eps_options(cls, eps: float) -> dict[str, float]:
@@ -125,8 +128,9 @@ class ProximalAdam(_Adaptive):
         *,
         metric: str = "diagonal",
         compiled: bool | None = None,
+        max_grad_norm: float | None = None,
     ):
-        super().__init__(params, lr, betas, eps, 0.0, metric, compiled)
+        super().__init__(params, lr, betas, eps, 0.0, metric, compiled, max_grad_norm)
 
     @classmethod
     def eps_options(cls, eps: float) -> dict[str, float]:

@@ -43,6 +43,8 @@ class Layer(Protocol):
 
     def row_index(self) -> TensorLike | None: ...
 
+    def before_export(self) -> None: ...
+
 
 def serialize(
     T: np.ndarray,
@@ -124,6 +126,7 @@ def export(
     if path.is_dir():
         raise TableError(f"{path} is a folder; give a file in it, such as {path / 'table.ant'}")
     path.parent.mkdir(parents=True, exist_ok=True)
+    layer.before_export()
     parts = (*layer.factors(), layer.row_index())
     T, A, row_index = (None if part is None else part.detach().cpu().numpy() for part in parts)
     assert T is not None

@@ -43,6 +43,8 @@ def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | 
         return "it knows anchored, low-rank and full tables, and both sides alike"
     if type(optimizer) is not ProximalYogi or any(group["metric"] != "diagonal" for group in optimizer.param_groups):
         return "it knows Yogi with the diagonal metric"
+    if optimizer.max_grad_norm is not None:
+        return "it does not clip gradients (max_grad_norm)"
     if any(p.device.type != "cpu" or p.dtype not in (torch.float32, torch.float64) for p in model.parameters()):
         return "it runs on the CPU, in float32 or float64"
     if not all(shrinks_linearly(group["prox"]) for group in optimizer.param_groups):

@@ -50,6 +50,10 @@ class PlainTable(Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         return self.rows(ids)
 
+    def reset_parameters(self) -> None:
+        """Initialize the table anew, as at construction. An optimizer keeps its moments: make a new one."""
+        self.rows.reset_to(torch.randn_like(self.rows.weight).mul_(self.std))
+
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return torch.randn(n, self.embedding_dim, device=table.weight.device, dtype=table.weight.dtype) * self.std
 

@@ -97,6 +97,10 @@ class HashEmbedding(Embedding):
         check_ids(ids, self.num_embeddings)
         return self.rows(self.row_of[ids])
 
+    def reset_parameters(self) -> None:
+        """Initialize the rows anew, as at construction; objects keep their rows."""
+        self.rows.reset_to(torch.randn_like(self.rows.weight).mul_(self.std))
+
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return table.weight.new_empty(0, self.embedding_dim)  # new objects share the rows that exist
 

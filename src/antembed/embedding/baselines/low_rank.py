@@ -21,9 +21,7 @@ def normal_rows(table: RowTable, n: int, std: float) -> Tensor:
 def normal_init_(layer: AnchoredTable) -> None:
     """Initialize T with the layer's `new_rows` and A with N(0, 1/d), both signs allowed."""
     layer.anchors.normal_(std=layer.embedding_dim**-0.5)
-    layer.rows.weight.copy_(layer.new_rows(layer.rows, layer.num_embeddings))
-    if layer.padding_idx is not None:
-        layer.rows.weight[layer.padding_idx].zero_()
+    layer.rows.reset_to(layer.new_rows(layer.rows, layer.num_embeddings))
 
 
 class LowRankEmbedding(AnchoredTable):
@@ -34,7 +32,6 @@ class LowRankEmbedding(AnchoredTable):
 
     small_init = 0.1
     nonnegative: ClassVar[bool] = False  # whether U ≥ 0
-    reconstruction_error: float | None = None  # ‖E − U·W‖/‖E‖ of from_pretrained
 
     def __init__(
         self,
@@ -56,6 +53,11 @@ class LowRankEmbedding(AnchoredTable):
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
+
+    def reset_parameters(self) -> None:
+        """Initialize U and W anew, as at construction. An optimizer keeps its moments: make a new one."""
+        normal_init_(self)
+        self.reconstruction_error = None
 
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegative | None:
         """None, whatever l1_penalty is; the constraint U ≥ 0 where the class has it."""

@@ -41,6 +41,10 @@ class SlimmingTransform(AnchoredTable):
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
 
+    def reset_parameters(self) -> None:
+        """Initialize T and A anew, as at construction. An optimizer keeps its moments: make a new one."""
+        normal_init_(self)
+
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> SubgradientL1:
         if free is not None:
             raise ValueError(f"{len(free)} free entries were given, but a subgradient supports 0; use AnchorEmbedding")

@@ -62,6 +62,7 @@ class SparseCodeEmbedding(AnchoredTable):
         )
         self.rows.weight.requires_grad_(False)
         normal_init_(self)
+        self.std = std
         with torch.no_grad():
             self.anchors.mul_(std)
             if codes is not None:
@@ -74,6 +75,11 @@ class SparseCodeEmbedding(AnchoredTable):
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.vectors(ids)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialize A anew, as at construction; the codes stay."""
+        self.anchors.normal_(std=self.std * self.embedding_dim**-0.5)
 
     def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> None:
         """None: the codes are fixed."""
