@@ -112,7 +112,7 @@ def test_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [({"min_count": 0}, "min_count must be ≥ 1, got 0"), ({"max_vocab": 2}, "max_vocab must be > 2.*got 2"),
-     ({"length": 0}, "length must be ≥ 1.*got 0"), ({"threads": 0}, "threads must be ≥ 1, got 0")],
+     ({"length": -1}, "length must be ≥ 1.*got -1"), ({"threads": 0}, "threads must be ≥ 1, got 0")],
 )  # fmt: skip
 def test_bad_settings(options, told):
     with pytest.raises(ValueError, match=told):
