@@ -173,12 +173,17 @@ def _counted(path: Path, piece: pl.DataFrame) -> pl.DataFrame:
     if "weight" in piece.columns:
         raise DataError(f"{path}: a rating and a weight were given for events, one is the count; pass three columns at most")
     smallest = piece["rating"].min()
-    if isinstance(smallest, float) and smallest < 0:
+    if isinstance(smallest, float):  # None: no rows
+        check_counts(str(path), smallest)
+    return piece.filter(pl.col("rating").ne_missing(0)).rename({"rating": "weight"})
+
+
+def check_counts(source: str, smallest: float) -> None:
+    if smallest < 0:
         raise DataError(
-            f"{path}: counts of events must be ≥ 0, the smallest rating is {smallest}; "
+            f"{source}: counts of events must be ≥ 0, the smallest rating is {smallest}; "
             "remove such rows, or train on ratings (without --implicit)"
         )
-    return piece.filter(pl.col("rating").ne_missing(0)).rename({"rating": "weight"})
 
 
 def merged(

@@ -182,8 +182,7 @@ def _collect(
         vocabulary = Vocabulary(words, counts, document_counts, len(starts) - 1)
     numbered, classes, complaint = labels.finish(source, classes, len(starts) - 1)
     cut, length_95 = whole.finish(lengths)
-    about = {"complaint": complaint, "limit": length or 0, "cut": cut, "length_95": length_95}
-    return Documents(ids, starts, numbered, vocabulary, classes, **about)
+    return Documents(ids, starts, numbered, vocabulary, classes, complaint, limit=length or 0, cut=cut, length_95=length_95)
 
 
 def _check(min_count: int, max_vocab: int | None, length: int | None) -> None:
