@@ -78,9 +78,9 @@ def is_escaped(pieces: Iterable[bytes]) -> bool:
     escaped = doubled = 0
     quoted = False
     for piece in pieces:
-        quoted = quoted or OPENED.search(piece) is not None
         if b'\\"' in piece:
             escaped += len(ESCAPED.findall(piece))
+            quoted = quoted or OPENED.search(piece) is not None
         if b'""' in piece:
             doubled += len(DOUBLED.findall(piece.replace(b"\\\\", b"").replace(b'\\"', b"")))
     return quoted and escaped > doubled

@@ -167,12 +167,13 @@ def _read_text(path: Path, plain: Path, table: TextTable, entry: CacheEntry, rem
     schema: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
     schema |= {name: pl.Float32 for role, name in roles.items() if role in ("rating", "weight")}
     numbers = [whole_numbers(table.head[roles[side]]) for side in ("user", "item")]
+    names = {name: role for role, name in roles.items()}
 
     def read(numbers: list[bool]) -> Ratings:
-        frame = pl.scan_csv(
-            plain, schema=schema, ignore_errors=True, decimal_comma=form.decimal_comma, **_options(form)
-        ).select(pl.col(name).alias(role) for role, name in roles.items())
-        return collect(path, frame.collect_batches(chunk_size=PIECE), entry, numbers, remarks, table.implicit)
+        commas = {"decimal_comma": True} if form.decimal_comma else {}
+        frame = pl.scan_csv(plain, schema=schema, ignore_errors=True, **commas, **_options(form)).select(roles.values())
+        pieces = (piece.rename(names) for piece in frame.collect_batches(chunk_size=PIECE))
+        return collect(path, pieces, entry, numbers, remarks, table.implicit)
 
     if any(numbers):
         try:
