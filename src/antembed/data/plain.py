@@ -99,7 +99,10 @@ def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escape
     if encoding not in (UTF8, MARKED) or (encoding == MARKED and first[3:4] == b"{"):
         first, pieces = _first(_decoded(path, pieces, encoding))
         packed = True
-    escaped = dialect.escaped if dialect is not None else escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
+    if dialect is not None:
+        escaped = dialect.escaped
+    else:
+        escaped = escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
     if escaped:
         first, pieces = _first(with_doubled_marks(pieces))
     line = first.split(b"\n", 1)[0]
