@@ -170,7 +170,7 @@ def _read_text(path: Path, plain: Path, table: TextTable, entry: CacheEntry, rem
     names = {name: role for role, name in roles.items()}
 
     def read(numbers: list[bool]) -> Ratings:
-        commas = {"decimal_comma": True} if form.decimal_comma else {}
+        commas: dict[str, Any] = {"decimal_comma": True} if form.decimal_comma else {}
         frame = pl.scan_csv(plain, schema=schema, ignore_errors=True, **commas, **_options(form)).select(roles.values())
         pieces = (piece.rename(names) for piece in frame.collect_batches(chunk_size=PIECE))
         return collect(path, pieces, entry, numbers, remarks, table.implicit)
