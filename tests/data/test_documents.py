@@ -112,7 +112,7 @@ def test_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [({"min_count": 0}, "min_count must be ≥ 1, got 0"), ({"max_vocab": 2}, "max_vocab must be > 2.*got 2"),
-     ({"length": 0}, "length must be ≥ 1.*got 0"), ({"threads": 0}, "threads must be ≥ 1, got 0")],
+     ({"length": -1}, "length must be ≥ 1.*got -1"), ({"threads": 0}, "threads must be ≥ 1, got 0")],
 )  # fmt: skip
 def test_bad_settings(options, told):
     with pytest.raises(ValueError, match=told):
@@ -248,3 +248,70 @@ def test_ag_news_itself(shared_data):
     assert (len(train), len(test), train.classes) == (51066, 7600, ["1", "2", "3", "4"])
     assert np.bincount(test.labels).tolist() == [1900] * 4
     assert (test.tokens == 1).mean() < 0.02
+
+
+ARTICLES = "".join(f'{n},{("Sport", "Politik")[n % 2]},"Der {n}. Text"\n' for n in range(1, 41))
+
+
+def test_a_running_number_is_no_class(tmp_path):
+    (tmp_path / "a.csv").write_text("nr,rubrik,inhalt\n" + ARTICLES)
+    asked = r"which column is the class\? It has: nr, rubrik, inhalt; pass label=NAME \(--label NAME\), and text=NAME"
+    with pytest.raises(DataError, match=asked):
+        read_documents(tmp_path / "a.csv")
+    documents = read_documents(tmp_path / "a.csv", label="rubrik", text="inhalt")
+    assert (documents.classes, len(documents)) == (["Politik", "Sport"], 40)
+    (tmp_path / "b.csv").write_text(ARTICLES)
+    refused = r"b.csv has 40 classes in 40 documents, as '1': they number the documents; check label= \(--label\)"
+    with pytest.raises(DataError, match=refused):
+        read_documents(tmp_path / "b.csv")
+    assert read_documents(tmp_path / "b.csv", label="2", text="3").classes == documents.classes
+    assert read_documents(tmp_path / "b.csv", label="", text="3").classes == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([f"title {n}" for n in range(30)], "has 30 classes in 30 documents, as 'title 0': too many to learn from"),
+        ([n % 16 for n in range(30)], "has 16 classes in 30 documents, as '0': too many to learn from"),
+        (
+            [n % 10 / 3 for n in range(60)],
+            r"has 10 classes in 60 documents, as '0\.0': they are quantities",
+        ),
+        ([*range(25), None, None], "has 25 classes in 25 documents, as '0': they number the documents"),
+    ],
+)
+def test_labels_that_are_no_classes(labels, told):
+    with pytest.raises(DataError, match=told):
+        documents_of(["a b"] * len(labels), labels)
+
+
+def test_many_classes_are_no_error():
+    assert len(documents_of(["a"] * 30, [n % 15 for n in range(30)]).classes) == 15
+    assert len(documents_of(["a"] * 100, [n % 10 / 2 for n in range(100)]).classes) == 10
+    assert len(documents_of(["a"] * 19, list(range(19))).classes) == 19
+    assert (documents_of(["a"] * 30, list(range(30)), classes=["1", "2"]).labels >= 0).sum() == 2
+
+
+def test_what_may_be_the_class_is_noted(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text,mood\n1,good day,happy\n2,bad day,sad\n")
+    (note,) = read_documents(tmp_path / "a.csv").notes
+    assert note.endswith("a.csv: no column is taken as the class; it has: id, text, mood; pass --label NAME")
+
+
+def test_documents_that_are_cut_are_counted():
+    texts = ["w " * n for n in range(1, 101)]
+    documents = documents_of(texts, length=90)
+    assert (documents.limit, documents.cut, documents.length_95) == (90, 10, 95)
+    assert documents.lengths.max() == 90
+    none = documents_of(texts, length=100)
+    assert (none.cut, none.length_95) == (0, 95)
+    for length in (None, 0):
+        whole = documents_of(texts, length=length)
+        assert (whole.limit, whole.cut, whole.length_95, whole.lengths.max()) == (0, 0, 95, 100)
+
+
+def test_many_long_documents_are_sampled():
+    lengths = np.random.default_rng(0).integers(1, 41, 5000)
+    documents = documents_of(["w " * n for n in lengths], length=10)
+    assert abs(documents.cut - (lengths > 10).sum()) < 150
+    assert abs(documents.length_95 - 38) <= 1

@@ -2,9 +2,10 @@
 
 from antembed.data.batches import Examples
 from antembed.data.cache import default_cache
+from antembed.data.collect import Ratings
 from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.download import find_data
-from antembed.data.ratings import Ratings, read_ratings
+from antembed.data.ratings import read_ratings
 from antembed.data.splits import SPLITS, shares, split
 from antembed.data.synthetic import Planted, planted
 from antembed.data.text import DataError

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import DTypeLike
 
-from antembed.data.text import PARTIAL
+from antembed.data.plain import PARTIAL
 
 VERSION = 1  # of the layout of an entry; a change invalidates all old entries
 PIECE = 1 << 20

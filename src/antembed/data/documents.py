@@ -13,8 +13,12 @@ import numpy as np
 import polars as pl
 
 from antembed.data.cache import Column
-from antembed.data.layouts import PIECE, Chosen, labelled_text
-from antembed.data.text import DataError, is_number
+from antembed.data.classes import ClassLabels
+from antembed.data.classes import in_order as in_order
+from antembed.data.layouts import PIECE, LabelledText, OtherDialect
+from antembed.data.lengths import Lengths
+from antembed.data.text import DataError
+from antembed.data.text_columns import Chosen
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
 from antembed.data.words import THREADS, Numberer
 from antembed.kernels.words import count_words
@@ -32,6 +36,10 @@ class Documents:
     vocabulary: Vocabulary
     classes: list[str]
     complaint: str = ""  # a warning about missing or unknown labels
+    notes: tuple[str, ...] = ()  # what was assumed of the file, a line each
+    limit: int = 0  # words of a document that were used at most; 0: all
+    cut: int = 0  # documents that are longer; estimated if there are many
+    length_95: int = 0  # so many words have 95 % of the documents at most, before they were cut
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -100,17 +108,24 @@ def read_documents(
 
     `text`, `label`: columns, by name or by number from 1; by default those with usual names, or the first for the label.
 
-    The first `length` words of each document are used (None: all). Words with less than `min_count` occurrences are unknown; so
-    are all but the most frequent ones with `max_vocab`, the number of rows of the table (including padding and unknown). Pass
-    `vocabulary` and `classes` for test files and predictions. Classes have the names in the file, sorted. A missing text has no
-    words; a missing label or one that is none of the classes becomes −1, and `complaint` counts them.
+    The first `length` words of each document are used (None or 0: all), and `cut` counts longer documents. Words with less
+    than `min_count` occurrences are unknown; so are all but the most frequent ones with `max_vocab`, the number of rows of the
+    table (including padding and unknown). Pass `vocabulary` and `classes` for test files and predictions. Classes have the
+    names in the file, sorted. A missing text has no words; a missing label or one that is none of the classes becomes −1, and
+    `complaint` counts them.
     """
-    frames = labelled_text(Path(path), text, label)
-    return _collect(str(path), frames, vocabulary, classes, min_count, max_vocab, length, threads)
+    more = (vocabulary, classes, min_count, max_vocab, length, threads)
+    frames = LabelledText(Path(path), text, label)
+    try:
+        documents = _collect(str(path), frames, *more)
+    except OtherDialect as found:
+        frames = LabelledText(Path(path), text, label, found.dialect)
+        documents = _collect(str(path), frames, *more)
+    return replace(documents, notes=frames.notes)
 
 
 def _frames(texts: Iterable[str | None], labels: Iterable[object] | None) -> Iterator[pl.DataFrame]:
-    """Like labelled_text, from memory."""
+    """Like LabelledText, from memory."""
     missing, done = object(), 0
     pairs = ((text, None) for text in texts) if labels is None else zip_longest(texts, labels, fillvalue=missing)
     while piece := list(islice(pairs, PIECE)):
@@ -132,7 +147,7 @@ def _frames(texts: Iterable[str | None], labels: Iterable[object] | None) -> Ite
 
 def _collect(
     source: str,
-    frames: Iterator[pl.DataFrame],
+    frames: Iterable[pl.DataFrame],
     vocabulary: Vocabulary | None,
     classes: Sequence[str] | None,
     min_count: int,
@@ -141,18 +156,22 @@ def _collect(
     threads: int,
 ) -> Documents:
     _check(min_count, max_vocab, length)
-    tokens, sizes, labels = Column(np.int32, None), Column(np.int64, None), _Labels()
+    tokens, sizes, labels = Column(np.int32, None), Column(np.int64, None), ClassLabels()
+    whole = Lengths(length or None)
     with Numberer(vocabulary.words if vocabulary else None, threads) as numberer:
         lexicons = numberer.lexicons
         for frame in frames:
-            for owner, (numbers, lengths) in enumerate(numberer(frame["text"], length)):
+            parts = numberer(frame["text"], length or None)
+            for owner, (numbers, lengths) in enumerate(parts):
                 # With a given vocabulary, lexicons give ids; otherwise each has its own numbers.
                 tokens.append(numbers if vocabulary else numbers * np.int32(len(lexicons)) + np.int32(owner))
                 sizes.append(lengths)
+            whole.add(frame["text"], np.concatenate([lengths for _, lengths in parts]))
             labels.add(frame)
     if not len(sizes):
         raise DataError(f"{source} has no documents: 0 rows")
-    starts = np.concatenate([[0], np.cumsum(sizes.finish())])
+    lengths = sizes.finish()
+    starts = np.concatenate([[0], np.cumsum(lengths)])
     if vocabulary is not None:
         ids = tokens.finish()
     else:
@@ -161,7 +180,9 @@ def _collect(
         counts, document_counts = np.zeros(len(words), np.int64), np.zeros(len(words), np.int64)
         count_words(ids, starts, counts, document_counts)
         vocabulary = Vocabulary(words, counts, document_counts, len(starts) - 1)
-    return Documents(ids, starts, *labels.finish(source, classes, len(starts) - 1, vocabulary))
+    numbered, classes, complaint = labels.finish(source, classes, len(starts) - 1)
+    cut, length_95 = whole.finish(lengths)
+    return Documents(ids, starts, numbered, vocabulary, classes, complaint, limit=length or 0, cut=cut, length_95=length_95)
 
 
 def _check(min_count: int, max_vocab: int | None, length: int | None) -> None:
@@ -169,8 +190,8 @@ def _check(min_count: int, max_vocab: int | None, length: int | None) -> None:
         raise ValueError(f"min_count must be ≥ 1, got {min_count}")
     if max_vocab is not None and max_vocab <= len(SPECIAL):
         raise ValueError(f"max_vocab must be > {len(SPECIAL)}, the rows of padding and of unknown words; got {max_vocab}")
-    if length is not None and length < 1:
-        raise ValueError(f"length must be ≥ 1, or None for all words; got {length}")
+    if length is not None and length < 0:
+        raise ValueError(f"length must be ≥ 1, or 0 or None for all words; got {length}")
 
 
 def _ranked(
@@ -194,51 +215,3 @@ def _ranked(
     id_of = np.full(len(lexicons) * max(map(len, parts)), UNKNOWN, np.int32)
     id_of[found["position"].to_numpy()] = found["id"].to_numpy()
     return [*SPECIAL, *ranked["word"].to_list()], id_of
-
-
-class _Labels:
-    """Labels, numbered in the order of their appearance, and by sorted name at the end."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.column: Column | None = None
-
-    def add(self, frame: pl.DataFrame) -> None:
-        if "label" not in frame.columns:
-            return
-        for name in frame["label"].unique(maintain_order=True).drop_nulls():
-            self.numbers.setdefault(name, len(self.numbers))
-        self.column = self.column or Column(np.int32, None)
-        numbered = frame["label"].replace_strict(self.numbers, default=-1, return_dtype=pl.Int32)
-        self.column.append(numbered.fill_null(-1).to_numpy())
-
-    def finish(
-        self, source: str, classes: Sequence[str] | None, n: int, vocabulary: Vocabulary
-    ) -> tuple[np.ndarray, Vocabulary, list[str], str]:
-        """The fields of Documents after `starts`."""
-        if self.column is None:
-            return np.full(n, -1, np.int32), vocabulary, list(classes or ()), ""
-        if classes is None:
-            if len(self.numbers) < 2:
-                raise DataError(
-                    f"{source} has {len(self.numbers)} classes ({', '.join(self.numbers)}) in {n} documents, 2 are needed; "
-                    "check label= (--label), the column of the labels"
-                )
-            classes = in_order(self.numbers)
-        ids = {name: number for number, name in enumerate(classes)}
-        rank = np.array([*(ids.get(name, -1) for name in self.numbers), -1], np.int32)  # the last one is for −1, no label
-        labels = self.column.finish(lambda numbers: rank[numbers])
-        unknown, without = [name for name in self.numbers if name not in ids], int((labels < 0).sum())
-        complaint = ""
-        if without:
-            example = f" (for example {unknown[0]!r})" if unknown else ""
-            complaint = (
-                f"{source}: {without} of {n} documents have none of the {len(classes)} classes{example}; their label is −1"
-            )
-        return labels, vocabulary, list(classes), complaint
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Sorted, numerically if all are numbers."""
-    names = list(names)
-    return sorted(names, key=lambda name: (float(name), name)) if all(map(is_number, names)) else sorted(names)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from antembed.data.archives import MAX_BYTES, unpack
 from antembed.data.cache import default_cache
-from antembed.data.text import PARTIAL, DataError
+from antembed.data.plain import PARTIAL, DataError
 from antembed.files import write_atomically
 
 FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"

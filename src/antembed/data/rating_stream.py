@@ -6,6 +6,7 @@ Labels are numbered in the order of their appearance. A record is a line: quoted
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,8 +14,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import polars as pl
 
-from antembed.data.ratings import NAMES, Labels, choose_columns
-from antembed.data.text import DataError, Format, format_of, unpacked, what_is_wrong
+from antembed.data.columns import Columns, choose_columns, names_in
+from antembed.data.dialect import assumed
+from antembed.data.numbering import Labels
+from antembed.data.plain import converted
+from antembed.data.text import DataError, Format, format_of, what_is_wrong
 
 Batch = tuple[np.ndarray, ...]  # users, items, values, and weights if there are any
 
@@ -30,6 +34,7 @@ class RatingStream:
             raise DataError(f"{self.source} is no file; give a ratings file, or - for standard input")
         self.users, self.items = Labels(), Labels()
         self.skipped = 0  # ratings to skip at the start
+        self.notes: tuple[str, ...] = ()  # what was assumed of the file, once the first batch is there
 
     def resume(self, ratings: int, users: pl.Series, items: pl.Series) -> None:
         """Skip `ratings` ratings, which had these labels."""
@@ -49,7 +54,7 @@ class RatingStream:
 
     def _parquet(self) -> Iterator[Batch]:
         frame = pl.scan_parquet(self.source)
-        chosen = choose_columns(self.source, frame.collect_schema().names(), self.columns)
+        chosen = self._choose(frame.collect_schema().names())
         casts = pl.col(chosen[:2]).cast(pl.String), pl.col(chosen[2:]).cast(pl.Float32, strict=False)
         wanted = frame.select(*casts).slice(self.skipped)
         waiting: list[pl.DataFrame] = []
@@ -65,19 +70,30 @@ class RatingStream:
             yield self._batch(pl.concat(waiting), row)
 
     def _text(self, file: BinaryIO) -> Iterator[Batch]:
-        pieces, _ = unpacked(self.source, file)
+        pieces, _, dialect = converted(self.source, file)
         lines = _lines(pieces)
         number, first = next(lines, (1, b""))
-        form = format_of(self.source, first, {name for names in NAMES.values() for name in names} | set(self.columns or ()))
-        chosen = choose_columns(self.source, form.columns, self.columns)
+        form = format_of(self.source, first, names_in(self.columns))
+        self.notes = assumed(self.source, dialect, form.separator)
+        chosen = self._choose(form.columns)
         records = lines if form.header else chain([(number, first)], lines)
         rest = islice(records, self.skipped, None)
         while block := list(islice(rest, self.batch_size)):
             yield self._batch(self._parse(block, form, chosen), block[0][0])
 
+    def _choose(self, present: list[str]) -> list[str]:
+        """The columns of user, item, rating, and weight if there is one."""
+        chosen = replace(choose_columns(self.source, present, self.columns), time=None)
+        if chosen.rating is None:
+            raise DataError(
+                f"{self.source} has no column of ratings, and a stream needs one; it has: {', '.join(present)}; "
+                "pass --columns USER,ITEM,RATING"
+            )
+        return list(chosen.roles.values())
+
     def _parse(self, block: list[tuple[int, bytes]], form: Format, chosen: list[str]) -> pl.DataFrame:
         schema: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
-        indices = [form.columns.index(name) for name in chosen]
+        indices = {role: form.columns.index(name) for role, name in Columns(*chosen).roles.items()}
         try:
             frame = pl.read_csv(
                 io.BytesIO(b"".join(line for _, line in block)),

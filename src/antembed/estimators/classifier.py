@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from antembed.data.documents import Documents, documents_of
+from antembed.data.frames import texts_from, values_from
 from antembed.estimators.base import Estimator, NotFittedError
 from antembed.files import JSON, write_atomically
 from antembed.inference.folder import WEIGHTS, pack_weights
@@ -57,7 +58,7 @@ class Classifier(Estimator, ABC):
 
     def fit(self, texts: Iterable[str | None], labels: Iterable[object]) -> "Classifier":
         """Learn; a tenth of the texts says in `result_` how good it is, and another may choose the best epoch."""
-        texts, labels = list(texts), plain_labels(labels)
+        texts, labels = texts_from(texts), plain_labels(labels)
         if len(texts) != len(labels):
             raise ValueError(f"{len(texts)} texts but {len(labels)} labels; give one for each")
         splits = self._splits(documents_of(texts, labels, **self._reading()))
@@ -88,9 +89,7 @@ class Classifier(Estimator, ABC):
     def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:
         """(texts, classes), in the order of `classes_`."""
         self._must_be_fitted()
-        if isinstance(texts, str):
-            raise TypeError("give a list of texts, [text], not a single one")
-        texts = list(texts)
+        texts = texts_from(texts)
         if not texts:
             return np.empty((0, len(self.classes_)), np.float32)
         return np.concatenate(list(self.model_.predict_texts(texts)))
@@ -102,7 +101,7 @@ class Classifier(Estimator, ABC):
 
     def score(self, texts: Sequence[str | None], labels: Iterable[object]) -> float:
         """The share of texts whose class is found, of those that have one."""
-        wanted = plain_labels(labels)
+        texts, wanted = texts_from(texts), plain_labels(labels)
         if len(wanted) != len(texts):
             raise ValueError(f"{len(texts)} texts but {len(wanted)} labels; give one for each")
         right = [found == label for found, label in zip(self.predict(texts), wanted, strict=True) if label is not None]
@@ -183,11 +182,8 @@ class HashedNgramClassifier(Classifier):
 
 def plain_labels(labels: Iterable[Any]) -> list[Any]:
     """Labels as Python's own text, numbers or booleans, all of one type; None where there is none (None, NaN)."""
-    if isinstance(labels, np.ndarray) and labels.ndim > 1:
-        if labels.size != len(labels):
-            raise ValueError(f"labels have the shape {labels.shape}; give one for each text: ({len(labels)},)")
-        labels = labels.reshape(-1)
-    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    given = values_from(labels, "labels")
+    plain = [label.item() if isinstance(label, np.generic) else label for label in given]
     found = [None if label is None or label != label else label for label in plain]
     kinds = {type(label).__name__ for label in found if label is not None}
     if kinds == {"int", "float"}:

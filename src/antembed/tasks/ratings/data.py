@@ -97,7 +97,7 @@ def _splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads:
         parts["train"],
         parts["validation"],
         parts["test"],
-        complaints=(skipped,) if ratings.skipped else (),
+        complaints=(*ratings.notes, *((skipped,) if ratings.skipped else ())),
         labels=labels,
         ratings=ratings,
         mean=float(values.mean()),

@@ -134,7 +134,8 @@ def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np
     order = labelled[permutation(len(labelled), seed)]
     n = len(order) // HELD_OUT
     if n < 1:
-        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; is --label right?")
+        hint = documents.notes[-1] if documents.notes and not len(order) else "is --label right?"
+        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; {hint}")
     if test is None:
         return {"validation": order[:n], "test": order[n : 2 * n], "train": order[2 * n :]}
     if not (test.labels >= 0).any():
@@ -149,7 +150,9 @@ def make_splits(
     rows = cut(documents, test, seed)
     source = dict.fromkeys(rows, documents) | ({} if test is None else {"test": test})
     parts = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
-    noticed = (documents.complaint, "" if test is None else test.complaint, _header(documents))
+    noticed = [*documents.notes, *(() if test is None else test.notes)]
+    noticed += [documents.complaint, "" if test is None else test.complaint]
+    noticed += [_header(documents) or _single(documents), _cut_short(documents)]
     complaints = tuple(line for line in noticed if line)
     return TextSplits(
         parts["train"],
@@ -168,3 +171,22 @@ def _header(documents: Documents) -> str:
         name = documents.classes[first]
         return f"only the first row has the class {name!r}: if it is a header, say so with --text NAME --label NAME"
     return ""
+
+
+def _single(documents: Documents) -> str:
+    """Whether there are classes with one document only."""
+    single = int((np.bincount(documents.labels[documents.labels >= 0]) == 1).sum())
+    if not single:
+        return ""
+    return f"{single} of {len(documents.classes)} classes have a single document: they are not learned, or not tested"
+
+
+def _cut_short(documents: Documents) -> str:
+    """Whether more than one document in a hundred is longer than what is used of it."""
+    share = documents.cut / len(documents)
+    if share <= 0.01:
+        return ""
+    return (
+        f"{100 * share:.0f} % of the documents are longer than --max-length {documents.limit} words and are cut; "
+        f"95 % have at most {documents.length_95}"
+    )
