@@ -141,7 +141,7 @@ def test_wrong_calls_exit_with_2(data, wrong):
     call("train", "recommend", data, *wrong, code=2)
 
 
-CD = ("--solver", "coordinate_descent")
+STOCHASTIC, CD = ("--solver", "stochastic"), ("--solver", "coordinate_descent")
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ CD = ("--solver", "coordinate_descent")
         ((*CD, "--max-nonzeros", 300), "--solver stochastic"),
         ((*CD, "--polish", 0.1), "--solver stochastic"),
         ((*CD, "--test", "t.csv"), "--solver online"),
-        (("--ridge", 1), "--solver coordinate_descent and --solver online"),
-        (("--unobserved-weight", 0.1), "--solver coordinate_descent"),
-        (("--penalize-biases",), "--solver coordinate_descent and --solver online"),
+        ((*STOCHASTIC, "--ridge", 1), "--solver coordinate_descent and --solver online"),
+        ((*STOCHASTIC, "--unobserved-weight", 0.1), "--solver coordinate_descent"),
+        ((*STOCHASTIC, "--penalize-biases"), "--solver coordinate_descent and --solver online"),
         (("--test", "t.csv"), "--solver online"),
     ],
 )

@@ -15,7 +15,7 @@ from antembed.tasks import TASKS
 from antembed.tasks.ratings.config import LARGE_DEFAULTS, RatingsConfig
 from antembed.tasks.text.config import TextConfig
 
-CD, ONLINE = {"solver": "coordinate_descent"}, {"solver": "online"}
+STOCHASTIC, CD, ONLINE = {"solver": "stochastic"}, {"solver": "coordinate_descent"}, {"solver": "online"}
 
 # Options that go with each other; a set of them is a run.
 COMMON = {
@@ -32,6 +32,8 @@ COMMON = {
 POSITIVE = st.floats(1e-12, 1e6)
 PENALTIES = {"l0_penalty": POSITIVE, "penalize_biases": st.booleans(), "ridge": POSITIVE, "ridge_per_rating": POSITIVE,
              "bias_ridge": POSITIVE}  # fmt: skip
+FREE_PENALTIES = {name: values for name, values in PENALTIES.items() if name != "l0_penalty"}
+NO_EPOCHS = {name: values for name, values in COMMON.items() if name != "epochs"}
 WHOLE_FILE = {"on_error": st.sampled_from(["stop", "skip"]), "split": st.sampled_from(["80/10/10", "90/10"])}
 STEPS = {
     "batch_size": st.integers(1, 10**6),
@@ -54,7 +56,9 @@ SETS = {
     "auto": ({"anchors": "auto", "split": "80/10/10", "anchor_penalty": 1e6}, COMMON | STEPS | GROWN),
     "trend": ({"anchors": "auto", "growth": "trend", "anchor_penalty": 1e6}, COMMON | STEPS | {"anchor_step": st.just(2)}),
     "mixed": ({"embedding": "mixed"}, COMMON | {"alpha": st.floats(0, 2), "lr": POSITIVE}),
-    "descent": (CD, COMMON | WHOLE_FILE | PENALTIES | FIXED | {"budget": st.just("40x"), "unobserved_weight": POSITIVE}),
+    "descent": (CD, COMMON | WHOLE_FILE | PENALTIES | FIXED | {"unobserved_weight": POSITIVE}),
+    "descent-budget": (CD | {"budget": "40x"}, COMMON | WHOLE_FILE | FREE_PENALTIES | FIXED),
+    "tolerance": (CD | {"tolerance": "1%"}, NO_EPOCHS | FREE_PENALTIES | FIXED | {"basis": st.sampled_from(["learned", "axes"])}),
     "online": (ONLINE, COMMON | PENALTIES | FIXED | {"batch_size": st.integers(1, 10**6), "test": st.just("t.csv")}),
 }  # fmt: skip
 
@@ -130,9 +134,9 @@ def test_an_unknown_option_suggests_near_ones():
     [
         *((CD, name, "--solver stochastic") for name in ("l1_penalty", "lr", "optimizer", "engine", "device", "init")),
         *((ONLINE, name, "--solver stochastic") for name in ("l1_penalty", "polish", "max_nonzeros", "anchor_penalty")),
-        ({}, "ridge", "--solver coordinate_descent and --solver online"),
-        ({}, "unobserved_weight", "--solver coordinate_descent"),
-        ({}, "test", "--solver online"),
+        (STOCHASTIC, "ridge", "--solver coordinate_descent and --solver online"),
+        (STOCHASTIC, "unobserved_weight", "--solver coordinate_descent"),
+        (STOCHASTIC, "test", "--solver online"),
         (ONLINE, "unobserved_weight", "--solver coordinate_descent"),
         (ONLINE, "budget", "--solver stochastic and --solver coordinate_descent"),
     ],
@@ -199,9 +203,9 @@ def test_an_option_that_would_have_no_effect_is_an_error(given, wrong):
         ({"biases": "perhaps"}, "biases 'perhaps' is not true or false"),
         ({"data": 3}, "data 3 is not text"),
         ({"schedule": "x"}, "schedule 'x' is none of: halving, cosine, constant"),
-        ({"solver": "magic"}, "solver 'magic' is none of: stochastic, coordinate_descent, online"),
-        ({"solver": "magic", "lr": 1}, "solver 'magic' is none of: stochastic, coordinate_descent, online"),
-        ({"values": "int3"}, "values 'int3' is none of: auto, fp32, fp16, int8"),
+        ({"solver": "magic"}, "solver 'magic' is none of: auto, stochastic, coordinate_descent, online"),
+        ({"solver": "magic", "lr": 1}, "solver 'magic' is none of: auto, stochastic, coordinate_descent, online"),
+        ({"values": "int3"}, "values 'int3' is none of: auto, fp32, fp16, int8, int6, int5, int4"),
     ],
 )
 def test_bounds_and_kinds_say_what_was_given_and_what_is_allowed(given, wrong):
@@ -302,7 +306,9 @@ def test_a_run_of_a_newer_antembed_or_of_a_task_that_is_gone(tmp_path):
     with pytest.raises(RunError, match=r"has version 3, this antembed reads version 2"):
         folder_with(tmp_path / "new", {"version": 3}).open()
     gone = {"version": 2, "config": {"task": "chess"}, "data": {}}
-    with pytest.raises(RunError, match="is a run of the task 'chess'; there are: recommend, classify, classify-ngrams"):
+    with pytest.raises(
+        RunError, match="is a run of the task 'chess'; there are: recommend, recommend-events, classify, classify-ngrams"
+    ):
         folder_with(tmp_path / "chess", gone).open()
 
 

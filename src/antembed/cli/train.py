@@ -63,6 +63,7 @@ def run_training(
 ) -> None:
     """Read the data, train, print."""
     config, splits = read_options(task, given)
+    task = TASKS[config.task]
     if dry_run:
         facts = budget_facts(task, config, splits)
         show.print_json(facts) if as_json else show.facts(facts)

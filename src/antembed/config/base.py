@@ -29,6 +29,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
     heading: ClassVar[str] = ""
+    inferred: ClassVar[bool] = True  # as a member of a union: chosen by its options alone, without its name
 
 
 def option(default: Any, help: str, *, only_with: Mapping[str, object] | None = None, **bounds: Any) -> Any:

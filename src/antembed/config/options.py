@@ -32,6 +32,7 @@ class Option:
     owners: tuple[str, ...] = ()  # members of a union that have it; (): it is in every config
 
     choices: tuple[str, ...] = ()  # the words it may be, if they are listed
+    inferred: tuple[str, ...] = ()  # of a union: members that are meant where only their options are given
 
     @property
     def only_with(self) -> dict[str, tuple[object, ...]]:
@@ -58,7 +59,8 @@ def _walk(config: type[Config], path: tuple[str, ...] = (), owner: str = "") -> 
             first = members[0]
             listed = FieldInfo(default=vars(field.default)[CHOICE], description=first.model_fields[CHOICE].description)
             names = tuple(_choice_of(member) for member in members)
-            yield Option(name, (*path, name, CHOICE), listed, first.heading, choices=names)
+            inferred = tuple(_choice_of(member) for member in members if member.inferred)
+            yield Option(name, (*path, name, CHOICE), listed, first.heading, choices=names, inferred=inferred)
         for member in members:
             yield from _walk(member, (*path, name), _choice_of(member) if len(members) > 1 else owner)
         if not members and name not in NOT_OPTIONS:
@@ -123,7 +125,7 @@ def _chosen(union: Option, given: Options, known: Mapping[str, Option]) -> str:
         return named
     owners = [known[name].owners for name in given if known[name].owners]
     usual = str(union.field.default)
-    fitting = [choice for choice in (usual, *union.choices) if all(choice in each for each in owners)]
+    fitting = [choice for choice in (usual, *union.inferred) if all(choice in each for each in owners)]
     return fitting[0] if fitting else usual
 
 

@@ -141,12 +141,18 @@ class CoordinateDescentConfig(SolverConfig):
         "", "1%: the smallest file whose validation error is at most so much above the dense model's; λ2 is searched."
     )
 
+    basis: Literal["learned", "axes"] = option(
+        "learned", "The anchors: learned, or the principal axes and their opposites (fast for wide tables; with a tolerance)."
+    )
+
     @property
     def records(self) -> int:
         return 0 if self.tolerance else self.epochs
 
     @model_validator(mode="after")
     def _one_target(self) -> "CoordinateDescentConfig":
+        if self.basis == "axes" and not self.tolerance:
+            raise ValueError("basis axes goes with a tolerance; add --tolerance 1%, or leave it at learned")
         if self.budget and self.tolerance:
             raise ValueError(f"budget {self.budget} and tolerance {self.tolerance} both decide the size; give one of them")
         return self
@@ -156,6 +162,7 @@ class OnlineConfig(SolverConfig):
     """Coordinate descent on a stream: batches are learned once, in the file's order, and never seen again."""
 
     heading: ClassVar[str] = "Online"
+    inferred: ClassVar[bool] = False
     name: Literal["online"] = option("online", "How the loss is minimised.")
     epochs: Whole = option(25, "Sweeps over a batch, at most.", ge=1)
     batch_size: Whole = option(100_000, "Ratings in a batch of the stream.", ge=1)

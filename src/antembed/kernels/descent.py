@@ -152,3 +152,43 @@ def solve_rows(E: Any, bias: Any, S: Any, v: Any, first: int, stop: int) -> None
         for a in range(d):
             E[r, a] = z[a]
         bias[r] = z[d]
+
+
+@compiled
+def solve_support(E: Any, bias: Any, S: Any, v: Any, l0_penalty: float, bias_l0_penalty: float, first: int, stop: int) -> None:
+    """Dense rows whose zeros stay zero: solve for the others, drop what is not worth the penalty, solve again."""
+    d = E.shape[1]
+    index, used = np.empty(d + 1, np.int64), np.empty(d + 1, np.bool_)
+    for r in range(first, stop):
+        for a in range(d):
+            used[a] = E[r, a] != 0.0
+        used[d] = bias[r] != 0.0
+        for turn in range(2):
+            n = 0
+            for a in range(d + 1):
+                if used[a]:
+                    index[n] = a
+                    n += 1
+            if n == 0:
+                break
+            M, m = np.empty((n, n)), np.empty(n)
+            for i in range(n):
+                m[i] = v[r, index[i]]
+                for j in range(n):
+                    M[i, j] = S[r, index[i], index[j]]
+            z = np.linalg.solve(M, m)
+            dropped = False
+            for i in range(n):
+                a = index[i]
+                if a < d:
+                    E[r, a] = z[i]
+                else:
+                    bias[r] = z[i]
+                if turn == 0 and 0.5 * S[r, a, a] * z[i] * z[i] <= (l0_penalty if a < d else bias_l0_penalty):
+                    used[a], dropped = False, True
+                    if a < d:
+                        E[r, a] = 0.0
+                    else:
+                        bias[r] = 0.0
+            if not dropped:
+                break

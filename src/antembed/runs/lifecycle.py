@@ -1,7 +1,6 @@
 """The life of a run, once for every task and solver: create, train, resume, evaluate, export."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,21 +15,51 @@ from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
 from antembed.solvers import Callback, ignore, make_solver
-from antembed.solvers.automatic import AUTOMATIC, is_automatic
+from antembed.solvers.automatic import AUTOMATIC, Automatic, Report
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
 
 FILES = ("data", "test")  # options that name files
+SPLITTING = {"hold_out", "split"}  # options that decide the parts of the data
 
 
-def configure(task: Task, given: Options, report: Callable[[str], None] = lambda line: None) -> tuple[TaskConfig, Splits]:
+def configure(task: Task, given: Options, report: Report = lambda line: None) -> tuple[TaskConfig, Splits]:
     """Options → a config and the data it names. What was not given follows from the data: by a search, where there is one, else
     from the number of examples. `report` is told what is searched."""
-    first = _first_config(task, given)
-    splits = task.load(first)
-    if is_automatic(task, given) and AUTOMATIC[task.name].applies(first):
-        found = AUTOMATIC[task.name](first, given, splits, report)
-        given = {name: value for name, value in given.items() if name != "solver"} | found
+    automatic = AUTOMATIC.get(task.name)
+    if automatic is not None and automatic.wanted(task, given):
+        return _search(automatic, given, report)
+    splits = task.load(_first_config(task, given))
+    if (other := task.task_for(splits)) != task.name:
+        return _as(other, given, report)
     return from_options(task.Config, given, task.defaults(splits.count)), splits
+
+
+def _search(automatic: Automatic, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
+    """The same where what was not given is searched."""
+    name, first = automatic.first_options(given)
+    task = TASKS[name]
+    config = from_options(task.Config, first)
+    splits = task.load(config)
+    if (other := task.task_for(splits)) != name:
+        return _as(other, given, report)
+    found = automatic(config, given, splits, report)
+    config = from_options(task.Config, {key: value for key, value in first.items() if key not in found} | found)
+    return config, task.load(config) if found.keys() & SPLITTING else splits
+
+
+def _as(other: str, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
+    """As another task than was asked for."""
+    report(f"the data have no ratings: trained as {other}, on what was chosen")
+    return configure(TASKS[other], suited(TASKS[other], given), report)
+
+
+def suited(task: Task, given: Options) -> Options:
+    """Options for another task than was asked for; a solver that it does not have is an error."""
+    solver = str(given.get("solver", "auto"))
+    own = str(task.Config.model_fields["solver"].default.name)
+    if solver not in ("auto", own):
+        raise ConfigError(f"{task.name} is trained by {own}, not {solver}; leave out --solver", "solver")
+    return {name: value for name, value in given.items() if name != "solver"}
 
 
 def _first_config(task: Task, given: Options) -> TaskConfig:

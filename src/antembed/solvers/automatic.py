@@ -7,23 +7,45 @@ the run that follows is an ordinary one, and its config.json says what was found
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from antembed.config import Options, TaskConfig, options_of
-from antembed.data import default_cache
+from antembed.config.tolerance import parse_tolerance
+from antembed.data import Documents, Examples, default_cache
 from antembed.files import JSON, write_atomically
-from antembed.solvers.dense_search import MEMORY, DenseSearch, DenseSettings, Trial
+from antembed.solvers.dense_search import (
+    EVENTS,
+    MEMORY,
+    RATINGS,
+    DenseSearch,
+    DenseSettings,
+    Trial,
+    mean_squared_error,
+    sampled,
+)
+from antembed.solvers.descent import Descent
+from antembed.solvers.ngram_search import NgramSearch
 from antembed.tasks.base import Splits, Task
+from antembed.tasks.events.ranking import TOP, held_items, list_metrics
+from antembed.tasks.ngrams.config import NgramConfig
+from antembed.tasks.ratings.baselines import best_bias_ridge
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
+from antembed.tasks.text.data import DocumentExamples, TextSplits
 
 VERSION = 1  # of what is cached
 AUTO = "auto"
 TARGETS = ("budget", "tolerance")
 TOLERANCE = "1%"
+TEXT_TOLERANCE = "0.5%"
+NEUTRAL = {"data", "test", "text", "label", "max_length", "seed", "threads", "model", *TARGETS}  # say nothing of a model
+EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
 ANCHORS = 48
+WIDE = 24  # widths from which learned anchors take too long: there must be more of them than dimensions
 MOST_RATINGS, NARROWEST = 20_000_000, 8
 Report = Callable[[str], None]
 
@@ -31,27 +53,32 @@ Report = Callable[[str], None]
 class Automatic(Protocol):
     """The search of a task."""
 
-    def applies(self, config: TaskConfig) -> bool:
-        """Whether these settings leave something to be searched."""
+    def wanted(self, task: Task, given: Options) -> bool:
+        """Whether the options leave the choice to us."""
+
+    def first_options(self, given: Options) -> tuple[str, Options]:
+        """The task to search in, and the options to read the data with."""
 
     def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
         """Options that were found, to be added to those given."""
 
 
-def is_automatic(task: Task, given: Options) -> bool:
-    """Whether the options leave the choice of the solver to us."""
-    if task.name not in AUTOMATIC or given.get("solver", AUTO) != AUTO:
-        return False
-    known = options_of(task.Config)
-    return not any(known[name].owners and name not in TARGETS for name in given if name in known)
-
-
 class SearchRatings:
     """Ratings: the best dense factorization, then anchors by coordinate descent."""
 
-    def applies(self, config: TaskConfig) -> bool:
-        assert isinstance(config, RatingsConfig)
-        return config.tables.embedding in ("anchor", "full") and config.input.split == "80/10/10" and not config.auto
+    name = "recommend"
+
+    def wanted(self, task: Task, given: Options) -> bool:
+        """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them."""
+        if given.get("solver", AUTO) != AUTO or given.get("split") == "90/10" or given.get("anchors") == AUTO:
+            return False
+        if given.get("embedding", "anchor") not in ("anchor", "full"):
+            return False
+        known = options_of(task.Config)
+        return not any(known[option].owners and option not in TARGETS for option in given if option in known)
+
+    def first_options(self, given: Options) -> tuple[str, Options]:
+        return self.name, {option: value for option, value in given.items() if option != "solver"}
 
     def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
         assert isinstance(config, RatingsConfig)
@@ -65,33 +92,123 @@ class SearchRatings:
             return {"solver": "stochastic"}
         fixed = {"embedding_dim": config.tables.embedding_dim} if "embedding_dim" in given else {}
         found = cached(
-            {"search": "ratings", "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed},
+            {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed},
             lambda: self._search(config, splits, fixed, report),
             report,
         )
-        chosen: JSON = {"solver": "coordinate_descent", **found["options"]}
+        chosen: JSON = found["options"] | ({"solver": "coordinate_descent"} if "solver" in options_of(type(config)) else {})
         if config.tables.embedding == "full":
             return chosen
-        if "anchors" not in given:
+        if set(given) & set(TARGETS) <= {"tolerance"} and chosen["embedding_dim"] > WIDE and "anchors" not in given:
+            chosen |= {"basis": "axes", "anchors": (2 * chosen["embedding_dim"],)}
+        elif "anchors" not in given:
             chosen["anchors"] = tuple(likely_anchors(n, chosen["embedding_dim"]) for n in (users, items))
         return chosen if set(given) & set(TARGETS) else chosen | {"tolerance": TOLERANCE}
 
     def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
-        train, validation = (tuple(column.cpu().numpy() for column in part[:]) for part in (splits.train, splits.validation))
+        sizes, seed = splits.num_embeddings, config.machine.seed
+        train, validation = sampled(columns_of(splits.train), columns_of(splits.validation), sizes[0], seed)
+        plan = replace(RATINGS, start=replace(RATINGS.start, bias_ridge=best_bias_ridge(train, validation, sizes)))
         search = DenseSearch(
-            train, validation, splits.num_embeddings, seed=config.machine.seed, threads=config.machine.threads, fixed=fixed
+            train,
+            sizes,
+            lambda descent: mean_squared_error(descent, validation),
+            plan,
+            seed=seed,
+            threads=config.machine.threads,
+            fixed=fixed,
         )
-        trials = 0
+        return searched(search, "MSE", lambda error: error, report)
 
-        def tell(trial: Trial) -> None:
-            nonlocal trials
-            trials += 1
-            if trial.best:
-                report(f"search, trial {trials}: {described(trial.settings)}: validation MSE {trial.error:.4f}")
 
-        best = search.run(tell)
-        report(f"searched {trials} dense models; the best has validation MSE {best.error:.4f}")
-        return {"options": unscaled(best.settings, search.scale), "error": best.error, "trials": trials}
+class SearchEvents(SearchRatings):
+    """Events: the same, by the lists that come out of it."""
+
+    name = "recommend-events"
+
+    def wanted(self, task: Task, given: Options) -> bool:
+        return given.get("embedding", "anchor") in ("anchor", "full") and not EVENT_SETTINGS & set(given)
+
+    def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
+        held = held_items(splits, "validation")
+
+        def measure(descent: Descent) -> float:
+            users, items = descent.users.E.astype(np.float32), descent.items.E.astype(np.float32)
+            bias = descent.items.bias.astype(np.float32)
+            return 1 / max(list_metrics(lambda rows: users[rows], items, bias, held)[f"ndcg@{TOP}"], 1e-12)
+
+        search = DenseSearch(
+            columns_of(splits.train),
+            splits.num_embeddings,
+            measure,
+            EVENTS,
+            seed=config.machine.seed,
+            threads=config.machine.threads,
+            fixed=fixed,
+        )
+        return searched(search, f"NDCG@{TOP}", lambda error: 1 / error, report)
+
+
+class SearchText:
+    """Text: n-grams, by their accuracy, in the smallest file within the tolerance."""
+
+    def wanted(self, task: Task, given: Options) -> bool:
+        if task.name == "classify":
+            return given.get("model", AUTO) == AUTO and set(given) <= NEUTRAL
+        return "budget" not in given and set(given) <= NEUTRAL | {"ngrams"}
+
+    def first_options(self, given: Options) -> tuple[str, Options]:
+        kept = {name: value for name, value in given.items() if name not in ("model", "tolerance", "threads")}
+        return "classify-ngrams", kept | {"hold_out": True}
+
+    def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
+        assert isinstance(splits, TextSplits)
+        assert isinstance(config, NgramConfig)
+        fixed = {"orders": config.solver.ngrams} if "ngrams" in given else {}
+        tolerance = str(given.get("tolerance", TEXT_TOLERANCE))
+        size = {"budget": config.solver.budget} if "budget" in given else {"tolerance": tolerance}
+        read = {"data": splits.digest, "seed": config.machine.seed, "max_length": config.input.max_length}
+        found = cached(
+            {"search": "ngrams", **read, "columns": [config.input.text, config.input.label], **fixed, **size},
+            lambda: self._search(splits, config.machine.seed, fixed, size, report),
+            report,
+        )
+        return {**found["options"], "hold_out": False}
+
+    def _search(self, splits: TextSplits, seed: int, fixed: JSON, size: JSON, report: Report) -> JSON:
+        train, validation = (_documents(part) for part in (splits.train, splits.validation))
+        search = NgramSearch(train, validation, seed)
+        best = search.settings(fixed, report)
+        options: JSON = {"ngrams": best.orders, "ridge": best.ridge, "rarity": best.rarity, "noise": best.noise, **size}
+        if "tolerance" not in size:
+            return {"options": options}
+        amount, accuracy, dense = search.size(best, parse_tolerance(options.pop("tolerance")), report)
+        report(f"searched: {amount:,} bytes, validation accuracy {accuracy:.4f}; without a size {dense:.4f}")
+        return {"options": options | {"budget": f"{amount}B"}, "dense_accuracy": dense}
+
+
+def _documents(part: DocumentExamples) -> Documents:
+    assert part.documents is not None
+    return part.documents.take(part.rows)
+
+
+def searched(search: DenseSearch, metric: str, shown: Callable[[float], float], report: Report) -> JSON:
+    """Run a search, and say what it finds."""
+    trials = 0
+
+    def tell(trial: Trial) -> None:
+        nonlocal trials
+        trials += 1
+        if trial.best:
+            report(f"search, trial {trials}: {described(trial.settings)}: validation {metric} {shown(trial.error):.4f}")
+
+    best = search.run(tell)
+    report(f"searched {trials} dense models; the best has validation {metric} {shown(best.error):.4f}")
+    return {"options": unscaled(best.settings, search.scale), "error": best.error, "trials": trials}
+
+
+def columns_of(part: Examples) -> tuple[np.ndarray, ...]:
+    return tuple(column.cpu().numpy() for column in part[:])
 
 
 def likely_anchors(rows: int, width: int) -> int:
@@ -100,13 +217,15 @@ def likely_anchors(rows: int, width: int) -> int:
 
 
 def described(settings: DenseSettings) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in asdict(settings).items())
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in asdict(settings).items() if value)
 
 
 def unscaled(settings: DenseSettings, scale: float) -> JSON:
     """The options that mean these settings for ratings of this scale."""
     penalties = settings.penalties(scale)
     ridges = {"ridge": penalties.ridge, "ridge_per_rating": penalties.ridge_per_rating, "bias_ridge": penalties.bias_ridge}
+    if settings.unobserved_weight:
+        ridges["unobserved_weight"] = settings.unobserved_weight
     return {"embedding_dim": settings.embedding_dim, **{name: float(f"{value:.4g}") for name, value in ridges.items()}}
 
 
@@ -134,4 +253,9 @@ def _read(file: Path) -> JSON | None:
     return found if isinstance(found.get("options"), dict) else None
 
 
-AUTOMATIC: dict[str, Automatic] = {"recommend": SearchRatings()}
+AUTOMATIC: dict[str, Automatic] = {
+    "recommend": SearchRatings(),
+    "recommend-events": SearchEvents(),
+    "classify": SearchText(),
+    "classify-ngrams": SearchText(),
+}

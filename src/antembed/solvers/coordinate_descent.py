@@ -13,12 +13,15 @@ from antembed.config.budget import parse_budget
 from antembed.config.solvers import PenaltyConfig
 from antembed.embedding import AnchorEmbedding
 from antembed.files import JSON
+from antembed.serving.biases import LEAST_CODES
+from antembed.serving.numbers import anchors_as, stored_as
 from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
 from antembed.solvers.budget import BudgetController
 from antembed.solvers.descent import Descent
 from antembed.solvers.online_state import OnlineDescent
 from antembed.solvers.side import NO_BIAS, Penalties
 from antembed.solvers.tolerance import ToleranceDescent
+from antembed.tasks.ratings.baselines import biases_error
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
 from antembed.tasks.ratings.model import MatrixFactorization
@@ -44,13 +47,26 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
             self.budget = BudgetController(budget, self.size, FIRST_PENALTY, self.steered, AIM)
         self.search: ToleranceDescent | None = None
         if own.tolerance:
-            validation = tuple(column.cpu().numpy() for column in self.splits.validation[:])
-            self.search = ToleranceDescent(self.descent, validation, own.tolerance, config.values)
+            axes = own.basis == "axes"
+            self.search = ToleranceDescent(self.descent, self._error, own.tolerance, self._error_of_biases(), axes)
 
     def size(self) -> float:
         assert self.budget is not None
         copy_to_model(self.descent, self.model)
         return self.model.stored_size(self.budget.budget.unit, self.config.values, self.config.encoding)
+
+    def _error(self, stored: bool) -> float:
+        """On validation data; of the model as it is, or as it would be read back from its files."""
+        copy_to_model(self.descent, self.model, self.config.values if stored else "")
+        return self.task.metric.cost(self.task.evaluate(self.model, self.splits, "validation"))
+
+    def _error_of_biases(self) -> float:
+        """Of mean and biases alone; events have no such model."""
+        if self.own.unobserved_weight:
+            return float("inf")
+        parts = (self.splits.train, self.splits.validation)
+        train, validation = (tuple(column.cpu().numpy() for column in part[:]) for part in parts)
+        return biases_error(train, validation, self.splits.num_embeddings, self.own.penalties.bias_ridge)
 
     def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
         started = time.perf_counter()
@@ -114,7 +130,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
             "anchors": {"users": len(self.descent.users.A), "items": len(self.descent.items.A)},
             "nnz": {name: int(table.tables[0].weight.count_nonzero()) for name, table in self.model.embeddings.items()},
         }
-        if len(self.splits.validation):
+        if len(self.splits.validation) and self.task.evaluates_fast:
             record["validation"] = self.task.evaluate(self.model, self.splits, "validation")
         return record
 
@@ -182,14 +198,20 @@ def init_from_dense(config: RatingsConfig, model: MatrixFactorization, splits: R
 
 
 @torch.no_grad()
-def copy_to_model(found: Descent | OnlineDescent, model: MatrixFactorization) -> None:
-    """What coordinate descent has found, into the model, whatever its size was."""
+def copy_to_model(found: Descent | OnlineDescent, model: MatrixFactorization, values: str = "") -> None:
+    """What coordinate descent has found, into the model, whatever its size was; with `values`, as files of these have it."""
     biases = (model.user_bias, model.item_bias)
     for table, bias, side in zip(model.embeddings.values(), biases, (found.users, found.items), strict=True):
-        rows = side.T if isinstance(table, AnchorEmbedding) else side.E  # type: ignore[union-attr]
+        anchored = isinstance(table, AnchorEmbedding)
+        rows, anchors, own_bias = side.T if anchored else side.E, side.A, side.bias[:, None]  # type: ignore[union-attr]
+        if anchored and not len(anchors):  # before there are any, the vectors are themselves
+            rows, anchors = side.E, np.eye(side.E.shape[1])  # type: ignore[union-attr]
+        if values:
+            rows, own_bias = stored_as(rows, values), stored_as(own_bias, values, LEAST_CODES)
+            anchors = anchors.astype(anchors_as(values))
         table.tables[0].replace(torch.from_numpy(rows).to(table.tables[0].weight))
         if isinstance(table, AnchorEmbedding):
-            table.anchors.data = torch.from_numpy(side.A).to(table.anchors)
+            table.anchors.data = torch.from_numpy(anchors).to(table.anchors)
         if bias is not None:
-            bias.rows.replace(torch.from_numpy(side.bias).unsqueeze(1).to(bias.rows.weight))
+            bias.rows.replace(torch.from_numpy(own_bias).to(bias.rows.weight))
     model.bias.fill_(found.mean)

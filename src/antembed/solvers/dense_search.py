@@ -12,13 +12,10 @@ import numpy as np
 from antembed.files import JSON
 from antembed.solvers.descent import INIT, Descent
 from antembed.solvers.side import Penalties
-from antembed.solvers.tolerance import mean_squared_error
-from antembed.tasks.ratings.baselines import Columns, best_bias_ridge
+from antembed.tasks.ratings.baselines import Columns
 
 WIDTH, MOST_WIDTH = 8, 64
-ROUNDS, LEAST_SWEEPS, SWEEPS = 2, 4, 12
-SETTLED = 5e-4  # a trial ends when a sweep changes the error by less than this share: up counts too, or it would look better
-BETTER = 4e-4  # a move must gain this share
+ROUNDS, LEAST_SWEEPS = 2, 4
 MEMORY = 4e9  # bytes of normal equations
 SAMPLE = 2_000_000  # ratings that are enough to choose by
 
@@ -31,24 +28,63 @@ class DenseSettings:
     ridge: float = 7.0
     ridge_per_rating: float = 0.02
     bias_ridge: float = 6.0
+    unobserved_weight: float = 0.0
 
-    def penalties(self, scale: float, unobserved_weight: float = 0.0) -> Penalties:
+    def penalties(self, scale: float) -> Penalties:
         """e·e is in the unit of the ratings, so a ridge on e is, too; biases are squared as the errors are."""
-        return Penalties(0.0, self.ridge * scale, self.ridge_per_rating * scale, self.bias_ridge, unobserved_weight)
+        return Penalties(0.0, self.ridge * scale, self.ridge_per_rating * scale, self.bias_ridge, self.unobserved_weight)
 
 
-# Factors by name; the first two are for the first round.
-MOVES: tuple[dict[str, float], ...] = (
-    {"ridge": 4, "ridge_per_rating": 4},
-    {"ridge": 1 / 4, "ridge_per_rating": 1 / 4},
-    {"embedding_dim": 2},
-    {"embedding_dim": 1 / 2},
-    {"ridge": 2},
-    {"ridge": 1 / 2},
-    {"ridge_per_rating": 1.5},
-    {"ridge_per_rating": 1 / 1.5},
-    {"bias_ridge": 2},
-    {"bias_ridge": 1 / 2},
+@dataclass(frozen=True)
+class Plan:
+    """How to search: from where, by which factors of which settings, and when a difference counts."""
+
+    start: DenseSettings
+    moves: tuple[dict[str, float], ...]
+    coarse: int  # so many moves, the first, are for the first round
+    sweeps: int  # of a trial, at most
+    settled: float  # a trial ends when a sweep changes the error by less than this share: up counts too
+    better: float  # a move must gain this share
+
+
+RATINGS = Plan(
+    DenseSettings(),
+    (
+        {"ridge": 4, "ridge_per_rating": 4},
+        {"ridge": 1 / 4, "ridge_per_rating": 1 / 4},
+        {"embedding_dim": 2},
+        {"embedding_dim": 1 / 2},
+        {"ridge": 2},
+        {"ridge": 1 / 2},
+        {"ridge_per_rating": 1.5},
+        {"ridge_per_rating": 1 / 1.5},
+        {"bias_ridge": 2},
+        {"bias_ridge": 1 / 2},
+    ),
+    coarse=2,
+    sweeps=12,
+    settled=5e-4,
+    better=4e-4,
+)
+EVENTS = Plan(
+    DenseSettings(16, 0.3, 0.1, 1.0, 0.01),
+    (
+        {"ridge_per_rating": 2},
+        {"ridge_per_rating": 1 / 2},
+        {"unobserved_weight": 3},
+        {"unobserved_weight": 1 / 3},
+        {"ridge": 4},
+        {"ridge": 1 / 4},
+        {"embedding_dim": 2},
+        {"ridge_per_rating": 1.4},
+        {"ridge_per_rating": 1 / 1.4},
+        {"unobserved_weight": 1.7},
+        {"unobserved_weight": 1 / 1.7},
+    ),
+    coarse=6,
+    sweeps=6,
+    settled=5e-3,
+    better=5e-3,
 )
 
 
@@ -74,12 +110,20 @@ def moved(settings: DenseSettings, move: dict[str, float]) -> DenseSettings:
 
 
 class DenseSearch:
-    """users, items, ratings (and weights) of training and validation → settings. `fixed`: settings that are not changed."""
+    """users, items, ratings (and weights) → settings. `measure` is the validation error; `fixed` settings are not changed."""
 
     def __init__(
-        self, train: Columns, validation: Columns, num_embeddings: tuple[int, int], *, seed: int, threads: int, fixed: JSON
+        self,
+        train: Columns,
+        num_embeddings: tuple[int, int],
+        measure: Callable[[Descent], float],
+        plan: Plan,
+        *,
+        seed: int,
+        threads: int,
+        fixed: JSON,
     ):
-        self.train, self.validation, self.num_embeddings = *_sampled(train, validation, num_embeddings[0], seed), num_embeddings
+        self.train, self.num_embeddings, self.measure, self.plan = train, num_embeddings, measure, plan
         self.seed, self.threads, self.fixed = seed, threads, fixed
         self.scale = float(np.std(self.train[2])) or 1.0
         self.widest = _widest(sum(num_embeddings))
@@ -88,8 +132,7 @@ class DenseSearch:
 
     def run(self, callback: Callable[[Trial], None]) -> Trial:
         """The best trial of all."""
-        bias_ridge = best_bias_ridge(self.train, self.validation, self.num_embeddings)
-        start = replace(DenseSettings(bias_ridge=bias_ridge), **self.fixed)
+        start = replace(self.plan.start, **self.fixed)
         start = replace(start, embedding_dim=min(start.embedding_dim, self.widest))
         best = self._try(start, None)
         callback(best)
@@ -106,7 +149,8 @@ class DenseSearch:
         return best
 
     def _moves(self, coarse: bool) -> Iterator[dict[str, float]]:
-        return (move for move in (MOVES if coarse else MOVES[2:]) if not self.fixed.keys() & move.keys())
+        moves = self.plan.moves if coarse else self.plan.moves[self.plan.coarse :]
+        return (move for move in moves if not self.fixed.keys() & move.keys())
 
     def _try(self, settings: DenseSettings, before: Trial | None) -> Trial:
         descent = self._descent(settings)
@@ -115,12 +159,13 @@ class DenseSearch:
         else:
             descent.items.E, descent.items.bias = _widened(self.rows[0], settings.embedding_dim, self.seed), self.rows[1].copy()
         error, last = float("inf"), float("inf")
-        for sweep in range(SWEEPS if before else 2 * SWEEPS):
+        for sweep in range(self.plan.sweeps if before else 2 * self.plan.sweeps):
             descent.sweep_dense()
-            last, error = error, mean_squared_error(descent, self.validation)
-            if sweep >= LEAST_SWEEPS and abs(error - last) < SETTLED * error:
-                break
-        better = before is None or error < (1 - BETTER) * before.error
+            if sweep >= LEAST_SWEEPS - 1:
+                last, error = error, self.measure(descent)
+                if abs(error - last) < self.plan.settled * error:
+                    break
+        better = before is None or error < (1 - self.plan.better) * before.error
         if better:
             self.rows = descent.items.E.copy(), descent.items.bias.copy()
         return Trial(settings, error, better)
@@ -139,7 +184,7 @@ class DenseSearch:
                 seed=self.seed,
                 threads=self.threads,
             )
-        self.descent.penalties = penalties
+        self.descent.use(penalties)
         return self.descent
 
 
@@ -161,9 +206,14 @@ def _widened(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
     return np.hstack([rows, more])
 
 
-def _sampled(train: Columns, validation: Columns, users: int, seed: int) -> tuple[Columns, Columns]:
+def sampled(train: Columns, validation: Columns, users: int, seed: int) -> tuple[Columns, Columns]:
     """The ratings of so many users that a choice is sound, and no more."""
     if len(train[0]) <= SAMPLE:
         return train, validation
     chosen = np.random.default_rng(seed).random(users) < SAMPLE / len(train[0])
     return tuple(column[chosen[train[0]]] for column in train), tuple(column[chosen[validation[0]]] for column in validation)
+
+
+def mean_squared_error(descent: Descent, columns: Columns) -> float:
+    """Over these ratings."""
+    return float(np.square(descent.predict(columns[0], columns[1]) - columns[2]).mean())

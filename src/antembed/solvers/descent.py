@@ -59,8 +59,14 @@ class Descent:
         self.sweeps, self.seed, self.threads = sweeps, seed, threads
         self.auto = auto
         self.frozen = False  # polishing: what is zero stays so
-        counted = np.ones(len(ratings)) if weight is None else weight.astype(np.float64)
-        pairs = num_embeddings[0] * num_embeddings[1]
+        self.use(penalties)
+
+    def use(self, penalties: Penalties) -> None:
+        """Other penalties; the mean depends on what pairs without a rating count."""
+        _, _, ratings, *weights = self.columns
+        counted = weights[0].astype(np.float64) if weights else np.ones(len(ratings))
+        pairs = len(self.users.E) * len(self.items.E)
+        self.penalties = penalties
         self.mean = float((counted * ratings).sum() / (counted.sum() + penalties.unobserved_weight * pairs))
 
     def init_weights(self) -> None:
@@ -82,6 +88,30 @@ class Descent:
         """Anchors, and weights ≥ 0, that come near the dense rows."""
         for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
             side.make_anchors(K, self.seed + number)
+
+    def make_axes(self) -> None:
+        """Anchors that are the principal axes of both sides, and their opposites: the same vectors, without a search."""
+        _, axes = np.linalg.eigh(sum(side.E.T @ side.E for side in self._sides()))
+        for side in self._sides():
+            side.E = side.E @ axes
+            self._split_axes(side)
+
+    def sweep_axes(self, l0: float) -> None:
+        """All users and items, once, on these anchors: weights that are not worth l0 are dropped, for good."""
+        bias_l0 = l0 if self.penalties.biases else 0.0
+
+        def work(side: Side) -> None:
+            side.E = side.T @ side.A  # as it is after `load`, too
+            given = side.E, side.bias, side.S, side.v, l0, bias_l0
+            self._share(side, lambda a, b: kernel.solve_support(*given, a, b))
+            self._split_axes(side)
+
+        self.alternate(work)
+
+    def _split_axes(self, side: Side) -> None:
+        d = side.E.shape[1]
+        side.A = np.vstack([np.eye(d), -np.eye(d)])
+        side.T = np.hstack([np.maximum(side.E, 0), np.maximum(-side.E, 0)])
 
     def l0_of(self, sweep: int) -> float:
         """The ℓ0 penalty in sweep 1, 2, …: it rises to its full height."""

@@ -22,13 +22,23 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
     name: ClassVar[str] = "ngram_descent"
 
     def setup(self) -> None:
-        """Nothing: it takes seconds in all."""
+        """Nothing is prepared; but a tolerance must have become a size before."""
+        if self.own.tolerance:
+            raise ValueError("a tolerance is searched by `antembed train` and HashedNgramClassifier; give a budget here")
 
     def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
         train = self.splits.train
         assert train.documents is not None
         own, started = self.own, time.perf_counter()
-        settings = NgramSettings(size=own.budget, orders=own.ngrams, ramp=own.epochs, seed=self.config.machine.seed)
+        settings = NgramSettings(
+            size=own.budget,
+            orders=own.ngrams,
+            ridge=own.ridge,
+            rarity=own.rarity,
+            noise=own.noise,
+            ramp=own.epochs,
+            seed=self.config.machine.seed,
+        )
         for epoch, fit in enumerate(fit_sweeps(train.documents.take(train.rows), settings), 1):
             record: JSON = {
                 "epoch": epoch,

@@ -8,13 +8,13 @@
 A step of this is a sweep, so a run can be interrupted after any of them.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
 from antembed.config.tolerance import parse_tolerance
 from antembed.files import JSON
-from antembed.serving.biases import LEAST_CODES
-from antembed.serving.numbers import anchors_as, stored_as
 from antembed.solvers.descent import INIT, Descent
 
 SETTLED, MOST_DENSE = 2e-4, 40  # sweeps of the dense phase end when they gain less than this share, or after so many
@@ -51,12 +51,15 @@ class PenaltyPath:
 class ToleranceDescent:
     """Sweeps of coordinate descent, dense first, to the smallest model within the tolerance."""
 
-    def __init__(self, descent: Descent, validation: tuple[np.ndarray, ...], tolerance: str, values: str):
-        self.descent, self.validation, self.values = descent, validation, values
+    def __init__(self, descent: Descent, measure: Callable[[bool], float], tolerance: str, baseline: float, axes: bool):
+        """`measure(stored)` is the validation error of the model as it is, or as it would be read back from its files.
+        `baseline`: the error of a model without vectors, which the small one must not come too near to.
+        `axes`: anchors are the principal axes and their opposites."""
+        self.descent, self.measure, self.baseline, self.axes = descent, measure, baseline, axes
         self.tolerance = parse_tolerance(tolerance)
-        spread = float(np.std(descent.columns[2]))
-        self.scale = spread or 1.0
+        self.scale = float(np.std(descent.columns[2])) or 1.0
         self.path = PenaltyPath(FIRST_PENALTY * self.scale**2)
+        self.settled = SETTLED if baseline < float("inf") else 5e-3  # lists are a coarser measure than errors
         self.phase, self.todo = "dense", MOST_DENSE
         self.reference, self.error = float("inf"), float("inf")  # of the dense model, and of the one that is kept
         self.kept: Tensors = {}
@@ -64,8 +67,10 @@ class ToleranceDescent:
 
     @property
     def limit(self) -> float:
-        """The largest validation error that is good enough; ratings that are all the same have none at all."""
-        return self.reference * (1 + self.tolerance) + 1e-9 * self.scale**2
+        """The largest validation error that is good enough. What vectors gain over biases alone is at least half kept; ratings
+        that are all the same have no error at all."""
+        enough = max((self.reference + self.baseline) / 2, self.reference * (1 + self.tolerance / 10))
+        return min(self.reference * (1 + self.tolerance), enough) + 1e-9 * self.scale**2
 
     @property
     def done(self) -> bool:
@@ -79,29 +84,32 @@ class ToleranceDescent:
         self.todo -= 1
         if self.phase == "path":
             penalty = self.path.penalty
-            self.descent.sweep_at(penalty)
+            self._sweep(penalty)
             if self.todo == 0:
                 self._judge_penalty()
             return penalty
         self.descent.frozen = True
-        self.descent.sweep_at(0.0)
+        self._sweep(0.0)
         if self.todo == 0:
             self._finish()
         return 0.0
 
+    def _sweep(self, penalty: float) -> None:
+        self.descent.sweep_axes(penalty) if self.axes else self.descent.sweep_at(penalty)
+
     def _dense(self) -> None:
         self.descent.sweep_dense()
         self.todo -= 1
-        error = mean_squared_error(self.descent, self.validation)
-        settled = error > (1 - SETTLED) * self.reference
+        error = self.measure(False)
+        settled = error > (1 - self.settled) * self.reference
         self.reference = min(error, self.reference)
         if settled or self.todo == 0:
-            self.descent.make_anchors()
-            self._keep(self.stored_error())
+            self.descent.make_axes() if self.axes else self.descent.make_anchors()
+            self._keep(self.measure(True))
             self.phase, self.todo = "path", SWEEPS
 
     def _judge_penalty(self) -> None:
-        error = self.stored_error()
+        error = self.measure(True)
         good = error <= self.limit
         self.path.observe(good)
         if good or error < self.error > self.limit:  # while nothing is good enough, the best is kept
@@ -116,7 +124,7 @@ class ToleranceDescent:
 
     def _finish(self) -> None:
         """Keep what was polished, unless that made it worse."""
-        error = self.stored_error()
+        error = self.measure(True)
         if error > max(self.limit, self.error):
             self.descent.load(self.kept)
         else:
@@ -126,10 +134,6 @@ class ToleranceDescent:
     def _keep(self, error: float) -> None:
         self.error = error
         self.kept = {name: tensor.clone() for name, tensor in self.descent.state().items()}
-
-    def stored_error(self) -> float:
-        """The validation error of the model as it would be read back from its files."""
-        return mean_squared_error(self.descent, self.validation, self.values)
 
     def state_dict(self) -> tuple[Tensors, JSON]:
         plain = {name: vars(self)[name] for name in ("phase", "todo", "reference", "error")}
@@ -142,19 +146,3 @@ class ToleranceDescent:
         self.reference, self.error = plain["reference"], plain["error"]
         self.path.penalty, self.path.good, self.path.bad = plain["penalty"], plain["good"], plain["bad"]
         self.descent.frozen = self.phase == "polish" and self.todo < POLISHED
-
-
-def mean_squared_error(descent: Descent, columns: tuple[np.ndarray, ...], values: str = "") -> float:
-    """Over these ratings; with `values`, of the vectors and biases as files of these values have them."""
-    users, items, ratings, *_ = columns
-    vectors, biases = [], []
-    for side in (descent.users, descent.items):
-        if values:
-            anchors = side.A.astype(anchors_as(values)).astype(np.float32)
-            vectors.append(stored_as(side.T, values) @ anchors)
-            biases.append(stored_as(side.bias[:, None], values, LEAST_CODES)[:, 0])
-        else:
-            vectors.append(side.E)
-            biases.append(side.bias)
-    predicted = np.einsum("nd,nd->n", vectors[0][users], vectors[1][items]) + biases[0][users] + biases[1][items]
-    return float(np.square(predicted + descent.mean - ratings).mean())

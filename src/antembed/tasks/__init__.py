@@ -1,16 +1,18 @@
 """One folder a task: config, data → splits, model, loss, metrics. One line here makes it known everywhere."""
 
 from antembed.tasks.base import Metric, Metrics, Part, Source, Splits, Task
+from antembed.tasks.events.task import Events
 from antembed.tasks.model import EmbeddingModel, TaskModel
 from antembed.tasks.ngrams.task import HashedNgramTask
 from antembed.tasks.ratings.task import Ratings
 from antembed.tasks.text.task import Text
 
-TASKS: dict[str, Task] = {task.name: task for task in (Ratings(), Text(), HashedNgramTask())}
+TASKS: dict[str, Task] = {task.name: task for task in (Ratings(), Events(), Text(), HashedNgramTask())}
 
 __all__ = [
     "TASKS",
     "EmbeddingModel",
+    "Events",
     "HashedNgramTask",
     "Metric",
     "Metrics",

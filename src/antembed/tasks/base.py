@@ -57,6 +57,10 @@ class Metric:
     def headline(self) -> str:
         return self.shown or self.name
 
+    def cost(self, metrics: Metrics) -> float:
+        """To be small, and such that 1 % more of it is 1 % worse: the error, or 1/accuracy."""
+        return 1 / max(metrics[self.shown], 1e-12) if self.shown else metrics[self.name]
+
     def beats(self, value: float, baseline: float) -> bool:
         """Whether a headline is better than a baseline's by a thousandth, or perfect; errors are to be small, others large."""
         return value >= min(baseline + 1e-3, 1.0) if self.shown else value <= 0.999 * baseline
@@ -105,6 +109,7 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     name: ClassVar[str]  # antembed train NAME
     Config: ClassVar[type[TaskConfig]]
     metric: ClassVar[Metric]
+    evaluates_fast: ClassVar[bool] = True  # else validation data are looked at only where something is decided by them
     select_by: ClassVar[str] = "loss"  # the metric that, with the penalty added, makes an epoch the best
     examples: ClassVar[str] = "examples"  # what the data consist of
     usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
@@ -128,6 +133,10 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Metrics over the examples of a part; "loss" is the mean loss."""
 
     # What has a default.
+
+    def task_for(self, splits: SplitsT) -> str:
+        """The task that suits these data: events without ratings, say, are another task than ratings."""
+        return self.name
 
     def pretraining(self, config: ConfigT) -> ConfigT | None:
         """A run that comes before this one, and whose model `use_pretrained` takes; None: there is none."""

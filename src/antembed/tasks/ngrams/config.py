@@ -6,8 +6,9 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator
 
 from antembed.config import SolverConfig, TaskConfig, option
-from antembed.config.base import Whole
+from antembed.config.base import Number, Whole
 from antembed.config.budget import parse_budget
+from antembed.config.solvers import ToleranceText
 from antembed.tasks.text.config import TextInput
 
 
@@ -31,7 +32,11 @@ class NgramDescentConfig(SolverConfig):
     budget: Annotated[str, BeforeValidator(_number), AfterValidator(_bytes)] = option(
         "50KB", "Of the file, all that is needed to predict."
     )
+    tolerance: ToleranceText = option("", "0.5%: the smallest file with so little less accuracy, instead of a budget.")
     ngrams: Whole = option(2, "Runs of up to so many words.", ge=1)
+    ridge: Number = option(20.0, "Of an n-gram's scores.", gt=0)
+    rarity: Number = option(2.5, "The ridge is divided by the n-gram's idf to this power.", ge=0)
+    noise: Number = option(1.0, "N-grams are left out at random, as often as not on average at 1.", ge=0)
     hold_out: bool = option(False, "Hold a tenth out for validation, to compare settings; else it is learned too.")
 
     @property
@@ -45,3 +50,7 @@ class NgramConfig(TaskConfig):
     task: Literal["classify-ngrams"] = "classify-ngrams"
     input: TextInput = TextInput()
     solver: NgramDescentConfig = NgramDescentConfig()
+
+    @property
+    def budget(self) -> str:
+        return self.solver.budget

@@ -28,7 +28,8 @@ class RatingsInput(Config):
     data: str = option(
         "", "Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet; - with --solver online."
     )
-    columns: Names | None = option(None, "USER,ITEM,RATING[,WEIGHT] columns, by name or by number from 1.")
+    columns: Names | None = option(None, "USER,ITEM[,RATING[,WEIGHT]] columns, by name or by number from 1.")
+    implicit: bool = option(False, "Ratings are counts of events: learn what is chosen, not how it is rated.")
     on_error: Literal["stop", "skip"] = option(
         "stop", "At a row that is no rating: stop, or skip it and say how many.", only_with=WHOLE_FILE
     )
@@ -68,11 +69,15 @@ class RatingsConfig(EmbeddingTaskConfig):
     solver: Solver = RatingsStochastic()
     provides: ClassVar[frozenset[str]] = frozenset({"counts"})
 
+    @property
+    def has_validation(self) -> bool:
+        return self.input.split not in SPLITS or SPLITS[self.input.split][1] > 0
+
     @model_validator(mode="after")
     def _suits_ratings(self) -> "RatingsConfig":
         self.num_anchors(2)  # an error if it is not one number, or two
-        if self.auto and isinstance(self.solver, StochasticConfig) and not SPLITS[self.input.split][1]:
+        if self.auto and isinstance(self.solver, StochasticConfig) and not self.has_validation:
             raise ValueError(f"anchors auto needs validation data, --split {self.input.split} has none; use --split 80/10/10")
-        if self.tolerance and not SPLITS[self.input.split][1]:
+        if self.tolerance and not self.has_validation:
             raise ValueError(f"a tolerance needs validation data, --split {self.input.split} has none; use --split 80/10/10")
         return self

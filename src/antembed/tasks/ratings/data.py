@@ -66,27 +66,28 @@ def read_input(source: RatingsInput) -> Ratings:
     """The ratings that a config names. The last file stays in memory: a sweep reads it once."""
     path = find_data(source.data)
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read(str(path), stamp, source.columns, source.on_error)
+    return _read(str(path), stamp, source.columns, source.on_error, source.implicit)
 
 
 @lru_cache(maxsize=1)
-def _read(path: str, stamp: int, columns: tuple[str, ...] | None, on_error: str) -> Ratings:
-    return read_ratings(path, columns, on_error=on_error, cache=default_cache())
+def _read(path: str, stamp: int, columns: tuple[str, ...] | None, on_error: str, implicit: bool) -> Ratings:
+    return read_ratings(path, columns, on_error=on_error, implicit=implicit, cache=default_cache())
 
 
 def cut(ratings: Ratings, kind: str, seed: int, device: str = "cpu", threads: int | None = 1) -> RatingsSplits:
     """A seeded split of this kind, as "80/10/10"."""
-    return _splits(ratings, split(len(ratings), kind, seed), device, threads)
+    return make_splits(ratings, split(len(ratings), kind, seed), device, threads)
 
 
 def all_for_training(ratings: Ratings, device: str = "cpu", threads: int | None = None) -> RatingsSplits:
     """No validation and no test data."""
     none = np.empty(0, np.int32)
     rows = {"train": np.arange(len(ratings), dtype=np.int32), "validation": none, "test": none}
-    return _splits(ratings, rows, device, threads)
+    return make_splits(ratings, rows, device, threads)
 
 
-def _splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads: int | None) -> RatingsSplits:
+def make_splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads: int | None) -> RatingsSplits:
+    """The parts that have these rows."""
     parts = {name: Examples(ratings.columns, own, device, threads) for name, own in rows.items()}
     pieces = [ratings.values[rows["train"][start : start + PIECE]] for start in range(0, len(rows["train"]), PIECE)]
     values = torch.from_numpy(np.concatenate(pieces))

@@ -27,31 +27,8 @@ BASELINES_TO = 30_000_000  # ratings: beyond that the mean and the biases are no
 SAMPLE = 4096  # pairs to measure it by
 
 
-class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
-    """Learn users' and items' tables from ratings, and write them as small files."""
-
-    name: ClassVar[str] = "recommend"
-    Config = RatingsConfig
-    metric: ClassVar[Metric] = Metric("mse", "MSE")
-    examples: ClassVar[str] = "ratings"
-    usage: ClassVar[Sequence[str]] = (
-        "ratings.dat --anchors 15 --l1-penalty 1e-4 --out runs/ml-1m",
-        "ratings.csv --solver coordinate_descent --budget 40x",
-    )
-    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {  # MovieLens 1M
-        "paper: full": [(155.2e3, 0.771)],
-        "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
-        "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
-    }
-
-    def load(self, config: RatingsConfig) -> RatingsSplits:
-        if isinstance(config.solver, OnlineConfig):
-            return RatingsSplits()  # the solver reads the stream itself
-        device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
-        return cut(read_input(config.input), config.input.split, config.machine.seed, device, config.machine.threads)
-
-    def defaults(self, examples: int) -> JSON:
-        return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
+class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
+    """What ratings and events share: two tables, their labels and what users have rated."""
 
     def build(self, config: RatingsConfig, splits: RatingsSplits) -> MatrixFactorization:
         torch.manual_seed(config.machine.seed)
@@ -65,6 +42,59 @@ class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
             rescale_init_(users, items)
         model = MatrixFactorization(users, items, mean=splits.mean, biases=config.tables.biases)
         return model.to(config.solver.train.device) if isinstance(config.solver, StochasticConfig) else model
+
+    def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
+        return facts_of(splits) | ({"online": True} if splits.ratings is None else {})
+
+    def reopen(self, config: RatingsConfig, facts: JSON, folder: Path) -> RatingsSplits:
+        return RatingsSplits(labels=read_labels(folder))
+
+    def export_extras(self, folder: Path, config: RatingsConfig, out: Path, seen: bool) -> None:
+        """What users have rated: from the run, or, if it has been trained on a stream, from the file."""
+        if not seen:
+            return
+        labels = read_labels(folder)
+        users, items = labels["users"], labels["items"]
+        found = Seen.read(folder, len(users), len(items))
+        if found is None:
+            data = find_data(config.input.data)
+            if not data.is_file():
+                raise ValueError(f"{folder} does not hold what users have rated, and {data} is no file; export with --no-seen")
+            found = seen_of(read_input(config.input), users, items)
+        found.save(out)
+
+    def explain(self, folder: Path, config: RatingsConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+        return explain_items(folder, top, items, config.input)
+
+
+class Ratings(RatingsBase):
+    """Learn users' and items' tables from ratings, and write them as small files."""
+
+    name: ClassVar[str] = "recommend"
+    Config = RatingsConfig
+    metric: ClassVar[Metric] = Metric("mse", "MSE")
+    examples: ClassVar[str] = "ratings"
+    usage: ClassVar[Sequence[str]] = (
+        "ratings.csv --out runs/films",
+        "ratings.csv --columns reader,book,stars --budget 100KB",
+    )
+    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {  # MovieLens 1M
+        "paper: full": [(155.2e3, 0.771)],
+        "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
+        "paper: nbANT": [(27.7e3, 0.795), (10.6e3, 0.837)],
+    }
+
+    def load(self, config: RatingsConfig) -> RatingsSplits:
+        if isinstance(config.solver, OnlineConfig):
+            return RatingsSplits()  # the solver reads the stream itself
+        device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
+        return cut(read_input(config.input), config.input.split, config.machine.seed, device, config.machine.threads)
+
+    def task_for(self, splits: RatingsSplits) -> str:
+        return "recommend-events" if splits.ratings is not None and splits.ratings.implicit else self.name
+
+    def defaults(self, examples: int) -> JSON:
+        return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
 
     def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
         return half_squared_error(model, batch)
@@ -94,29 +124,6 @@ class Ratings(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
 
     def is_published(self, splits: RatingsSplits) -> bool:
         return splits.digest == MOVIELENS_1M
-
-    def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
-        return facts_of(splits) | ({"online": True} if splits.ratings is None else {})
-
-    def reopen(self, config: RatingsConfig, facts: JSON, folder: Path) -> RatingsSplits:
-        return RatingsSplits(labels=read_labels(folder))
-
-    def export_extras(self, folder: Path, config: RatingsConfig, out: Path, seen: bool) -> None:
-        """What users have rated: from the run, or, if it has been trained on a stream, from the file."""
-        if not seen:
-            return
-        labels = read_labels(folder)
-        users, items = labels["users"], labels["items"]
-        found = Seen.read(folder, len(users), len(items))
-        if found is None:
-            data = find_data(config.input.data)
-            if not data.is_file():
-                raise ValueError(f"{folder} does not hold what users have rated, and {data} is no file; export with --no-seen")
-            found = seen_of(read_input(config.input), users, items)
-        found.save(out)
-
-    def explain(self, folder: Path, config: RatingsConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
-        return explain_items(folder, top, items, config.input)
 
 
 def _table(config: RatingsConfig, side: int, splits: RatingsSplits) -> Embedding:

@@ -18,7 +18,7 @@ from antembed.config import (
 )
 from antembed.config.base import Names, Number, Whole
 from antembed.config.shared import Anchors
-from antembed.data.documents import LENGTH
+from antembed.config.solvers import ToleranceText
 
 
 def _initializer(name: str) -> str:
@@ -35,7 +35,7 @@ class TextInput(Config):
     test: str = option("", "Text to be tested on at the end; default: a tenth of DATA.")
     text: Names | None = option(None, "Columns of text, by name or by number from 1, as A,B.")
     label: str | None = option(None, "Column of the class, by name or number.")
-    max_length: Whole = option(LENGTH, "Words of a document that count.", ge=1)
+    max_length: Whole = option(0, "Words of a document that count; 0: all.", ge=0)
 
 
 class VocabularyInput(TextInput):
@@ -93,6 +93,9 @@ class TextGrowth(GrowthConfig):
 
 
 class TextStochastic(StochasticConfig):
+    tolerance: ToleranceText = option(
+        "", "0.5%: the smallest file with so little less accuracy, of n-grams; where no option of a network is given."
+    )
     epochs: Whole = option(8, "Passes over the data, at most.", ge=1)
     train: TextTrain = TextTrain()
     optimizer: TextOptimizer = TextOptimizer()
@@ -123,6 +126,8 @@ class TextConfig(EmbeddingTaskConfig):
     def _knowledge_fits(self) -> "TextConfig":
         self.num_anchors(1)  # an error if there are several
         own, kind = self.anchors, self.tables.kind
+        if self.solver.tolerance:
+            raise ValueError("a tolerance is for the automatic choice of n-grams; leave out the options of the network, or it")
         if own.vectors and own.anchor_init == "none" and "features" not in kind.requires:
             raise ValueError("vectors are for anchors that are words (--anchor-init frequency, kmeans, …) and for sparse-code")
         if own.wordnet and "wordnet" not in own.relations:

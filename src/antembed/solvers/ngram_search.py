@@ -1,0 +1,103 @@
+"""The best n-grams for some documents, and the smallest file that is nearly as good: by a short search on validation data.
+
+First the model without a size (a row of class scores for each n-gram): its ridge, noise, rarity and longest n-gram, greedily.
+Then the size: doubled until the validation accuracy is within the tolerance of that model's, then halved in between.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from antembed.data.documents import Documents
+from antembed.files import JSON
+from antembed.inference.text import ngram_probabilities
+from antembed.solvers.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence
+
+BITS = 22  # of a bucket's number, without a size
+SAMPLE = 20_000  # documents that are enough to choose settings by
+BETTER = 1e-3  # accuracy that a move must gain
+SMALLEST, LARGEST, PRECISE = 4_000, 4_000_000, 1.2
+Report = Callable[[str], None]
+
+MOVES: tuple[tuple[str, float], ...] = (
+    ("ridge", 1 / 4), ("ridge", 4), ("rarity", 0), ("noise", 1 / 4), ("orders", 1 / 2), ("orders", 1.5),
+    ("ridge", 1 / 2), ("ridge", 2),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NgramSearch:
+    """Settings and sizes for these documents; a share of them was held out for validation."""
+
+    train: Documents
+    validation: Documents
+    seed: int
+
+    def settings(self, fixed: JSON, report: Report) -> NgramSettings:
+        """The best settings, without a size."""
+        some = _sampled(self.train, self.seed)
+        best = replace(NgramSettings(seed=self.seed), **fixed)
+        accuracy = dense_accuracy(some, self.validation, best)
+        report(f"search: {_described(best)}: validation accuracy {accuracy:.4f}")
+        tried = {best}
+        for name, factor in MOVES:
+            while name not in fixed and (now := moved(best, name, factor)) not in tried:
+                tried.add(now)
+                reached = dense_accuracy(some, self.validation, now)
+                if reached < accuracy + BETTER:
+                    break
+                best, accuracy = now, reached
+                report(f"search: {_described(best)}: validation accuracy {accuracy:.4f}")
+        return best
+
+    def size(self, settings: NgramSettings, tolerance: float, report: Report) -> tuple[int, float, float]:
+        """The smallest size in bytes that is within the tolerance, its accuracy, and that of the model without a size."""
+        dense = dense_accuracy(self.train, self.validation, settings)
+        limit = dense * (1 - tolerance)
+        classes = len(self.train.classes)
+        size, good, bad, reached = max(SMALLEST, 60 * classes), 0, 0, 0.0
+        while True:
+            accuracy = self._accuracy(settings, size)
+            report(f"search: a file of {size:,} bytes has validation accuracy {accuracy:.4f}, {limit:.4f} is enough")
+            if accuracy >= limit or size >= LARGEST:
+                good, reached = size, accuracy
+            else:
+                bad = size
+            if good and (not bad or good <= PRECISE * bad):
+                return good, reached, dense
+            size = int((good * bad) ** 0.5) if good else min(2 * size, LARGEST)
+
+    def _accuracy(self, settings: NgramSettings, size: int) -> float:
+        classifier = fit_ngrams(self.train, replace(settings, size=f"{size}B"))
+        found = np.concatenate([part.argmax(1) for part in ngram_probabilities(classifier, self.validation)])
+        return float((found == self.validation.labels).mean())
+
+
+def dense_accuracy(train: Documents, validation: Documents, settings: NgramSettings) -> float:
+    """On validation documents, with a row of scores for each n-gram of the training documents."""
+    fit = NgramFit(train, replace(settings, anchors=1, values=(1.0,), bits=BITS))
+    fit.dense()
+    other = incidence(validation, settings.orders, BITS, least=1)
+    at = np.minimum(np.searchsorted(fit.data.buckets, other.buckets), len(fit.data.buckets) - 1)
+    rows = np.where((fit.data.buckets[at] == other.buckets)[:, None], fit.R[at], 0.0) if len(fit.data.buckets) else 0.0
+    scores = np.zeros((len(validation), len(train.classes)))
+    if len(fit.data.buckets):
+        np.add.at(scores, other.documents, np.repeat(rows, np.diff(other.starts), axis=0))
+    scores = scores * other.scales[:, None] + fit.bias
+    return float((scores.argmax(1) == validation.labels).mean())
+
+
+def moved(settings: NgramSettings, name: str, factor: float) -> NgramSettings:
+    value = vars(settings)[name] * factor
+    return replace(settings, **{name: max(round(value), 1) if name == "orders" else float(f"{value:.4g}")})
+
+
+def _sampled(documents: Documents, seed: int) -> Documents:
+    if len(documents) <= SAMPLE:
+        return documents
+    return documents.take(np.sort(np.random.default_rng(seed).choice(len(documents), SAMPLE, replace=False)))
+
+
+def _described(settings: NgramSettings) -> str:
+    return f"runs of {settings.orders} words, ridge {settings.ridge:g}, rarity {settings.rarity:g}, noise {settings.noise:g}"

@@ -1,0 +1,1 @@
+"""Events without ratings (implicit feedback): which items a user will choose next."""

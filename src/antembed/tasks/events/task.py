@@ -1,0 +1,92 @@
+"""Events → users' and items' tables: rank the items that a user will choose next."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from antembed.data import DataError
+from antembed.data import Ratings as RatingsData
+from antembed.data.frames import as_events
+from antembed.files import JSON
+from antembed.tasks.base import Batch, Metric, Metrics, Part
+from antembed.tasks.events.config import EventsConfig
+from antembed.tasks.events.ranking import TOP, held_items, list_metrics, popular
+from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.ratings.data import RatingsSplits, make_splits, read_input
+from antembed.tasks.ratings.model import MatrixFactorization
+from antembed.tasks.ratings.task import RatingsBase
+
+FEWEST = 3  # events of a user from whom two are held out
+
+
+class Events(RatingsBase):
+    """Learn users' and items' tables from events (clicks, purchases, listens), and write them as small files.
+
+    `antembed train recommend` does this by itself where a file has no ratings.
+    """
+
+    name: ClassVar[str] = "recommend-events"
+    Config = EventsConfig
+    metric: ClassVar[Metric] = Metric("miss", f"1 − NDCG@{TOP}", f"ndcg@{TOP}")
+    evaluates_fast: ClassVar[bool] = False
+    examples: ClassVar[str] = "events"
+    usage: ClassVar[Sequence[str]] = ("events.csv --out runs/shop", "plays.csv --columns listener,song,plays --budget 1MB")
+
+    def load(self, config: RatingsConfig) -> RatingsSplits:
+        return self.split(config, read_input(config.input))
+
+    def split(self, config: RatingsConfig, ratings: RatingsData) -> RatingsSplits:
+        """The parts of events in memory."""
+        events = as_events(ratings)
+        assert events.weights is not None
+        counts = replace(events, weights=(1 + np.log(np.maximum(events.weights, 1))).astype(np.float32))
+        rows = split_events(counts, config.input.split)
+        return make_splits(counts, rows, "cpu", config.machine.threads)
+
+    def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
+        raise TypeError("events are trained by coordinate descent, on all pairs at once")
+
+    @torch.no_grad()
+    def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:
+        """Lists of the best items that a user has not chosen before, against those that were held out."""
+        _, items = splits.num_embeddings
+        everything = torch.arange(items)
+        vectors, bias = model.items(everything).numpy(), np.zeros(items, np.float32)
+        if model.item_bias is not None:
+            bias = model.item_bias(everything)[:, 0].numpy()
+        held = held_items(splits, part)
+        found = list_metrics(lambda users: model.users(torch.from_numpy(users)).numpy(), vectors, bias, held)
+        return {"loss": 1 - found[f"ndcg@{TOP}"], "miss": 1 - found[f"ndcg@{TOP}"], **found, "examples": len(held.users)}
+
+    def baselines(self, splits: RatingsSplits) -> dict[str, float]:
+        return {"the most popular items": popular(splits, "test")[f"ndcg@{TOP}"]} if len(splits.test) else {}
+
+    def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
+        return super().facts(splits, model) | {"events": True}
+
+
+def split_events(events: RatingsData, kind: str) -> dict[str, np.ndarray]:
+    """Rows of each part: the last event of each user for the test and the last but one for validation, or the last by time."""
+    n = len(events)
+    times = np.arange(n, dtype=np.float64) if events.times is None else events.times
+    if kind == "time":
+        order = np.argsort(times, kind="stable")
+        a, b = round(0.8 * n), round(0.9 * n)
+        parts = {"train": order[:a], "validation": order[a:b], "test": order[b:]}
+    else:
+        order = np.lexsort((times, events.users))
+        users = events.users[order]
+        behind = np.searchsorted(users, users, side="right") - np.arange(n)  # 1: the last event of its user
+        enough = np.bincount(users)[users] >= FEWEST
+        held = np.where(enough, np.minimum(behind, 3), 3)
+        parts = {"train": order[held == 3], "validation": order[held == 2], "test": order[held == 1]}
+    if not all(len(rows) for rows in parts.values()):
+        raise DataError(
+            f"{n} events of {len(events.user_labels)} users are too few to hold some out: users need {FEWEST} or more; "
+            "give more, or use --split time"
+        )
+    return {name: np.sort(rows).astype(np.int32) for name, rows in parts.items()}
