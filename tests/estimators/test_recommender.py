@@ -202,7 +202,7 @@ def test_clear_errors(fitted, tmp_path):
         fitted.recommend([1], k=0)
     with pytest.raises(ValueError, match=r"is no recommender: it has no users\.ant"):
         ant.Recommender.load(tmp_path)
-    with pytest.raises(ValueError, match="solver 'magic' is none of: stochastic, coordinate_descent, online"):
+    with pytest.raises(ValueError, match="solver 'magic' is none of: auto, stochastic, coordinate_descent, online"):
         ant.Recommender(solver="magic")
     with pytest.raises(DataError, match="2 users, 1 items, 1 ratings"):
         ant.Recommender().fit([1, 2], [1], [1.0])

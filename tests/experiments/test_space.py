@@ -121,7 +121,7 @@ def test_what_else_is_wrong():
     with pytest.raises(ValueError, match=r"l1_penalty is both set \(to 3\) and varied"):
         plan(RATINGS, "r.csv", [{"l1_penalty": 1}], {"l1_penalty": 3}, [0], 100)
     with pytest.raises(ValueError, match=r"--ridge is an option of --solver .*; this run has --solver stochastic"):
-        plan(RATINGS, "r.csv", [{"ridge": 1.0}], {}, [0], 100)
+        plan(RATINGS, "r.csv", [{"ridge": 1.0}], {"solver": "stochastic"}, [0], 100)
 
 
 def test_the_grid_has_every_combination():

@@ -21,7 +21,7 @@ def many(monkeypatch):
 
 
 def test_few_ratings_have_the_usual_options(data):
-    config, splits = configure(Ratings(), {"data": data, "seed": 3})
+    config, splits = configure(Ratings(), {"data": data, "seed": 3, "solver": "stochastic"})
     assert to_options(config) == {"data": data, "seed": 3}
     assert splits.count == 12_000
 
@@ -43,6 +43,6 @@ def test_options_are_judged_with_the_defaults_that_the_data_bring(data, monkeypa
 
 def test_wrong_options_are_reported_before_the_data_are_read(monkeypatch):
     many(monkeypatch)
-    for wrong in ({"epochs": 0}, {"ridge": 1}, {"alpha": 1}):
-        with pytest.raises(ConfigError, match=next(iter(wrong))):
+    for wrong in ({"epochs": 0}, {"ridge": -1}, {"alpha": 1}, {"tolerance": "1"}, {"solver": "stochastic", "ridge": 1}):
+        with pytest.raises(ConfigError, match=list(wrong)[-1]):
             configure(Ratings(), {"data": "not there.csv"} | wrong)

@@ -169,6 +169,6 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("antembed.solvers.stochastic.Stochastic.fit", interrupted)
-    result = CliRunner().invoke(app, ["train", "recommend", str(data), "--out", str(tmp_path / "r")])
+    result = CliRunner().invoke(app, ["train", "recommend", str(data), "--epochs", "2", "--out", str(tmp_path / "r")])
     assert result.exit_code == 1
     assert "--resume" in result.stderr

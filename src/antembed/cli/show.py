@@ -74,6 +74,12 @@ def result_table(results: dict[str, JSON]) -> Table:
     return table
 
 
+def note(line: str) -> None:
+    """A line on stderr, unless --quiet."""
+    if not verbosity.quiet:
+        err.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def baselines(result: JSON) -> str:
     """What models that know nothing come to: a metric alone says little."""
     found = result.get("baselines") or {}

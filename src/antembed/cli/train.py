@@ -62,7 +62,7 @@ def run_training(
     as_json: bool,
 ) -> None:
     """Read the data, train, print."""
-    config, splits = read_options(task, given)
+    config, splits = read_options(task, given, search=not dry_run)
     task = TASKS[config.task]
     if dry_run:
         facts = budget_facts(task, config, splits)
@@ -78,14 +78,14 @@ def run_training(
     finish(result, record, as_json, size_line(folder, result))
 
 
-def read_options(task: Task, given: JSON) -> tuple[TaskConfig, Splits]:
+def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskConfig, Splits]:
     """Options → config and data, with what there is to say of both on stderr."""
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))
         torch.set_num_threads(max(int(given["threads"]), 1))  # whether it may be is for the config to say
     try:
         with show.status(f"reading {given['data']}"):
-            config, splits = configure(task, given, lambda line: show.err.print(line, highlight=False, soft_wrap=True))
+            config, splits = configure(task, given, show.note, search=search)
     except ConfigError as error:
         raise usage_error(error) from error
     for line in splits.complaints:

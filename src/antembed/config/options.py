@@ -5,7 +5,7 @@ the configs of several solvers may share some; which of these is meant follows f
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
@@ -99,7 +99,7 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
     given = {name.strip().removeprefix("--").replace("-", "_"): value for name, value in given.items()}
     for name in given:
         if name not in known:
-            raise ConfigError(f"there is no option {name!r}{_nearest(name, known)}", name)
+            raise ConfigError(f"there is no option {name!r}{nearest(name, known)}", name)
     choices = {name: _chosen(leaf, given, known) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
     given = {name: value for name, value in given.items() if not (name in choices and value == AUTO)}
     chosen = chosen_options(config, choices)
@@ -201,7 +201,8 @@ def typed(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _nearest(name: str, known: Mapping[str, Option]) -> str:
+def nearest(name: str, known: Collection[str]) -> str:
+    """What an error says beside an unknown name."""
     near = difflib.get_close_matches(name, known, n=3)
     return f"; did you mean {' or '.join(near)}?" if near else f"; there are: {', '.join(known)}"
 

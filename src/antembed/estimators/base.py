@@ -1,46 +1,75 @@
-"""What every estimator shares: a config made of options, and scikit-learn's ways to read, change and copy them."""
+"""What every estimator shares: options with explicit names, and scikit-learn's ways to read, change and copy them."""
 
+from collections.abc import Mapping
+from inspect import signature
 from typing import Any, ClassVar, Self
 
-from antembed.config import TaskConfig, from_options, to_options
+from antembed.config import Options, TaskConfig, from_options
+from antembed.config.options import nearest
 from antembed.files import JSON
-
-FILES = ("data", "test")  # options that name files: an estimator is given its data
+from antembed.solvers.automatic import AUTOMATIC
+from antembed.tasks import TASKS
 
 
 class NotFittedError(ValueError, AttributeError):
     """The estimator has not been fitted yet."""
 
 
+def own_arguments(names: Mapping[str, Any]) -> JSON:
+    """The arguments of an `__init__`, from its locals(): those that were given."""
+    return {name: value for name, value in names.items() if name not in ("self", "__class__") and value is not None}
+
+
 class Estimator:
-    """A subclass names its config; `defaults` are options that differ from the command line's."""
+    """A subclass names its config and lists its options in `__init__`; None: what the data ask for, or the config's default.
+
+    `defaults` are options that differ from the config's where nothing is searched.
+    """
 
     Config: ClassVar[type[TaskConfig]]
+    task: ClassVar[str]
     defaults: ClassVar[JSON] = {}
+    options: JSON  # that were given
+    config: TaskConfig  # of the options; after a fit, what was fitted
 
-    def __init__(self, **options: Any):
-        self.config: TaskConfig = from_options(self.Config, self.defaults | options)
+    def __init__(self, options: JSON):
+        self.options = options
+        self.config = self._config(options)
+
+    def _config(self, options: Options) -> TaskConfig:
+        """The config of these options; those that a search takes have no effect in it."""
+        if self.is_automatic(options):
+            task, first = AUTOMATIC[self.task].first_options(options)
+            return from_options(TASKS[task].Config, first)
+        named = {name: value for name, value in options.items() if not (name == "model" and value == "auto")}
+        return from_options(self.Config, self.defaults | named)
+
+    def is_automatic(self, options: Options | None = None) -> bool:
+        """Whether a fit searches for what was not given."""
+        given = self.options if options is None else options
+        return self.task in AUTOMATIC and AUTOMATIC[self.task].wanted(TASKS[self.task], given)
 
     def get_params(self, deep: bool = True) -> JSON:
-        """All options."""
-        return {name: value for name, value in to_options(self.config, all=True).items() if name not in FILES}
+        """All options; None: not given."""
+        return {name: self.options.get(name) for name in self._names()}
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return list(signature(cls).parameters)
 
     def set_params(self, **options: Any) -> Self:
-        """Change some of them."""
-        self.config = from_options(type(self.config), to_options(self.config) | options)
+        """Change some of them; None: no longer given."""
+        if unknown := set(options) - set(self._names()):
+            raise ValueError(f"{type(self).__name__} has no option {min(unknown)!r}{nearest(min(unknown), self._names())}")
+        changed = {name: value for name, value in (self.options | options).items() if value is not None}
+        self.config = self._config(changed)
+        self.options = changed
         return self
 
     def __repr__(self) -> str:
-        """As scikit-learn's: the options that are not the class's own."""
-        mine, usual = self.get_params(), to_options(from_options(self.Config, self.defaults), all=True)
-        if "solver" in mine:  # every solver has defaults of its own
-            with_solver = from_options(self.Config, self.defaults | {"solver": mine["solver"]})
-            usual = to_options(with_solver, all=True) | {"solver": usual["solver"]}
-        changed = [f"{name}={value!r}" for name, value in mine.items() if name not in usual or usual[name] != value]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        """As scikit-learn's: the options that were given."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
 
     def __sklearn_clone__(self) -> Self:
-        """The same options, not fitted. A config never changes, so both may have it."""
-        copy = type(self).__new__(type(self))
-        copy.config = self.config
-        return copy
+        """The same options, not fitted."""
+        return type(self)(**self.options)

@@ -6,17 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from antembed.data.documents import Documents, documents_of
+from antembed.config import TaskConfig, from_options, to_options
+from antembed.data.documents import documents_of
 from antembed.data.frames import texts_from, values_from
-from antembed.estimators.base import Estimator, NotFittedError
-from antembed.files import JSON, write_atomically
+from antembed.estimators.base import Estimator, NotFittedError, own_arguments
+from antembed.files import write_atomically
 from antembed.inference.folder import WEIGHTS, pack_weights
 from antembed.inference.text import WordPredictor
 from antembed.runs import RunFolder, open_predictor, train
+from antembed.solvers.automatic import AUTOMATIC
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.task import HashedNgramTask
 from antembed.tasks.text.config import TextConfig
@@ -32,15 +34,25 @@ BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parqu
 class Classifier(Estimator, ABC):
     """What both classifiers share; a subclass names its task and makes the splits."""
 
-    task: ClassVar[str]
+    tasks: ClassVar[tuple[str, ...]]  # whose runs it can load
 
     @abstractmethod
-    def _splits(self, documents: Documents) -> TextSplits:
-        """The parts of these documents."""
+    def _splits(self, texts: list[str | None], labels: list[Any]) -> TextSplits:
+        """The parts of these documents, by the config."""
 
-    @abstractmethod
-    def _reading(self) -> JSON:
-        """How texts become words."""
+    def _configured(self, texts: list[str | None], labels: list[Any]) -> tuple[TaskConfig, TextSplits]:
+        """The config and the parts: of the options, or what a search finds for these documents."""
+        config = self._config(self.options)
+        if not self.is_automatic():
+            self.config = config
+            return config, self._splits(texts, labels)
+        assert isinstance(config, NgramConfig)
+        documents = documents_of(texts, labels, length=config.input.max_length)
+        held = HashedNgramTask().split(config, documents)
+        found = AUTOMATIC[self.task](config, self.options, held, lambda line: None)
+        _, first = AUTOMATIC[self.task].first_options(self.options)
+        best = from_options(NgramConfig, {**first, **found})
+        return best, HashedNgramTask().split(best, documents)
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks before it clones, cross-validates or searches; it is there when it asks."""
@@ -61,11 +73,12 @@ class Classifier(Estimator, ABC):
         texts, labels = texts_from(texts), plain_labels(labels)
         if len(texts) != len(labels):
             raise ValueError(f"{len(texts)} texts but {len(labels)} labels; give one for each")
-        splits = self._splits(documents_of(texts, labels, **self._reading()))
+        config, splits = self._configured(texts, labels)
         kind = next((type(label).__name__ for label in labels if label is not None), "str")
         with TemporaryDirectory() as folder:
             run = Path(folder) / "run"
-            self.result_ = train(self.config, run, splits=splits)
+            self.config = config
+            self.result_ = train(config, run, splits=splits)
             write_atomically(run / KIND, json.dumps({"labels": kind}).encode())
             self._take(run)
         return self
@@ -129,10 +142,13 @@ class Classifier(Estimator, ABC):
     def load(cls, folder: str | Path) -> "Classifier":
         """What `save`, `antembed train` or `antembed export` wrote."""
         run = RunFolder(folder)
-        if run.task().name != cls.task:
-            raise ValueError(f"{run.path} is a run of {run.task().name}, not of {cls.task}")
-        self = cls.__new__(cls)
+        if run.task().name not in cls.tasks:
+            raise ValueError(f"{run.path} is a run of {run.task().name}, not of {' or '.join(cls.tasks)}")
+        self = cls()
         self.config, _ = run.open()
+        if isinstance(self.config, cls.Config):
+            known = set(cls._names())
+            self.options = {name: value for name, value in to_options(self.config).items() if name in known}
         self._take(run.path)
         if run.result_file.is_file():
             self.result_ = json.loads(run.result_file.read_text())
@@ -140,25 +156,74 @@ class Classifier(Estimator, ABC):
 
 
 class TextClassifier(Classifier):
-    """A text classifier whose table of words is small.
+    """A small text classifier.
 
-        model = TextClassifier(anchors=10, l1_penalty=1e-4).fit(texts, labels)
+        model = TextClassifier().fit(texts, labels)
         model.predict(["stocks fell again"]), model.predict_proba([…]), model.score(texts, labels)
         model.save("news"); TextClassifier.load("news")
 
-    Options are those of `antembed train classify`, by their names: model="mean", embedding=…, budget="40x".
+    Without options it searches for the n-grams and the smallest file within 0.5 % of the best accuracy (`tolerance`), or of the
+    size you say (`budget`). Options are those of `antembed train classify`, by their names; those of a network
+    (model="mean", embedding=…, l1_penalty=…) train one.
     """
 
     task: ClassVar[str] = "classify"
+    tasks: ClassVar[tuple[str, ...]] = ("classify", "classify-ngrams")
     Config = TextConfig
-    config: TextConfig
 
-    def _splits(self, documents: Documents) -> TextSplits:
-        return Text().split(self.config, documents)
+    def __init__(
+        self,
+        *,
+        budget: str | None = None,
+        tolerance: str | None = None,
+        model: Literal["auto", "cnn", "mean"] | None = None,
+        embedding: str | None = None,
+        embedding_dim: int | None = None,
+        anchors: int | str | Sequence[int] | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        patience: int | None = None,
+        device: str | None = None,
+        engine: Literal["auto", "fused", "torch"] | None = None,
+        optimizer: str | None = None,
+        lr: float | None = None,
+        eps: float | None = None,
+        schedule: Literal["halving", "cosine", "constant"] | None = None,
+        halve_every: int | None = None,
+        weight_decay: float | None = None,
+        l1_penalty: float | None = None,
+        l1_warmup: float | None = None,
+        prune: float | None = None,
+        max_nonzeros: int | None = None,
+        polish: float | None = None,
+        anchor_penalty: float | None = None,
+        l0_penalty: float | None = None,
+        growth: Literal["plateau", "trend"] | None = None,
+        initial_anchors: int | None = None,
+        anchor_step: int | None = None,
+        seed: int | None = None,
+        threads: int | None = None,
+        dropout: float | None = None,
+        word_dropout: float | None = None,
+        anchor_init: str | None = None,
+        relations: str | Sequence[str] | None = None,
+        wordnet: str | None = None,
+        vectors: str | None = None,
+        unrelated_penalty: float | None = None,
+        orthogonality_penalty: float | None = None,
+        values: str | None = None,
+        encoding: str | None = None,
+        max_length: int | None = None,
+        min_count: int | None = None,
+        max_vocab: int | None = None,
+    ):
+        super().__init__(own_arguments(locals()))
 
-    def _reading(self) -> JSON:
+    def _splits(self, texts: list[str | None], labels: list[Any]) -> TextSplits:
+        assert isinstance(self.config, TextConfig)
         own = self.config.input
-        return {"min_count": own.min_count, "max_vocab": own.max_vocab or None, "length": own.max_length}
+        reading = {"min_count": own.min_count, "max_vocab": own.max_vocab or None, "length": own.max_length}
+        return Text().split(self.config, documents_of(texts, labels, **reading))
 
 
 class HashedNgramClassifier(Classifier):
@@ -170,14 +235,28 @@ class HashedNgramClassifier(Classifier):
     """
 
     task: ClassVar[str] = "classify-ngrams"
+    tasks: ClassVar[tuple[str, ...]] = ("classify-ngrams",)
     Config = NgramConfig
-    config: NgramConfig
 
-    def _splits(self, documents: Documents) -> TextSplits:
-        return HashedNgramTask().split(self.config, documents)
+    def __init__(
+        self,
+        *,
+        budget: str | int | None = None,
+        tolerance: str | None = None,
+        epochs: int | None = None,
+        ngrams: int | None = None,
+        ridge: float | None = None,
+        rarity: float | None = None,
+        noise: float | None = None,
+        hold_out: bool | None = None,
+        seed: int | None = None,
+        max_length: int | None = None,
+    ):
+        super().__init__(own_arguments(locals()))
 
-    def _reading(self) -> JSON:
-        return {"length": self.config.input.max_length}
+    def _splits(self, texts: list[str | None], labels: list[Any]) -> TextSplits:
+        assert isinstance(self.config, NgramConfig)
+        return HashedNgramTask().split(self.config, documents_of(texts, labels, length=self.config.input.max_length))
 
 
 def plain_labels(labels: Iterable[Any]) -> list[Any]:

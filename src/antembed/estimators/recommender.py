@@ -1,71 +1,148 @@
 """A recommender to use, in scikit-learn's manners: fit, partial_fit, predict, recommend, similar_items, save, load."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import polars as pl
 
 from antembed.config import CoordinateDescentConfig, OnlineConfig
-from antembed.data import Ratings, read_ratings
+from antembed.config.options import from_options, to_options
+from antembed.data import Ratings, split
+from antembed.data.frames import ratings_from
 from antembed.data.labels import Merged, merge
-from antembed.data.ratings import ratings_of
-from antembed.estimators.base import Estimator, NotFittedError
+from antembed.estimators.base import Estimator, NotFittedError, own_arguments
 from antembed.files import JSON, write_atomically
 from antembed.inference.folder import write_description
 from antembed.inference.ratings import RatingTables, Seen
 from antembed.labels import SIDES, Labels, write_labels
 from antembed.runs import RunFolder, train
+from antembed.runs.lifecycle import suited
 from antembed.serving import Table, load_table
 from antembed.solvers import Callback, ignore
+from antembed.solvers.automatic import AUTOMATIC, Report, silent
 from antembed.solvers.coordinate_descent import copy_to_model, penalties_of
 from antembed.solvers.online_state import OnlineDescent, OnlineState
 from antembed.solvers.side import Penalties
+from antembed.tasks import TASKS, Events
 from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import RatingsSplits, all_for_training, read_input, seen_of
+from antembed.tasks.ratings.data import RatingsSplits, all_for_training, make_splits, read_input, seen_of
 from antembed.tasks.ratings.task import Ratings as RatingsTask
 
 __all__ = ["NotFittedError", "Recommender"]
 
 
 class Recommender(Estimator):
-    """Users and items as small tables, from ratings.
+    """Users and items as small tables, from ratings or from events.
 
-        recommender = Recommender(l0_penalty=1.0).fit("ratings.dat")  # or .fit(users, items, ratings)
+        recommender = Recommender().fit("ratings.dat")  # or .fit(table), .fit(users, items, ratings), .fit(csr_matrix)
         recommender.recommend([42], k=10)
 
-    `solver` "coordinate_descent" (the default) is best up to some million objects; "stochastic" takes mini-batches.
-    `l0_penalty` (coordinate descent) is what a weight must be worth to stay: more of it, smaller tables. All options of
+    Without options it searches for widths and ridges, and for the smallest tables within 1 % of the dense model's error
+    (`tolerance`), on a tenth of the ratings (of events: the last of each user); then it learns all ratings. `budget` says a size
+    instead. Data without ratings are events (implicit feedback): lists of what is chosen next. All options of
     `antembed train recommend` can be given, by their names.
     """
 
+    task: ClassVar[str] = "recommend"
     Config = RatingsConfig
     defaults: ClassVar[JSON] = {"solver": "coordinate_descent", "anchors": (48,), "embedding_dim": 12}
     config: RatingsConfig
 
-    def fit(
+    def __init__(
         self,
-        data: str | Path | Ratings | pl.DataFrame | Labels,
-        items: Labels | None = None,
-        ratings: Labels | None = None,
         *,
-        callback: Callback = ignore,
+        budget: str | None = None,
+        tolerance: str | None = None,
+        solver: Literal["auto", "stochastic", "coordinate_descent", "online"] | None = None,
+        embedding: str | None = None,
+        embedding_dim: int | None = None,
+        anchors: int | str | Sequence[int] | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        patience: int | None = None,
+        device: str | None = None,
+        engine: Literal["auto", "fused", "torch"] | None = None,
+        optimizer: str | None = None,
+        lr: float | None = None,
+        eps: float | None = None,
+        schedule: Literal["halving", "cosine", "constant"] | None = None,
+        halve_every: int | None = None,
+        weight_decay: float | None = None,
+        l1_penalty: float | None = None,
+        l1_warmup: float | None = None,
+        prune: float | None = None,
+        max_nonzeros: int | None = None,
+        polish: float | None = None,
+        anchor_penalty: float | None = None,
+        l0_penalty: float | None = None,
+        growth: Literal["plateau", "trend"] | None = None,
+        initial_anchors: int | None = None,
+        anchor_step: int | None = None,
+        init: Literal["signed", "half-normal", "dense"] | None = None,
+        penalize_biases: bool | None = None,
+        ridge: float | None = None,
+        ridge_per_rating: float | None = None,
+        bias_ridge: float | None = None,
+        unobserved_weight: float | None = None,
+        basis: Literal["learned", "axes"] | None = None,
+        seed: int | None = None,
+        threads: int | None = None,
+        biases: bool | None = None,
+        alpha: float | None = None,
+        values: str | None = None,
+        encoding: str | None = None,
+        implicit: bool | None = None,
+    ):
+        super().__init__(own_arguments(locals()))
+
+    def fit(
+        self, data: Any, items: Any = None, ratings: Any = None, *, callback: Callback = ignore, report: Report = silent
     ) -> "Recommender":
-        """Learn from a file, a table with columns user, item and rating, or three columns: users, items and ratings."""
-        known = _ratings(data, items, ratings)
+        """Learn from a file, a table (polars, pandas) with columns user, item and rating, a sparse matrix of users × items, or
+        columns: users, items and ratings. `report` is told what a search finds, `callback` how far it is."""
+        known = ratings_from(data, items, ratings, implicit=self.options.get("implicit"))
         self.__dict__.pop("_online", None)  # of another partial_fit
+        config, splits = self._configured(known, report)
         with tempfile.TemporaryDirectory() as name:
-            splits = all_for_training(known, threads=self.config.machine.threads)
-            train(self.config, Path(name) / "run", splits=splits, callback=callback)
-            self._open(Path(name) / "run")
+            self.result_ = train(config, Path(name) / "run", splits=splits, callback=callback)
+            if "tolerance" in self.result_ and not known.implicit:  # the validation ratings have chosen: now they are learned
+                config = refit(config, self.result_["tolerance"]["l0_penalty"])
+                splits = all_for_training(known, threads=config.machine.threads)
+                train(config, Path(name) / "all", splits=splits, callback=callback)
+            self.config = config
+            self._open(Path(name) / ("all" if (Path(name) / "all").is_dir() else "run"))
         return self
+
+    def _configured(self, known: Ratings, report: Report) -> tuple[RatingsConfig, RatingsSplits]:
+        """The config and the parts of the data: of the options, or what a search finds."""
+        task = "recommend-events" if known.implicit else self.task
+        automatic = AUTOMATIC[task]
+        options = suited(TASKS[task], self.options) if known.implicit else self.options
+        if not automatic.wanted(TASKS[task], options):
+            config = from_options(TASKS[task].Config, options) if known.implicit else self._config(options)
+            assert isinstance(config, RatingsConfig)
+            return config, all_for_training(Events.weighted(known) if known.implicit else known, threads=config.machine.threads)
+        _, first = automatic.first_options(options)
+        config = from_options(TASKS[task].Config, first)
+        assert isinstance(config, RatingsConfig)
+        if known.implicit:
+            splits = Events().split(config, known, test=False)
+        else:
+            rows = split(len(known), "90/10", config.machine.seed)
+            rows = {"train": rows["train"], "validation": rows["test"], "test": rows["test"][:0]}
+            splits = make_splits(known, rows, "cpu", config.machine.threads)
+        found = from_options(TASKS[task].Config, {**first, **automatic(config, options, splits, report)})
+        assert isinstance(found, RatingsConfig)
+        return found, splits
 
     def partial_fit(
         self,
-        data: str | Path | Ratings | pl.DataFrame | Labels,
-        items: Labels | None = None,
-        ratings: Labels | None = None,
+        data: Any,
+        items: Any = None,
+        ratings: Any = None,
     ) -> "Recommender":
         """Learn from more ratings without those before: users and items may be new, anchors are added where they help.
 
@@ -74,7 +151,9 @@ class Recommender(Estimator):
         a little differently: where ratings still pull is not in the small files, but worked out from them.
         """
         self._check_partial()
-        more = _ratings(data, items, ratings)
+        if not self.__sklearn_is_fitted__():
+            self.config = cast(RatingsConfig, from_options(self.Config, self.defaults | self.options))
+        more = ratings_from(data, items, ratings, implicit=False)
         stream = self._stream()
         known = (self.user_labels_, self.item_labels_) if self.__sklearn_is_fitted__() else (more.user_labels, more.item_labels)
         merged = [merge(own, new) for own, new in zip(known, (more.user_labels, more.item_labels), strict=True)]
@@ -251,15 +330,11 @@ def state_of(table: Table, n: np.ndarray, penalties: Penalties) -> OnlineState:
     return OnlineState.of(table.rows(ids), table.anchors, table.bias_of(ids) - np.float32(table.offset), n, penalties)
 
 
-def _ratings(data: Any, items: Any, ratings: Any) -> Ratings:
-    if (items is None) != (ratings is None):
-        raise TypeError("give users, items and ratings, or one file or table that has all three")
-    if items is not None:
-        return ratings_of(*(pl.Series(column) for column in (data, items, ratings)))
-    if isinstance(data, Ratings):
-        return data
-    if isinstance(data, (str, Path)):
-        return read_ratings(data)
-    if not isinstance(data, pl.DataFrame):
-        raise TypeError(f"fit takes a file, a polars table, or users, items and ratings; got one {type(data).__name__}")
-    return ratings_of(*(data[name] for name in ("user", "item", "rating")))
+def refit(config: RatingsConfig, l0_penalty: float) -> RatingsConfig:
+    """The same with the penalty that a tolerance has found, for ratings of which none are held out."""
+    chosen = to_options(config) | {"l0_penalty": l0_penalty, "values": config.values, "encoding": config.encoding}
+    for name in ("tolerance", "basis"):
+        chosen.pop(name, None)
+    found = from_options(type(config), chosen)
+    assert isinstance(found, RatingsConfig)
+    return found

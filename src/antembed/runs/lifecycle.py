@@ -8,6 +8,7 @@ import numpy as np
 
 from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
+from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
 from antembed.files import JSON
 from antembed.inference.folder import write_description, write_weights
@@ -15,19 +16,20 @@ from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
 from antembed.solvers import Callback, ignore, make_solver
-from antembed.solvers.automatic import AUTOMATIC, Automatic, Report
+from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
 
 FILES = ("data", "test")  # options that name files
 SPLITTING = {"hold_out", "split"}  # options that decide the parts of the data
 
 
-def configure(task: Task, given: Options, report: Report = lambda line: None) -> tuple[TaskConfig, Splits]:
+def configure(task: Task, given: Options, report: Report = silent, *, search: bool = True) -> tuple[TaskConfig, Splits]:
     """Options → a config and the data it names. What was not given follows from the data: by a search, where there is one, else
-    from the number of examples. `report` is told what is searched."""
+    from the number of examples. `report` is told what is searched; without `search` nothing is, and the defaults stay."""
     automatic = AUTOMATIC.get(task.name)
-    if automatic is not None and automatic.wanted(task, given):
+    if search and automatic is not None and automatic.wanted(task, given):
         return _search(automatic, given, report)
+    given = {name: value for name, value in given.items() if not (name == "model" and value == "auto")}
     splits = task.load(_first_config(task, given))
     if (other := task.task_for(splits)) != task.name:
         return _as(other, given, report)
@@ -81,6 +83,7 @@ def train(
     splits = task.load(config) if splits is None else splits
     _pretrain(task, config, splits)
     model = task.build(config, splits)
+    check_budget(config, model)
     solver = make_solver(task, config, model, splits)
     folder.create(config, task.facts(splits, model), resume)
     splits.save(folder.path)
@@ -96,6 +99,16 @@ def train(
     result = summarize(task, config, splits, model, folder) | solver.result()
     folder.write_result(result)
     return result
+
+
+def check_budget(config: TaskConfig, model: TaskModel) -> None:
+    """Raise before anything is trained if a budget is below what empty tables take."""
+    if not config.budget or not isinstance(model, EmbeddingModel):
+        return
+    budget = parse_budget(config.budget, model.dense_bytes())
+    least = model.smallest_size(budget.unit, config.values, config.encoding)
+    if least > budget.amount:
+        raise BudgetError(f"a budget of {budget} cannot be met: empty tables have {least:,.0f} {budget.unit}; allow more")
 
 
 def _pretrain(task: Task, config: TaskConfig, splits: Splits) -> None:

@@ -50,6 +50,10 @@ MOST_RATINGS, NARROWEST = 20_000_000, 8
 Report = Callable[[str], None]
 
 
+def silent(line: str) -> None:
+    """The report of those who do not want to know."""
+
+
 class Automatic(Protocol):
     """The search of a task."""
 
@@ -155,7 +159,7 @@ class SearchText:
     def wanted(self, task: Task, given: Options) -> bool:
         if task.name == "classify":
             return given.get("model", AUTO) == AUTO and set(given) <= NEUTRAL
-        return "budget" not in given and set(given) <= NEUTRAL | {"ngrams"}
+        return bool(given.get("tolerance")) and set(given) <= NEUTRAL | {"ngrams"}
 
     def first_options(self, given: Options) -> tuple[str, Options]:
         kept = {name: value for name, value in given.items() if name not in ("model", "tolerance", "threads")}

@@ -157,6 +157,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         if self.search is not None:
             search = self.search
             found["tolerance"] = {"dense_error": search.reference, "limit": search.limit, "error": search.error}
+            found["tolerance"]["l0_penalty"] = search.path.good
         return found
 
 

@@ -112,6 +112,24 @@ class EmbeddingModel(TaskModel):
             total += len(serialize(T, A, row_index=rows, bias=own.bias, offset=own.offset, **options))
         return total
 
+    def smallest_size(self, unit: str, values: str, encoding: str) -> float:
+        """What is left of empty tables: no budget below it can be met."""
+        if unit == "parameters":
+            return 1
+        biased = {name for name, own in self.table_biases().items() if own.bias is not None}
+        return sum(
+            len(
+                serialize(
+                    np.zeros((table.num_embeddings, 1), np.float32),
+                    np.zeros((1, table.embedding_dim), np.float32),
+                    bias=np.zeros(table.num_embeddings, np.float32) if name in biased else None,
+                    values=values,
+                    encoding=encoding,
+                )
+            )
+            for name, table in self.embeddings.items()
+        )
+
     def dense_bytes(self) -> int:
         """Of full tables of this width with their biases, in fp32."""
         biased = {name for name, own in self.table_biases().items() if own.bias is not None}

@@ -39,13 +39,24 @@ class Events(RatingsBase):
     def load(self, config: RatingsConfig) -> RatingsSplits:
         return self.split(config, read_input(config.input))
 
-    def split(self, config: RatingsConfig, ratings: RatingsData) -> RatingsSplits:
-        """The parts of events in memory."""
+    def split(self, config: RatingsConfig, ratings: RatingsData, *, test: bool = True) -> RatingsSplits:
+        """The parts of events in memory. Without `test`, nothing is held out but for validation."""
+        events = self.weighted(ratings)
+        rows = split_events(events, config.input.split)
+        if not test:
+            rows = {
+                "train": np.union1d(rows["train"], rows["validation"]),
+                "validation": rows["test"],
+                "test": rows["test"][:0],
+            }
+        return make_splits(events, rows, "cpu", config.machine.threads)
+
+    @staticmethod
+    def weighted(ratings: RatingsData) -> RatingsData:
+        """Events whose weights grow slowly with their counts: the hundredth says less than the first."""
         events = as_events(ratings)
         assert events.weights is not None
-        counts = replace(events, weights=(1 + np.log(np.maximum(events.weights, 1))).astype(np.float32))
-        rows = split_events(counts, config.input.split)
-        return make_splits(counts, rows, "cpu", config.machine.threads)
+        return replace(events, weights=(1 + np.log(np.maximum(events.weights, 1))).astype(np.float32))
 
     def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
         raise TypeError("events are trained by coordinate descent, on all pairs at once")
