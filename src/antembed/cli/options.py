@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer.core import TyperOption
 
 from antembed.config import ConfigError, Option, options_of
-from antembed.config.options import typed
+from antembed.config.options import AUTO, typed
 from antembed.files import JSON
 from antembed.tasks import Task
 
 POSITIONAL = "data"
+# What most people need; the rest is shown by --help-all.
+MAIN = {"columns", "implicit", "split", "test", "text", "label", "embedding", "embedding_dim", "model", "anchors", "solver",
+        "budget", "tolerance", "ngrams", "seed"}  # fmt: skip
 GROUPS = ("input", "tables", "anchors", "solver", "export", "machine")
 
 
@@ -38,7 +42,7 @@ def option_for(leaf: Option, solvers: int) -> Any:
     names = typed(leaf.name)
     if kind_of(leaf.field.annotation) is bool:
         names = f"{names}/--no-{leaf.name.replace('_', '-')}"
-    usual = default_text(leaf.field.default)
+    usual = AUTO if leaf.inferred else default_text(leaf.field.default)
     remarks = [f"default {usual}"] if usual else []
     remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers else []
     return typer.Option(
@@ -46,7 +50,8 @@ def option_for(leaf: Option, solvers: int) -> Any:
         help=(leaf.field.description or "") + (f" ({'; '.join(remarks)})" if remarks else ""),
         rich_help_panel=leaf.heading,
         show_default=False,
-        metavar="|".join(leaf.choices) or None,
+        hidden=leaf.name not in MAIN,
+        metavar="|".join((*((AUTO,) if leaf.inferred else ()), *leaf.choices)) or None,
     )
 
 
@@ -91,6 +96,17 @@ def with_options_of(task: Task, run: Callable[..., None], fixed: Mapping[str, An
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = help
     return command
+
+
+def show_all(context: typer.Context, asked: bool) -> None:
+    """--help with every option."""
+    if not asked:
+        return
+    for parameter in context.command.params:
+        if isinstance(parameter, TyperOption):
+            parameter.hidden = False
+    typer.echo(context.get_help())
+    raise typer.Exit
 
 
 def usage_error(error: ConfigError) -> typer.BadParameter:

@@ -9,7 +9,7 @@ import typer
 
 from antembed.cli import show
 from antembed.cli.common import command, finish, stoppable, times_smaller
-from antembed.cli.options import usage_error, with_options_of
+from antembed.cli.options import show_all, usage_error, with_options_of
 from antembed.config import ConfigError, TaskConfig, options_of
 from antembed.config.budget import parse_budget
 from antembed.files import JSON
@@ -31,12 +31,27 @@ FIXED: dict[str, tuple[Any, Any]] = {
         False,
     ),
     "dry_run": (
-        Annotated[bool, typer.Option("--dry-run", help="Only say what --budget means for these data.", rich_help_panel=PANEL)],
+        Annotated[
+            bool,
+            typer.Option("--dry-run", help="Only say what --budget means for these data.", rich_help_panel=PANEL, hidden=True),
+        ],
         False,
     ),
     "record": (
-        Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.", rich_help_panel=PANEL)],
+        Annotated[
+            Path | None,
+            typer.Option(help="Append the result to this JSONL file of records.", rich_help_panel=PANEL, hidden=True),
+        ],
         None,
+    ),
+    "help_all": (
+        Annotated[
+            bool,
+            typer.Option(
+                "--help-all", callback=show_all, is_eager=True, help="Show every option and exit.", rich_help_panel=PANEL
+            ),
+        ],
+        False,
     ),
     "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=PANEL)], False),
 }
@@ -59,6 +74,7 @@ def run_training(
     overwrite: bool,
     dry_run: bool,
     record: Path | None,
+    help_all: bool,
     as_json: bool,
 ) -> None:
     """Read the data, train, print."""

@@ -144,7 +144,8 @@ class Classifier(Estimator, ABC):
         run = RunFolder(folder)
         if run.task().name not in cls.tasks:
             raise ValueError(f"{run.path} is a run of {run.task().name}, not of {' or '.join(cls.tasks)}")
-        self = cls()
+        self = cls.__new__(cls)
+        Estimator.__init__(self, {})
         self.config, _ = run.open()
         if isinstance(self.config, cls.Config):
             known = set(cls._names())
@@ -222,8 +223,9 @@ class TextClassifier(Classifier):
     def _splits(self, texts: list[str | None], labels: list[Any]) -> TextSplits:
         assert isinstance(self.config, TextConfig)
         own = self.config.input
-        reading = {"min_count": own.min_count, "max_vocab": own.max_vocab or None, "length": own.max_length}
-        return Text().split(self.config, documents_of(texts, labels, **reading))
+        vocab = own.max_vocab or None
+        documents = documents_of(texts, labels, min_count=own.min_count, max_vocab=vocab, length=own.max_length)
+        return Text().split(self.config, documents)
 
 
 class HashedNgramClassifier(Classifier):

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -41,8 +41,8 @@ class Recommender(Estimator):
         recommender.recommend([42], k=10)
 
     Without options it searches for widths and ridges, and for the smallest tables within 1 % of the dense model's error
-    (`tolerance`), on a tenth of the ratings (of events: the last of each user); then it learns all ratings. `budget` says a size
-    instead. Data without ratings are events (implicit feedback): lists of what is chosen next. All options of
+    (`tolerance`), on a tenth of the ratings (of events: the last of each user); then it learns all ratings. `budget` says a
+    size instead. Data without ratings are events (implicit feedback): lists of what is chosen next. All options of
     `antembed train recommend` can be given, by their names.
     """
 
@@ -152,7 +152,7 @@ class Recommender(Estimator):
         """
         self._check_partial()
         if not self.__sklearn_is_fitted__():
-            self.config = cast(RatingsConfig, from_options(self.Config, self.defaults | self.options))
+            self.config = from_options(RatingsConfig, self.defaults | self.options)
         more = ratings_from(data, items, ratings, implicit=False)
         stream = self._stream()
         known = (self.user_labels_, self.item_labels_) if self.__sklearn_is_fitted__() else (more.user_labels, more.item_labels)

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from antembed.config import Options, TaskConfig, options_of
+from antembed.config.budget import counts_bytes
 from antembed.config.tolerance import parse_tolerance
 from antembed.data import Documents, Examples, default_cache
 from antembed.files import JSON, write_atomically
@@ -37,7 +38,7 @@ from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
 from antembed.tasks.text.data import DocumentExamples, TextSplits
 
-VERSION = 1  # of what is cached
+VERSION = 2  # of what is cached; a change of a search is another version
 AUTO = "auto"
 TARGETS = ("budget", "tolerance")
 TOLERANCE = "1%"
@@ -158,7 +159,7 @@ class SearchText:
 
     def wanted(self, task: Task, given: Options) -> bool:
         if task.name == "classify":
-            return given.get("model", AUTO) == AUTO and set(given) <= NEUTRAL
+            return given.get("model", AUTO) == AUTO and set(given) <= NEUTRAL and _is_file_size(given.get("budget"))
         return bool(given.get("tolerance")) and set(given) <= NEUTRAL | {"ngrams"}
 
     def first_options(self, given: Options) -> tuple[str, Options]:
@@ -189,6 +190,12 @@ class SearchText:
         amount, accuracy, dense = search.size(best, parse_tolerance(options.pop("tolerance")), report)
         report(f"searched: {amount:,} bytes, validation accuracy {accuracy:.4f}; without a size {dense:.4f}")
         return {"options": options | {"budget": f"{amount}B"}, "dense_accuracy": dense}
+
+
+def _is_file_size(budget: object) -> bool:
+    """Whether a budget, if there is one, is a number of bytes: n-grams have no dense table to be compared with."""
+    text = str(budget or "1B")
+    return counts_bytes(text) and not text.strip().lower().endswith("x")
 
 
 def _documents(part: DocumentExamples) -> Documents:

@@ -101,12 +101,11 @@ class Trial:
 
 
 def moved(settings: DenseSettings, move: dict[str, float]) -> DenseSettings:
-    changed = {name: vars(settings)[name] * factor for name, factor in move.items()}
+    """The settings after a move."""
+    changed: JSON = {name: float(f"{vars(settings)[name] * factor:.4g}") for name, factor in move.items()}
     if "embedding_dim" in changed:
         changed["embedding_dim"] = max(round(changed["embedding_dim"]), 1)
-    return replace(
-        settings, **{name: float(f"{value:.4g}") if name != "embedding_dim" else value for name, value in changed.items()}
-    )
+    return replace(settings, **changed)
 
 
 class DenseSearch:

@@ -27,7 +27,7 @@ class Held:
 
 def held_items(splits: RatingsSplits, part: Part) -> Held:
     """Of a part: what was chosen before is the training part, and for the test also the validation part."""
-    own = splits.part(part)
+    own = {"train": splits.train, "validation": splits.validation, "test": splits.test}[part]
     before = [splits.train] if part == "validation" else [splits.train, splits.validation]
     known = [np.concatenate([each.columns[n][each.rows] for each in before]) for n in range(2)]
     wanted = [own.columns[n][own.rows] for n in range(2)]

@@ -15,7 +15,7 @@ from antembed.inference.text import TextPredictor, light_predictor, ngram_probab
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.model import NgramModel
-from antembed.tasks.text.data import DocumentExamples, TextSplits, make_splits, read_input
+from antembed.tasks.text.data import DocumentExamples, TextSplits, largest_class, make_splits, read_input
 
 __all__ = ["HashedNgramTask", "word_hashes"]
 
@@ -68,6 +68,9 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
             start += len(chances)
         known = int((documents.labels >= 0).sum())
         return {"loss": total / known, "accuracy": right / start, "error": 1 - right / start, "examples": start}
+
+    def baselines(self, splits: TextSplits) -> dict[str, float]:
+        return largest_class(splits)
 
     def facts(self, splits: TextSplits, model: NgramModel) -> JSON:
         return {

@@ -190,3 +190,12 @@ def _cut_short(documents: Documents) -> str:
         f"{100 * share:.0f} % of the documents are longer than --max-length {documents.limit} words and are cut; "
         f"95 % have at most {documents.length_95}"
     )
+
+
+def largest_class(splits: TextSplits) -> dict[str, float]:
+    """The test accuracy of saying the most frequent class of the training documents, whatever the text."""
+    train, test = splits.train, splits.test
+    if train.documents is None or test.documents is None or not len(test):
+        return {}
+    counts = np.bincount(train.documents.labels[train.rows], minlength=len(splits.classes))
+    return {"the largest class": float((test.documents.labels[test.rows] == counts.argmax()).mean())}

@@ -21,7 +21,7 @@ from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.text.config import TextConfig
-from antembed.tasks.text.data import TextSplits, make_splits, read_input
+from antembed.tasks.text.data import TextSplits, largest_class, make_splits, read_input
 from antembed.tasks.text.explain import explain_words
 from antembed.tasks.text.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.text.model import MODELS, TextModel
@@ -130,6 +130,9 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         if known == 0:
             raise ValueError(f"nothing to evaluate: {n} documents, 0 of them of a known class")
         return {"loss": total / known, "accuracy": right / n, "error": 1 - right / n, "examples": n}
+
+    def baselines(self, splits: TextSplits) -> dict[str, float]:
+        return largest_class(splits)
 
     def facts(self, splits: TextSplits, model: TextModel) -> JSON:
         words, free = splits.vocabulary, free_pairs(splits, model.anchor_ids)
