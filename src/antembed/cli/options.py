@@ -20,6 +20,25 @@ POSITIONAL = "data"
 # What most people need; the rest is shown by --help-all.
 MAIN = {"columns", "implicit", "split", "test", "text", "label", "embedding", "embedding_dim", "model", "anchors", "solver",
         "budget", "tolerance", "ngrams", "seed"}  # fmt: skip
+MAIN_PANEL = "Options"
+# What is meant where an option is not given, beside which the config's own default says nothing.
+RATINGS = {
+    "embedding_dim": "searched",
+    "anchors": "by the data",
+    "solver": "auto: by the data and the other options",
+    "tolerance": "1%",
+}
+SEARCHED = {
+    "recommend": RATINGS,
+    "recommend-events": RATINGS,
+    "classify": {
+        "tolerance": "0.5%",
+        "model": "auto: hashed n-grams; cnn where another option of a network is given",
+        "anchors": "10, of a network",
+        "embedding_dim": "256, of a network",
+    },
+    "classify-ngrams": {},
+}
 GROUPS = ("input", "tables", "anchors", "solver", "export", "machine")
 
 
@@ -28,30 +47,37 @@ def parameters_of(task: Task) -> list[inspect.Parameter]:
     found = []
     groups = [*GROUPS, *task.Config.model_fields]  # in the order in which people think of them
     solvers = len(options_of(task.Config)["solver"].choices) if "solver" in options_of(task.Config) else 1
-    for leaf in sorted(options_of(task.Config).values(), key=lambda leaf: groups.index(leaf.path[0])):
+    by_group = sorted(options_of(task.Config).values(), key=lambda leaf: groups.index(leaf.path[0]))
+    for leaf in sorted(by_group, key=lambda leaf: not is_main(leaf)):
         if leaf.name == POSITIONAL:
             annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False, metavar="DATA")]
             default: Any = inspect.Parameter.empty
         else:
-            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(leaf, solvers)], None
+            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(task, leaf, solvers)], None
         found.append(inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
     return found
 
 
-def option_for(leaf: Option, solvers: int) -> Any:
+def is_main(leaf: Option) -> bool:
+    """Whether --help shows it."""
+    return leaf.name in MAIN and leaf.owners != ("online",)
+
+
+def option_for(task: Task, leaf: Option, solvers: int) -> Any:
     names = typed(leaf.name)
     if kind_of(leaf.field.annotation) is bool:
         names = f"{names}/--no-{leaf.name.replace('_', '-')}"
-    usual = AUTO if leaf.inferred else default_text(leaf.field.default)
+    usual = SEARCHED.get(task.name, {}).get(leaf.name, default_text(leaf.field.default))
     remarks = [f"default {usual}"] if usual else []
-    remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers else []
+    remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers and not is_main(leaf) else []
+    choices = (AUTO, *leaf.choices) if usual.startswith(AUTO) and leaf.choices else leaf.choices
     return typer.Option(
         names,
         help=(leaf.field.description or "") + (f" ({'; '.join(remarks)})" if remarks else ""),
-        rich_help_panel=leaf.heading,
+        rich_help_panel=MAIN_PANEL if is_main(leaf) else leaf.heading,
         show_default=False,
-        hidden=leaf.name not in MAIN,
-        metavar="|".join((*((AUTO,) if leaf.inferred else ()), *leaf.choices)) or None,
+        hidden=not is_main(leaf),
+        metavar="|".join(choices) or None,
     )
 
 

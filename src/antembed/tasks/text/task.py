@@ -38,7 +38,7 @@ NO_KNOWLEDGE: JSON = {"anchor_init": "none", "relations": (), "wordnet": "", "ve
 
 
 class Text(Task[TextConfig, TextSplits, TextModel]):
-    """Learn to tell classes of text apart, with a small table of words."""
+    """Learn to tell classes of text apart: by n-grams in one small file, or by a network with a small table of words."""
 
     name: ClassVar[str] = "classify"
     Config = TextConfig
@@ -46,8 +46,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
     select_by: ClassVar[str] = "error"
     examples: ClassVar[str] = "documents"
     usage: ClassVar[Sequence[str]] = (
-        "train.csv --test test.csv --anchors 10 --anchor-init frequency --relations wordnet",
-        "train.csv --model mean --budget 40KB",
+        "train.csv --test test.csv --out runs/news",
+        "train.csv --model mean --budget 40KB --out runs/news-words",
     )
 
     def load(self, config: TextConfig) -> TextSplits:
