@@ -5,8 +5,8 @@ belongs to it ("3.5", "2,000"). The clitics 's, 't, 'd, 'm, 're, 've and 'll are
 ("company's" is company and 's; "don't" is don and 't), since WordNet and GloVe contain only company. Everything else separates
 words and is dropped: punctuation, hyphens, underscores, symbols, emoji, backslashes (line ends in AG-News), and a literal \\n
 unless a lower-case letter follows. HTML references are dropped (&lt; &quot; &amp; &gt; &nbsp; &#36;), also without the
-ampersand, as in AG-News (#36; quot;); but ’, #39; and #x27; are apostrophes. Scripts without spaces are not segmented: do that
-before.
+ampersand, as in AG-News (#36; quot;); but ’, #39; and #x27; are apostrophes. In scripts without spaces (Chinese, Japanese, Thai,
+Lao, Khmer, Burmese) every character is a word; runs of words (n-grams) take the place of words there.
 """
 
 import unicodedata
@@ -18,13 +18,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from antembed.kernels.words import ALONE as STANDS_ALONE
 from antembed.kernels.words import Lexicon
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+# Scripts without spaces: Thai and Lao, Burmese, Khmer, Hiragana and Katakana, Han.
+SPACELESS = ((0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
+             (0xF900, 0xFAFF), (0x20000, 0x3FFFF))  # fmt: skip
+_RANGES = "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in SPACELESS)
 CHARACTER = r"[\p{L}\p{M}\p{N}]"
-WORD = rf"{CHARACTER}+(?:(?<=[0-9])[.,](?=[0-9]){CHARACTER}+)*|'(?:s|t|d|m|re|ve|ll)(?!{CHARACTER})"
+ALONE, TOGETHER = rf"[\p{{L}}\p{{M}}\p{{N}}&&[{_RANGES}]]", rf"[\p{{L}}\p{{M}}\p{{N}}&&[^{_RANGES}]]"
+WORD = rf"{ALONE}|{TOGETHER}+(?:(?<=[0-9])[.,](?=[0-9]){TOGETHER}+)*|'(?:s|t|d|m|re|ve|ll)(?!{CHARACTER})"
 APOSTROPHE = r"’|#39;|#x27;"
 REFERENCE = rf"#[0-9]+;|#x[0-9a-f]+;|(?<!{CHARACTER})(?:quot|amp|lt|gt|nbsp|apos);"
 LINE_END = r"\\n(?![a-z])"
@@ -40,6 +46,9 @@ def characters() -> tuple[np.ndarray, np.ndarray]:
     kind, lower = np.zeros(CHARACTERS, np.uint8), np.arange(CHARACTERS, dtype=np.int32)
     for code in (*range(PLANES), *SELECTORS):
         kind[code] = unicodedata.category(chr(code))[0] in "LMN"
+    for first, last in SPACELESS:
+        kind[first : last + 1] *= STANDS_ALONE
+    for code in (*range(PLANES), *SELECTORS):
         lower[code] = ord(chr(code).lower()[0])  # one character except for İ, which the kernel handles
     return kind, lower
 

@@ -9,6 +9,7 @@ UNKNOWN = 1
 SHORT = 8  # bytes that fit into a key
 FNV, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
+ALONE = 2  # the kind of a character that is a word by itself
 DOTTED_I = 0x130  # the only letter with two characters in lower case: i and a dot above
 
 compiled: Any = njit(nogil=True, cache=True)
@@ -138,9 +139,11 @@ def _word(text: Any, p: int, stop: int, kind: Any, lower: Any, out: Any) -> Any:
             p += 1
             continue
         character, size = _decode(text, p)
-        if not kind[character]:
+        if not kind[character] or (kind[character] == ALONE and n > 0):
             break
         n = _encode(lower[character], out, n)
+        if kind[character] == ALONE:
+            return p + size, n
         if character == DOTTED_I:
             n = _encode(0x307, out, n)
         p += size

@@ -38,7 +38,7 @@ from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
 from antembed.tasks.text.data import DocumentExamples, TextSplits
 
-VERSION = 2  # of what is cached; a change of a search is another version
+VERSION = 4  # of what is cached; a change of a search is another version
 AUTO = "auto"
 TARGETS = ("budget", "tolerance")
 TOLERANCE = "1%"

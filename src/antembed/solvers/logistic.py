@@ -19,13 +19,15 @@ def curvatures(weights: np.ndarray, P: np.ndarray) -> np.ndarray:
 def logistic(
     Z: np.ndarray, Y: np.ndarray, penalty: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
 ) -> tuple[np.ndarray, np.ndarray]:
-    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k, from those given."""
+    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k, from those given.
+
+    A penalty is a matrix (K, C, C) or its diagonals (K, C)."""
     shape, size = B.shape, B.size
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         B, bias = x[:size].reshape(shape), x[size:]
         P = softmax(Z @ B + bias)
-        pull = (penalty @ B[..., None])[..., 0]
+        pull = penalty * B if penalty.ndim == 2 else (penalty @ B[..., None])[..., 0]
         loss = -(Y * np.log(np.maximum(P, 1e-300))).sum() + 0.5 * (pull * B).sum()
         return loss / len(Z), np.concatenate([(Z.T @ (P - Y) + pull).ravel(), (P - Y).sum(0)]) / len(Z)
 

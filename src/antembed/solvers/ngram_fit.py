@@ -27,6 +27,7 @@ LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
 ANCHORS = 0.25  # of the file
+MANY_CLASSES = 40  # beyond that only the diagonals of the curvatures are used
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -212,7 +213,11 @@ class NgramFit:
         Z *= data.scales[:, None]
         squares *= data.scales[:, None] ** 2
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
-        penalty = ridge[:, None, None] * np.eye(self.P.shape[1]) + self.settings.noise * curvatures(squares, self.P)
+        C = self.P.shape[1]
+        if C > MANY_CLASSES:  # the whole of each matrix takes n·K·C², its diagonal n·K·C
+            penalty = ridge[:, None] + self.settings.noise * (squares.T @ (self.P * (1 - self.P)))
+        else:
+            penalty = ridge[:, None, None] * np.eye(C) + self.settings.noise * curvatures(squares, self.P)
         self.B, self.bias = logistic(Z, self.Y, penalty, self.B, self.bias)
         self.R = np.where(used[:, None], self.B[self.anchors] * t[:, None], 0.0)
         self.S = Z @ self.B + self.bias

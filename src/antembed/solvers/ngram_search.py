@@ -13,18 +13,19 @@ from antembed.config.budget import BudgetError
 from antembed.data.documents import Documents
 from antembed.files import JSON
 from antembed.inference.text import ngram_probabilities
+from antembed.solvers.logistic import softmax
 from antembed.solvers.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence
 
 BITS = 22  # of a bucket's number, without a size
 SAMPLE = 20_000  # documents that are enough to choose settings by
-BETTER = 1e-3  # accuracy that a move must gain
+BETTER, WORSE = 0.01, 2e-3  # the share of the loss that a move must gain, and the accuracy that it may cost
 SMALLEST, LARGEST, PRECISE = 4_000, 4_000_000, 1.5
 SURE = 1.645  # standard errors: 95 %
 Report = Callable[[str], None]
 
 MOVES: tuple[tuple[str, float], ...] = (
-    ("ridge", 1 / 4), ("ridge", 4), ("rarity", 0), ("noise", 1 / 4), ("orders", 1 / 2), ("orders", 1.5),
-    ("ridge", 1 / 2), ("ridge", 2),
+    ("ridge", 1 / 4), ("ridge", 4), ("orders", 1 / 2), ("orders", 1.5), ("noise", 1 / 4), ("rarity", 0), ("ridge", 1 / 2),
+    ("ridge", 2),
 )  # fmt: skip
 
 
@@ -40,62 +41,73 @@ class NgramSearch:
         """The best settings, without a size."""
         some = _sampled(self.train, self.seed)
         best = replace(NgramSettings(seed=self.seed), **fixed)
-        accuracy = dense_accuracy(some, self.validation, best)
-        report(f"search: {_described(best)}: validation accuracy {accuracy:.4f}")
+        quality = dense_quality(some, self.validation, best)
+        report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
         tried = {best}
         for name, factor in MOVES:
             while name not in fixed and (now := moved(best, name, factor)) not in tried:
                 tried.add(now)
-                reached = dense_accuracy(some, self.validation, now)
-                if reached < accuracy + BETTER:
+                reached = dense_quality(some, self.validation, now)
+                if not reached.beats(quality):
                     break
-                best, accuracy = now, reached
-                report(f"search: {_described(best)}: validation accuracy {accuracy:.4f}")
+                best, quality = now, reached
+                report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
         return best
 
     def size(self, settings: NgramSettings, tolerance: float, report: Report) -> tuple[int, float, float]:
         """The smallest size in bytes that is surely within the tolerance, its accuracy, and that of the model without a size.
 
         Surely: both models are asked about the same documents, and the loss of accuracy is below the tolerance by SURE standard
-        errors. A few hundred documents cannot tell half a per cent from nothing.
+        errors, or there is none. (A few hundred documents cannot tell half a per cent from nothing.)
         """
-        dense = dense_hits(self.train, self.validation, settings)
-        largest = min(LARGEST, 16 * len(self.train.tokens))  # more bytes than the n-grams of the documents could use
+        dense = dense_quality(self.train, self.validation, settings).hits
         size, good, bad, reached = max(SMALLEST, 60 * len(self.train.classes)), 0, 0, 0.0
         while True:
-            hits = self._hits(settings, size)
+            hits, written = self._hits(settings, size)
             lost = dense.astype(float) - hits
-            most = float(lost.mean() + SURE * lost.std() / len(lost) ** 0.5)
-            fits = most <= tolerance * dense.mean() + 1e-9
+            fits = lost.mean() <= max(tolerance * dense.mean() - SURE * lost.std() / len(lost) ** 0.5, 0.0)
+            largest = LARGEST if written > 0.9 * size or not written else size  # all n-grams are in it
             report(
                 f"search: a file of {size:,} bytes has validation accuracy {hits.mean():.4f}, without a size it is "
                 f"{dense.mean():.4f}; surely within {100 * tolerance:g} %: {'yes' if fits else 'no'}"
             )
             if fits or size >= largest:
-                good, reached = size, float(hits.mean())
+                good, reached = min(size, max(written, SMALLEST)), float(hits.mean())
             else:
                 bad = size
             if good and (not bad or good <= PRECISE * bad):
                 return good, reached, float(dense.mean())
             size = int((good * bad) ** 0.5) if good else min(2 * size, LARGEST)
 
-    def _hits(self, settings: NgramSettings, size: int) -> np.ndarray:
-        """Which validation documents a file of this size gets right."""
+    def _hits(self, settings: NgramSettings, size: int) -> tuple[np.ndarray, int]:
+        """Which validation documents a file of this size gets right, and how many bytes it has (0: it cannot be written)."""
         try:
             classifier = fit_ngrams(self.train, replace(settings, size=f"{size}B"))
         except BudgetError:  # many classes do not fit into a small file
-            return np.zeros(len(self.validation), bool)
+            return np.zeros(len(self.validation), bool), 0
         found = np.concatenate([part.argmax(1) for part in ngram_probabilities(classifier, self.validation)])
-        return np.asarray(found == self.validation.labels)
+        return np.asarray(found == self.validation.labels), len(classifier.to_bytes())
 
 
-def dense_accuracy(train: Documents, validation: Documents, settings: NgramSettings) -> float:
-    """On validation documents, without a size."""
-    return float(dense_hits(train, validation, settings).mean())
+@dataclass(frozen=True)
+class Quality:
+    """Of a model without a size, on validation documents."""
+
+    hits: np.ndarray  # (n,): which are right
+    loss: float  # the mean cross-entropy
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.hits.mean())
+
+    def beats(self, other: "Quality") -> bool:
+        """By its loss, which a few hundred documents tell better than the accuracy; but not at the cost of that."""
+        by_loss = self.loss < (1 - BETTER) * other.loss and self.accuracy > other.accuracy - WORSE
+        return by_loss or self.accuracy > other.accuracy + WORSE
 
 
-def dense_hits(train: Documents, validation: Documents, settings: NgramSettings) -> np.ndarray:
-    """Which validation documents are right, with a row of scores for each n-gram of the training documents."""
+def dense_quality(train: Documents, validation: Documents, settings: NgramSettings) -> Quality:
+    """On validation documents, with a row of scores for each n-gram of the training documents."""
     fit = NgramFit(train, replace(settings, anchors=1, values=(1.0,), bits=BITS))
     fit.dense()
     other = incidence(validation, settings.orders, BITS, least=1)
@@ -105,7 +117,8 @@ def dense_hits(train: Documents, validation: Documents, settings: NgramSettings)
     if len(fit.data.buckets):
         np.add.at(scores, other.documents, np.repeat(rows, np.diff(other.starts), axis=0))
     scores = scores * other.scales[:, None] + fit.bias
-    return np.asarray(scores.argmax(1) == validation.labels)
+    chances = np.maximum(softmax(scores)[np.arange(len(validation)), validation.labels], 1e-12)
+    return Quality(scores.argmax(1) == validation.labels, float(-np.log(chances).mean()))
 
 
 def moved(settings: NgramSettings, name: str, factor: float) -> NgramSettings:
