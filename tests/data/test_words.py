@@ -26,7 +26,7 @@ CHOSEN = {
     "#39 #; #x; # 12; #12": ["39", "x", "12", "12"],
     "&amp;#39;s &amp;lt;": ["'s"],
     "second\\team one\\nTwo\\n\\nthree a\\": ["second", "team", "one", "two", "nthree", "a"],
-    "naïve É日本語 İI ΣΑΣ Ⱥ K": ["naïve", "é日本語", "i̇i", "σασ", "ⱥ", "k"],
+    "naïve É日本語 İI ΣΑΣ Ⱥ K": ["naïve", "é", "日", "本", "語", "i̇i", "σασ", "ⱥ", "k"],
     "👍🏽 … — “x”’s": ["x", "'s"],
     "e\u0301": ["e\u0301"],
     "xquot; quot ;lt;": ["xquot", "quot"],

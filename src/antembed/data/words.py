@@ -5,8 +5,8 @@ belongs to it ("3.5", "2,000"). The clitics 's, 't, 'd, 'm, 're, 've and 'll are
 ("company's" is company and 's; "don't" is don and 't), since WordNet and GloVe contain only company. Everything else separates
 words and is dropped: punctuation, hyphens, underscores, symbols, emoji, backslashes (line ends in AG-News), and a literal \\n
 unless a lower-case letter follows. HTML references are dropped (&lt; &quot; &amp; &gt; &nbsp; &#36;), also without the
-ampersand, as in AG-News (#36; quot;); but ’, #39; and #x27; are apostrophes. In scripts without spaces (Chinese, Japanese, Thai,
-Lao, Khmer, Burmese) every character is a word; runs of words (n-grams) take the place of words there.
+ampersand, as in AG-News (#36; quot;); but ’, #39; and #x27; are apostrophes. In scripts without spaces (Chinese, Japanese,
+Thai, Lao, Khmer, Burmese) every character is a word; runs of words (n-grams) take the place of words there.
 """
 
 import unicodedata
