@@ -44,7 +44,7 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 	$(BIN)/python benchmarks/large_text.py --record results/large-text.jsonl
 
 readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
-	$(BIN)/python -m antembed.experiments.readme README.md docs/recommendation.md docs/growth.md docs/text.md results
+	$(BIN)/python -m antembed.experiments.readme README.md docs/*.md docs/results/*.md results
 	$(BIN)/python -m antembed.experiments.front results/front.jsonl docs/front.svg
 	$(BIN)/python -m antembed.experiments.online results/online.jsonl docs/online.svg
 	$(BIN)/python -m antembed.experiments.text results/ngrams.jsonl docs/text-front.svg

@@ -96,7 +96,7 @@ EDITS: dict[str, dict[str, object]] = {
         ),
         "tasks/__init__.py": [
             ("TASKS: dict", "from antembed.tasks.NAME import Links\nTASKS: dict"),
-            ("(Ratings(), Text(), HashedNgramTask())", "(Ratings(), Text(), HashedNgramTask(), Links())"),
+            ("(Ratings(), Events(), Text(), HashedNgramTask())", "(Ratings(), Events(), Text(), HashedNgramTask(), Links())"),
         ],
     },
 }  # fmt: skip

@@ -12,7 +12,7 @@ from antembed.tasks.ratings.config import RatingsConfig
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 TYPED = re.compile(r"^    antembed (.+?)(?: +#.*)?$|`antembed (\w[^`]+)`", re.MULTILINE)
 COMMANDS = sorted({"".join(found) for page in PAGES for found in TYPED.findall(page.read_text())})
@@ -51,7 +51,7 @@ def test_targets_exist(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tables_are_those_of_the_records(page):
     assert fill(page.read_text(), ROOT / "results") == page.read_text(), "run `make readme`"
 

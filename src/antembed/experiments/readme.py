@@ -1,4 +1,4 @@
-"""Tables of the README and of docs/ from records: python -m antembed.experiments.readme README.md docs/… results."""
+"""Tables of the README and of docs/ from records: python -m antembed.experiments.readme README.md docs/results/….md results."""
 
 import re
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 from antembed.experiments import comparisons, growth_tables, text
+from antembed.experiments.defaults import defaults
 from antembed.experiments.markdown import command, markdown, options
 from antembed.experiments.online import online
 from antembed.experiments.records import Records, by_setting, read_records
@@ -107,8 +108,8 @@ def newest(records: Records) -> dict[str, JSON]:
     return {record["benchmark"]: record for record in records}
 
 
-# name of the table → the file of its records, and how it is made
-TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
+# name of the table → the file of its records (or several, as A,B), and how it is made
+TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "recommend": ("recommend.jsonl", recommend),
     "front": ("front.jsonl", front),
     "ranking": ("ranking.jsonl", ranking),
@@ -130,6 +131,7 @@ TABLES: dict[str, tuple[str, Callable[[Records], str]]] = {
     "text-front": ("ngrams.jsonl", text.front),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
+    "defaults": ("defaults.jsonl,front.jsonl,ngrams.jsonl", defaults),
 }
 
 
@@ -138,12 +140,13 @@ def fill(text: str, results: Path) -> str:
     for name in re.findall(r"<!-- results: ([\w-]+) -->", text):
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
-        file, table = TABLES[name]
+        files, table = TABLES[name]
         before, start, rest = text.partition(f"<!-- results: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not end:
             raise ValueError(f"the table {name!r} has no end: the text lacks <!-- end --> behind its marker")
-        text = f"{before}{start}{table(read_records(results / file))}\n{end}{after}"
+        records = [read_records(results / file) for file in files.split(",")]
+        text = f"{before}{start}{table(*records)}\n{end}{after}"
     return text
 
 
