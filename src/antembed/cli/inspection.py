@@ -34,7 +34,9 @@ def export(
     run: RunArgument,
     out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant.")],
     table: Annotated[str | None, typer.Option(help="Which table FILE.ant is of, if the run has several.")] = None,
-    values: Annotated[str | None, typer.Option(help="fp32, fp16 or int8; default: as the run's own files.")] = None,
+    values: Annotated[
+        str | None, typer.Option(help="fp32, fp16, int8, or, packed, int6, int5, int4; default: as the run's own files.")
+    ] = None,
     encoding: Annotated[
         str | None,
         typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),

@@ -70,7 +70,7 @@ def option_for(task: Task, leaf: Option, solvers: int) -> Any:
     usual = SEARCHED.get(task.name, {}).get(leaf.name, default_text(leaf.field.default))
     remarks = [f"default {usual}"] if usual else []
     remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers and not is_main(leaf) else []
-    choices = (AUTO, *leaf.choices) if usual.startswith(AUTO) and leaf.choices else leaf.choices
+    choices = (AUTO, *leaf.choices) if usual.startswith(AUTO) and leaf.choices and AUTO not in leaf.choices else leaf.choices
     return typer.Option(
         names,
         help=(leaf.field.description or "") + (f" ({'; '.join(remarks)})" if remarks else ""),

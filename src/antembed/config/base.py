@@ -58,7 +58,7 @@ def explained(error: ValidationError) -> ConfigError:
     """The first of pydantic's complaints, with what was given and what is allowed."""
     first = error.errors(include_url=False)[0]
     names = [part for part in first["loc"] if isinstance(part, str) and part.isidentifier()]  # not "tuple[int, ...]"
-    name = names[-1] if names else ""
+    name = names[-1] if names and not isinstance(first["input"], dict) else ""  # a rule between options is no option's fault
     return ConfigError(_sentence(name, first), name)
 
 

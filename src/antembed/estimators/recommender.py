@@ -136,6 +136,8 @@ class Recommender(Estimator):
             splits = make_splits(known, rows, "cpu", config.machine.threads)
         found = from_options(TASKS[task].Config, {**first, **automatic(config, options, splits, report)})
         assert isinstance(found, RatingsConfig)
+        if not found.tolerance:  # nothing more is decided by validation data
+            splits = all_for_training(Events.weighted(known) if known.implicit else known, threads=found.machine.threads)
         return found, splits
 
     def partial_fit(
@@ -311,6 +313,8 @@ class Recommender(Estimator):
         config, _ = RunFolder(folder).open()
         assert isinstance(config, RatingsConfig)
         loaded.config = config
+        known = set(cls._names())
+        loaded.options = {name: value for name, value in to_options(config).items() if name in known}
         return loaded
 
     def remember_training_data(self) -> None:

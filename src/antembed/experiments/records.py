@@ -10,7 +10,9 @@ from pathlib import Path
 
 import torch
 
+from antembed.config.options import validated
 from antembed.files import JSON, append_json, read_json_lines
+from antembed.tasks import TASKS
 
 Records = list[JSON]
 VERSIONS_OF = ("antembed", "torch", "numpy", "numba", "polars")
@@ -49,8 +51,16 @@ def append_record(path: str | Path, record: JSON) -> None:
 
 
 def read_records(path: str | Path) -> Records:
-    """All rows of a file of records."""
-    return read_json_lines(path)
+    """All rows of a file of records. Options that are newer than a record have their defaults in its config."""
+    return [upgraded(row) for row in read_json_lines(path)]
+
+
+def upgraded(record: JSON) -> JSON:
+    """The record with the whole config of today, so that it can be compared with others."""
+    config = record.get("config")
+    if not isinstance(config, dict) or config.get("task") not in TASKS:
+        return record
+    return record | {"config": validated(TASKS[config["task"]].Config, config).model_dump(mode="json")}
 
 
 def key_of(config: JSON, without: Iterable[tuple[str, str]] = IRRELEVANT) -> str:

@@ -31,6 +31,7 @@ from antembed.solvers.dense_search import (
 from antembed.solvers.descent import Descent
 from antembed.solvers.ngram_search import NgramSearch
 from antembed.tasks.base import Splits, Task
+from antembed.tasks.events.config import likely_weight
 from antembed.tasks.events.ranking import TOP, held_items, list_metrics
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ratings.baselines import best_bias_ridge
@@ -38,7 +39,7 @@ from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
 from antembed.tasks.text.data import DocumentExamples, TextSplits
 
-VERSION = 4  # of what is cached; a change of a search is another version
+VERSION = 5  # of what is cached; a change of a search is another version
 AUTO = "auto"
 TARGETS = ("budget", "tolerance")
 TOLERANCE = "1%"
@@ -142,11 +143,12 @@ class SearchEvents(SearchRatings):
             bias = descent.items.bias.astype(np.float32)
             return 1 / max(list_metrics(lambda rows: users[rows], items, bias, held)[f"ndcg@{TOP}"], 1e-12)
 
+        weight = likely_weight(len(splits.train), *splits.num_embeddings)
         search = DenseSearch(
             columns_of(splits.train),
             splits.num_embeddings,
             measure,
-            EVENTS,
+            replace(EVENTS, start=replace(EVENTS.start, unobserved_weight=weight)),
             seed=config.machine.seed,
             threads=config.machine.threads,
             fixed=fixed,

@@ -20,7 +20,9 @@ from antembed.solvers.budget import BudgetController
 from antembed.solvers.descent import Descent
 from antembed.solvers.online_state import OnlineDescent
 from antembed.solvers.side import NO_BIAS, Penalties
-from antembed.solvers.tolerance import ToleranceDescent
+from antembed.solvers.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
+from antembed.tasks.events.config import EventsConfig, likely_weight
+from antembed.tasks.events.ranking import popular
 from antembed.tasks.ratings.baselines import biases_error
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
@@ -38,7 +40,10 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
 
     def setup(self) -> None:
         config, own = self.config, self.own
-        penalties = penalties_of(config, own.penalties, own.unobserved_weight)
+        unobserved = own.unobserved_weight
+        if isinstance(config, EventsConfig) and not unobserved:
+            unobserved = likely_weight(len(self.splits.train), *self.splits.num_embeddings)
+        penalties = penalties_of(config, own.penalties, unobserved)
         self.descent = descent_of(config, self.splits, penalties, own.epochs)
         self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
         self.budget: BudgetController | None = None
@@ -48,7 +53,8 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         self.search: ToleranceDescent | None = None
         if own.tolerance:
             axes = own.basis == "axes"
-            self.search = ToleranceDescent(self.descent, self._error, own.tolerance, self._error_of_biases(), axes)
+            settled = LISTS_SETTLED if unobserved else SETTLED
+            self.search = ToleranceDescent(self.descent, self._error, own.tolerance, self._baseline(), settled, axes)
 
     def size(self) -> float:
         assert self.budget is not None
@@ -60,10 +66,10 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         copy_to_model(self.descent, self.model, self.config.values if stored else "")
         return self.task.metric.cost(self.task.evaluate(self.model, self.splits, "validation"))
 
-    def _error_of_biases(self) -> float:
-        """Of mean and biases alone; events have no such model."""
-        if self.own.unobserved_weight:
-            return float("inf")
+    def _baseline(self) -> float:
+        """The error of a model without vectors: biases alone, or the most popular items for everybody."""
+        if self.descent.penalties.unobserved_weight:
+            return self.task.metric.cost(popular(self.splits, "validation")) if self.task.metric.shown else float("inf")
         parts = (self.splits.train, self.splits.validation)
         train, validation = (tuple(column.cpu().numpy() for column in part[:]) for part in parts)
         return biases_error(train, validation, self.splits.num_embeddings, self.own.penalties.bias_ridge)

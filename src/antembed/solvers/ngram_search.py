@@ -17,7 +17,7 @@ from antembed.solvers.logistic import softmax
 from antembed.solvers.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence
 
 BITS = 22  # of a bucket's number, without a size
-SAMPLE = 20_000  # documents that are enough to choose settings by
+SAMPLE, WORK = 20_000, 1e7  # documents, and words × classes, that are enough to choose settings by
 BETTER, WORSE = 0.01, 2e-3  # the share of the loss that a move must gain, and the accuracy that it may cost
 SMALLEST, LARGEST, PRECISE = 4_000, 4_000_000, 1.5
 SURE = 1.645  # standard errors: 95 %
@@ -61,7 +61,7 @@ class NgramSearch:
         errors, or there is none. (A few hundred documents cannot tell half a per cent from nothing.)
         """
         dense = dense_quality(self.train, self.validation, settings).hits
-        size, good, bad, reached = max(SMALLEST, 60 * len(self.train.classes)), 0, 0, 0.0
+        size, good, bad, reached = max(SMALLEST, 2 * len(self.train.classes) ** 2), 0, 0, 0.0
         while True:
             hits, written = self._hits(settings, size)
             lost = dense.astype(float) - hits
@@ -129,9 +129,12 @@ def moved(settings: NgramSettings, name: str, factor: float) -> NgramSettings:
 
 
 def _sampled(documents: Documents, seed: int) -> Documents:
-    if len(documents) <= SAMPLE:
+    """Some documents; fewer of long ones and with many classes, since a trial goes over all words and classes."""
+    each = len(documents.tokens) / max(len(documents), 1) * len(documents.classes)
+    enough = int(min(SAMPLE, max(WORK / max(each, 1), 10 * len(documents.classes))))
+    if len(documents) <= enough:
         return documents
-    return documents.take(np.sort(np.random.default_rng(seed).choice(len(documents), SAMPLE, replace=False)))
+    return documents.take(np.sort(np.random.default_rng(seed).choice(len(documents), enough, replace=False)))
 
 
 def _described(settings: NgramSettings) -> str:

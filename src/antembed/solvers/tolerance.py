@@ -17,7 +17,8 @@ from antembed.config.tolerance import parse_tolerance
 from antembed.files import JSON
 from antembed.solvers.descent import INIT, Descent
 
-SETTLED, MOST_DENSE = 2e-4, 40  # sweeps of the dense phase end when they gain less than this share, or after so many
+# Sweeps of the dense phase end when they gain less than this share, or after so many; lists are a coarser measure than errors.
+SETTLED, LISTS_SETTLED, MOST_DENSE = 2e-4, 5e-3, 40
 FIRST_PENALTY, STEP, PRECISE = 0.05, 1.6, 1.1  # of ℓ0, in units of the ratings' variance
 LEAST, MOST = 1e-5, 1e5  # times the first: no penalty is low enough, or none too high
 SWEEPS, POLISHED = 2, 2  # at each penalty, and at the end
@@ -51,15 +52,18 @@ class PenaltyPath:
 class ToleranceDescent:
     """Sweeps of coordinate descent, dense first, to the smallest model within the tolerance."""
 
-    def __init__(self, descent: Descent, measure: Callable[[bool], float], tolerance: str, baseline: float, axes: bool):
+    def __init__(
+        self, descent: Descent, measure: Callable[[bool], float], tolerance: str, baseline: float, settled: float, axes: bool
+    ):
         """`measure(stored)` is the validation error of the model as it is, or as it would be read back from its files.
         `baseline`: the error of a model without vectors, which the small one must not come too near to.
-        `axes`: anchors are the principal axes and their opposites."""
+        `settled`: the share of the error that ends the dense phase. `axes`: anchors are the principal axes and their
+        opposites."""
         self.descent, self.measure, self.baseline, self.axes = descent, measure, baseline, axes
         self.tolerance = parse_tolerance(tolerance)
         self.scale = float(np.std(descent.columns[2])) or 1.0
         self.path = PenaltyPath(FIRST_PENALTY * self.scale**2)
-        self.settled = SETTLED if baseline < float("inf") else 5e-3  # lists are a coarser measure than errors
+        self.settled = settled
         self.phase, self.todo = "dense", MOST_DENSE
         self.reference, self.error = float("inf"), float("inf")  # of the dense model, and of the one that is kept
         self.kept: Tensors = {}

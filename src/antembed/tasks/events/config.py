@@ -13,7 +13,7 @@ class EventsInput(RatingsInput):
 
     data: str = option("", "Events: user and item (and time), a count instead of a rating, or lines `user item item …`.")
     implicit: bool = option(True, "Ratings are counts of events.")
-    split: Literal["last", "time"] = option(  # type: ignore[assignment]
+    split: Literal["last", "time"] = option(
         "last", "Test on the last event of each user and validate on the last but one, or on the last tenths by time."
     )
 
@@ -24,11 +24,21 @@ class EventsPenalties(PenaltyConfig):
     bias_ridge: Number = option(1.0, "The same on every bias.", ge=0)
 
 
+UNOBSERVED = 20  # all pairs without an event weigh this much more than all events
+
+
+def likely_weight(events: int, users: int, items: int) -> float:
+    """The weight of a pair without an event that suits most data."""
+    return float(f"{min(UNOBSERVED * events / max(users * items, 1), 1.0):.4g}")
+
+
 class EventsDescent(CoordinateDescentConfig):
     """Coordinate descent in which every pair of a user and an item counts a little, as if it were 0."""
 
     penalties: EventsPenalties = EventsPenalties()
-    unobserved_weight: Number = option(0.01, "Weight of a pair without an event, beside 1 for one with an event.", gt=0)
+    unobserved_weight: Number = option(
+        0.0, "Weight of a pair without an event, beside 1 for one with an event; 0: by how many pairs there are.", ge=0
+    )
 
 
 class EventsConfig(RatingsConfig):

@@ -33,9 +33,9 @@ class RatingsInput(Config):
     on_error: Literal["stop", "skip"] = option(
         "stop", "At a row that is no rating: stop, or skip it and say how many.", only_with=WHOLE_FILE
     )
-    split: Literal["80/10/10", "90/10"] = option(
+    split: Literal["80/10/10", "90/10", "last", "time"] = option(
         "80/10/10",
-        "Train/validation/test, the best epoch by validation; or the paper's 90/10, the last epoch.",
+        "Train/validation/test; or the paper's 90/10, without validation; of events: last (of each user) or time.",
         only_with=WHOLE_FILE,
     )
 

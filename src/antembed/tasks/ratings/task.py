@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antembed.config import OnlineConfig, StochasticConfig
-from antembed.data import find_data
+from antembed.config import ConfigError, OnlineConfig, StochasticConfig
+from antembed.data import SPLITS, find_data
 from antembed.embedding import Embedding
 from antembed.files import JSON
 from antembed.inference.ratings import Seen
@@ -16,7 +16,7 @@ from antembed.labels import read_labels
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.ratings.baselines import baseline_errors
 from antembed.tasks.ratings.config import LARGE, LARGE_DEFAULTS, RatingsConfig, RatingsStochastic
-from antembed.tasks.ratings.data import RatingsSplits, cut, facts_of, read_input, seen_of
+from antembed.tasks.ratings.data import RatingsSplits, all_for_training, cut, facts_of, read_input, seen_of
 from antembed.tasks.ratings.explain import explain_items
 from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 
@@ -87,8 +87,13 @@ class Ratings(RatingsBase):
     def load(self, config: RatingsConfig) -> RatingsSplits:
         if isinstance(config.solver, OnlineConfig):
             return RatingsSplits()  # the solver reads the stream itself
+        ratings = read_input(config.input)
+        if config.input.split not in SPLITS:
+            if not ratings.implicit:
+                raise ConfigError(f"split {config.input.split} is for events, and these are ratings; use 80/10/10", "split")
+            return all_for_training(ratings)  # another task cuts them
         device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
-        return cut(read_input(config.input), config.input.split, config.machine.seed, device, config.machine.threads)
+        return cut(ratings, config.input.split, config.machine.seed, device, config.machine.threads)
 
     def task_for(self, splits: RatingsSplits) -> str:
         return "recommend-events" if splits.ratings is not None and splits.ratings.implicit else self.name
