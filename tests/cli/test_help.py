@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.cli.common import times_smaller
-from antembed.cli.options import POSITIONAL
+from antembed.cli.options import MAIN_PANEL, POSITIONAL, is_main
 from antembed.cli.train import FIXED, PANEL
 from antembed.config import options_of
 from antembed.config.options import typed
@@ -30,8 +30,8 @@ def options(name):
     return [option for option in ALL[name].params if option.param_type_name == "option" and option.name != "help"]
 
 
-def printed(*words):
-    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "250", "TERM": "dumb"})
+def printed(*words, flag="--help"):
+    shown = CliRunner().invoke(app, [*words, flag], env={"COLUMNS": "250", "TERM": "dumb"})
     assert shown.exit_code == 0, shown.output
     return shown.stdout
 
@@ -69,14 +69,14 @@ def test_every_option_is_a_field_of_the_config(name):
     for field, option in generated.items():
         assert option.opts == [typed(field)]
         assert option.secondary_opts in ([], [f"--no-{field.replace('_', '-')}"])
-        assert option.rich_help_panel == fields[field].heading
+        assert option.rich_help_panel == (MAIN_PANEL if is_main(fields[field]) else fields[field].heading)
         assert option.help.startswith(fields[field].field.description)
         assert option.default is None  # not given is not the same as given as it is by default
 
 
 @pytest.mark.parametrize("name", TRAIN)
 def test_the_help_names_every_option_heading_and_example(name):
-    text = printed(*name.split()[1:])
+    text = printed(*name.split()[1:], flag="--help-all")
     task = TASKS[name.split()[-1]]
     found = whole_words(text)
     assert {word for option in options(name) for word in option.opts} <= found
@@ -85,6 +85,16 @@ def test_the_help_names_every_option_heading_and_example(name):
     plain = " ".join(text.split())
     for line in task.usage:
         assert f"Example: {name} {line}" in plain
+
+
+@pytest.mark.parametrize("name", TRAIN)
+def test_the_short_help_has_what_most_people_need(name):
+    text = printed(*name.split()[1:])
+    shown = whole_words(text.split("Arguments")[1]) - {"--help", "--no-implicit"}
+    assert {"--budget", "--tolerance", "--seed", "--out", "--resume", "--json", "--help-all"} <= shown
+    assert len(shown) <= 24
+    assert len(shown) < len(options(name)) / 1.2
+    assert text.count("Example:") == 2
 
 
 @pytest.mark.parametrize("name", TRAIN)

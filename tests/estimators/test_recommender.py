@@ -1,11 +1,13 @@
 """The recommender in scikit-learn's manners: what it predicts and recommends, and what it learns later."""
 
+import inspect
 import json
 from typing import ClassVar
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError as SklearnNotFitted
 from sklearn.metrics import r2_score
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.cli.app import app
+from antembed.config import options_of
 from antembed.data import DataError
 from antembed.data.labels import find
 from antembed.data.synthetic import planted, ratings
@@ -293,3 +296,31 @@ def test_what_is_not_fitted_says_so():
     assert not model.knows_ratings
     with pytest.raises(SklearnNotFitted):
         check_is_fitted(model)
+
+
+@pytest.mark.parametrize("kind", [ant.Recommender, ant.TextClassifier, ant.HashedNgramClassifier])
+def test_signatures_are_the_options_of_the_command_line(kind):
+    """So that mypy and editors know them; what names files and columns belongs to the command line."""
+    files = {"data", "test", "columns", "on_error", "split", "text", "label"}
+    assert set(inspect.signature(kind).parameters) == set(options_of(kind.Config)) - files
+    assert all(each.kind is each.KEYWORD_ONLY for each in inspect.signature(kind).parameters.values())
+
+
+def test_without_options_it_searches_and_learns_all_ratings(tmp_path):
+    said = []
+    model = ant.Recommender().fit(frame(), report=said.append)
+    assert any(line.startswith("search, trial 1") for line in said)
+    table = frame()
+    assert model.score(table["user"], table["item"], table["rating"]) > 0.5
+    assert len(model.user_labels_) == table["user"].n_unique()
+    model.save(tmp_path / "r")
+    again = ant.Recommender.load(tmp_path / "r")
+    assert repr(again).startswith("Recommender(")
+    assert again.get_params()["embedding_dim"] == model.config.tables.embedding_dim
+
+
+def test_a_sparse_matrix_of_ratings():
+    table = frame()
+    matrix = sparse.csr_array((table["rating"].to_numpy(), (table["user"].to_numpy(), table["item"].to_numpy())))
+    model = ant.Recommender(implicit=False, anchors=4, embedding_dim=4, epochs=2).fit(matrix)
+    assert model.config.task == "recommend"
