@@ -123,7 +123,7 @@ def test_quiet_goes_on_to_a_recipe(data, tmp_path):
     [
         ("antembed rec", {"recommend"}),
         ("antembed train class", {"classify", "classify-ngrams"}),
-        ("antembed train recommend --l1", {"--l1-penalty", "--l1-warmup"}),
+        ("antembed train recommend --tol", {"--tolerance"}),
         ("antembed export --no-s", {"--no-seen"}),
     ],
 )

@@ -171,7 +171,9 @@ def test_what_is_not_to_be_compared(tmp_path):
         gather([tmp_path / "none"])
     with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
         gather([tmp_path])
-    with pytest.raises(ValueError, match="x is a run of 'language'; there are: recommend, classify, classify-ngrams"):
+    with pytest.raises(
+        ValueError, match="x is a run of 'language'; there are: recommend, recommend-events, classify, classify-ngrams"
+    ):
         rank([record(0.5, 99, (2, 2), source="x") | {"config": {"task": "language"}}], 1, 1)
     with pytest.raises(ValueError, match="runs of 2 tasks: x of recommend and y of classify; select among one"):
         rank([record(0.5, 99, (2, 2), source="x"), text_record(0.5, 0.1, 99, 2, source="y")], 1, 1)

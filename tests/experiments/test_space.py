@@ -63,7 +63,7 @@ def test_values_of_text_are_read_by_the_type_of_the_option(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("rigde=1,2", "'rigde' is no option of a run; there are: .*columns, on_error, split.*"),
+        ("rigde=1,2", "'rigde' is no option of a run; there are: .*columns, implicit, on_error, split.*"),
         ("rigde=1,2", "'rigde' is no option of a run; there are: .*ridge"),
         ("l1-penalty", r"lists no values; say --vary l1-penalty=VALUE,VALUE"),
         ("l1-penalty=1,x", "l1_penalty 'x' is not a number"),

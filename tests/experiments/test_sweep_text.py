@@ -77,7 +77,7 @@ def test_wrong_calls_are_told_before_the_data_are_read(tmp_path):
     assert "test is set twice, to a.csv and b.csv" in sweep(nowhere, "--vary", "l1-penalty=0", *twice, code=2)
     assert "the paper has no points for classify" in sweep(nowhere, "--vary", "l1-penalty=0", "--paper", code=2)
     told = sweep(nowhere, "--vary", "anchors=2", task="classify-ngrams", code=2)
-    assert "'anchors' is no option of a run; there are: epochs, budget, ngrams" in told
+    assert "'anchors' is no option of a run; there are: epochs, budget, tolerance, ngrams" in told
     told = call("sweep", nowhere, "--vary", "l1-penalty=0", "--set", "text=1", code=2)
     assert "'text' is no option of a run; there are: " in told
     told = sweep(nowhere, "--vary", "l1-penalty=0", task="language", code=2)

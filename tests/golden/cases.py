@@ -48,9 +48,14 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "mixture": ("recommend", (*STEPS, "--embedding", "mixture", "--max-nonzeros", "300")),
     "descent": ("recommend", DESCENT),
     "descent-full": ("recommend", (*DESCENT, "--embedding", "full", "--split", "90/10")),
-    "descent-budget": ("recommend", (*DESCENT, "--budget", "900", "--epochs", "9")),
+    "descent-budget": ("recommend", (*DESCENT[:-2], "--budget", "900", "--epochs", "9")),
     "descent-auto": ("recommend", (*DESCENT, "--anchors", "auto")),
     "descent-unobserved": ("recommend", (*DESCENT, "--unobserved-weight", "0.01")),
+    "automatic": ("recommend", ("--seed", "3")),
+    "axes": (
+        "recommend",
+        (*RATINGS, "--solver", "coordinate_descent", "--tolerance", "5%", "--basis", "axes", "--anchors", "16"),
+    ),
     "online": ("recommend", (*RATINGS, *ONLINE)),
     "cnn": ("classify", TEXT),
     "cnn-words": ("classify", (*TEXT, *WORDS)),
@@ -62,6 +67,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "bag-vvd": ("classify", (*MEAN, "--embedding", "vvd")),
     "bag-sparse-code": ("classify", (*MEAN, "--embedding", "sparse-code")),
     "ngrams": ("classify-ngrams", ("--budget", "2KB", "--seed", "3")),
+    "classify-automatic": ("classify", ("--seed", "3")),
 }
 
 

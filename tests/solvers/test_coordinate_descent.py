@@ -29,7 +29,8 @@ def file(tmp_path_factory):
 
 
 def words(file, out, *more):
-    return ["train", "recommend", str(file), "--out", str(out), *shlex.split(OPTIONS), *more]
+    options = OPTIONS.replace("--l0-penalty 1", "") if "--budget" in more else OPTIONS  # one of them decides the size
+    return ["train", "recommend", str(file), "--out", str(out), *shlex.split(options), *more]
 
 
 def call(file, out, *more, code=0):

@@ -111,7 +111,7 @@ def test_it_is_resumed_to_the_same_bytes(edges, tmp_path):
 
 
 def test_its_own_options_are_checked(edges, tmp_path):
-    assert "--negatives" in call("train", "links", "--help")
+    assert "--negatives" in call("train", "links", "--help-all")
     result = CliRunner().invoke(app, ["train", "links", str(edges), "--negatives", "0", "--out", str(tmp_path / "r")])
     assert result.exit_code == 2
     assert "negatives must be ≥ 1, got 0" in result.output

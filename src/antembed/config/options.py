@@ -215,6 +215,8 @@ def _whose(leaf: Option, choices: Mapping[str, str]) -> str:
 
 def _without_effect(leaf: Option, other: str, value: object, owners: tuple[str, ...]) -> str:
     """`other` has a value beside which the option does nothing; `owners`: all the solvers that have it."""
+    if "" in leaf.only_with[other]:
+        return f"{leaf.name} has no effect beside {typed(other)} {value}; leave one of them out"
     words = " or ".join(str(each) for each in leaf.only_with[other])
     now = ",".join(map(str, value)) if isinstance(value, tuple) else value
     elsewhere = " or ".join(owner for owner in owners if owner not in leaf.owners)

@@ -32,7 +32,7 @@ CHARACTER = r"[\p{L}\p{M}\p{N}]"
 ALONE, TOGETHER = rf"[\p{{L}}\p{{M}}\p{{N}}&&[{_RANGES}]]", rf"[\p{{L}}\p{{M}}\p{{N}}&&[^{_RANGES}]]"
 WORD = rf"{ALONE}|{TOGETHER}+(?:(?<=[0-9])[.,](?=[0-9]){TOGETHER}+)*|'(?:s|t|d|m|re|ve|ll)(?!{CHARACTER})"
 APOSTROPHE = r"’|#39;|#x27;"
-REFERENCE = rf"#[0-9]+;|#x[0-9a-f]+;|(?<!{CHARACTER})(?:quot|amp|lt|gt|nbsp|apos);"
+REFERENCE = rf"#[0-9]+;|#x[0-9a-f]+;|(?<!{TOGETHER})(?:quot|amp|lt|gt|nbsp|apos);"
 LINE_END = r"\\n(?![a-z])"
 THREADS = 2
 ALL = 1 << 40  # more words than any document has

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from antembed.config import Options, TaskConfig, options_of
-from antembed.config.budget import counts_bytes
+from antembed.config.budget import BudgetError, counts_bytes
 from antembed.config.tolerance import parse_tolerance
 from antembed.data import Documents, Examples, default_cache
 from antembed.files import JSON, write_atomically
@@ -197,7 +197,10 @@ class SearchText:
 def _is_file_size(budget: object) -> bool:
     """Whether a budget, if there is one, is a number of bytes: n-grams have no dense table to be compared with."""
     text = str(budget or "1B")
-    return counts_bytes(text) and not text.strip().lower().endswith("x")
+    try:
+        return counts_bytes(text) and not text.strip().lower().endswith("x")
+    except BudgetError:
+        return False  # the config says what is wrong with it
 
 
 def _documents(part: DocumentExamples) -> Documents:
