@@ -1,6 +1,7 @@
 """`antembed train TASK`: one command a task, made from its config."""
 
 import inspect
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,6 +79,7 @@ def run_training(
     as_json: bool,
 ) -> None:
     """Read the data, train, print."""
+    started = time.perf_counter()
     config, splits = read_options(task, given, search=not dry_run)
     task = TASKS[config.task]
     if dry_run:
@@ -91,6 +93,7 @@ def run_training(
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, callback=callback)
     result |= {"command": command(), "config": config.model_dump(mode="json")}
+    result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
     finish(result, record, as_json, size_line(folder, result))
 
 
