@@ -88,6 +88,8 @@ def test_what_is_given_is_not_searched(data):
     full, _ = configure(TASKS["recommend"], {"data": str(data), "embedding": "full"})
     assert full.solver.name == "coordinate_descent"  # the dense opponent has its ridges, too
     assert full.tolerance == ""
+    plain, _ = configure(TASKS["recommend"], {"data": str(data), "biases": False})
+    assert plain.solver.penalties.bias_ridge == 6.0  # not searched: there are none
 
 
 def test_moves_and_anchors():

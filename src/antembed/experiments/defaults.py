@@ -61,7 +61,7 @@ def default_row(name: str, runs: Records) -> list[str]:
         ", ".join(f"{name} {shown(metric, value)}" for name, value in beside.items()) or "–",
         kilobytes(size),
         smaller,
-        f"{mean(run.get('wall_seconds', run['seconds']) for run in runs):.0f} s",
+        f"{mean(float(run['wall_seconds']) for run in runs):.0f} s",
     ]
 
 

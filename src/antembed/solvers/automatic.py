@@ -30,6 +30,7 @@ from antembed.solvers.dense_search import (
 )
 from antembed.solvers.descent import Descent
 from antembed.solvers.ngram_search import NgramSearch
+from antembed.solvers.side import NO_BIAS
 from antembed.tasks.base import Splits, Task
 from antembed.tasks.events.config import likely_weight
 from antembed.tasks.events.ranking import TOP, held_items, list_metrics
@@ -90,13 +91,16 @@ class SearchRatings:
         assert isinstance(config, RatingsConfig)
         assert isinstance(splits, RatingsSplits)
         users, items = splits.num_embeddings
-        if len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY:
+        large = len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY
+        if large and config.task == "recommend":  # events have no other solver
             report(
                 f"{len(splits.train):,} ratings of {users + items:,} users and items are too many for the search: "
                 "trained with the defaults of --solver stochastic; say a size with --budget"
             )
             return {"solver": "stochastic"}
-        fixed = {"embedding_dim": config.tables.embedding_dim} if "embedding_dim" in given else {}
+        fixed: JSON = {"embedding_dim": config.tables.embedding_dim} if "embedding_dim" in given else {}
+        if not config.tables.biases:
+            fixed["bias_ridge"] = NO_BIAS
         found = cached(
             {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed},
             lambda: self._search(config, splits, fixed, report),
@@ -239,7 +243,9 @@ def described(settings: DenseSettings) -> str:
 def unscaled(settings: DenseSettings, scale: float) -> JSON:
     """The options that mean these settings for ratings of this scale."""
     penalties = settings.penalties(scale)
-    ridges = {"ridge": penalties.ridge, "ridge_per_rating": penalties.ridge_per_rating, "bias_ridge": penalties.bias_ridge}
+    ridges = {"ridge": penalties.ridge, "ridge_per_rating": penalties.ridge_per_rating}
+    if settings.bias_ridge < NO_BIAS:
+        ridges["bias_ridge"] = penalties.bias_ridge
     if settings.unobserved_weight:
         ridges["unobserved_weight"] = settings.unobserved_weight
     return {"embedding_dim": settings.embedding_dim, **{name: float(f"{value:.4g}") for name, value in ridges.items()}}
