@@ -80,6 +80,12 @@ def test_options_of_a_solver_choose_it(data, given, solver):
     assert config.solver.name == solver
 
 
+def test_a_solver_without_penalties_is_searched_too(data):
+    config, _ = configure(TASKS["recommend"], {"data": str(data), "solver": "coordinate_descent"})
+    assert (config.tolerance, config.solver.penalties.ridge) != ("", 7.0)
+    assert config.tolerance == "1%"
+
+
 def test_what_is_given_is_not_searched(data):
     config, _ = configure(TASKS["recommend"], {"data": str(data), "embedding_dim": 3, "anchors": (7, 6), "budget": "8KB"})
     options = to_options(config)

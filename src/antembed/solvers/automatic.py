@@ -77,7 +77,9 @@ class SearchRatings:
 
     def wanted(self, task: Task, given: Options) -> bool:
         """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them."""
-        if given.get("solver", AUTO) != AUTO or given.get("split") == "90/10" or given.get("anchors") == AUTO:
+        if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
+            return False
+        if given.get("split") == "90/10" or given.get("anchors") == AUTO:
             return False
         if given.get("embedding", "anchor") not in ("anchor", "full"):
             return False
