@@ -9,8 +9,9 @@ from tests.command import call, write_ratings
 from antembed.config import to_options
 from antembed.data.topics import write_topics
 from antembed.runs.lifecycle import configure
-from antembed.solvers.automatic import AUTOMATIC, likely_anchors
+from antembed.solvers.automatic import AUTOMATIC
 from antembed.solvers.dense_search import DenseSettings, moved
+from antembed.solvers.search_ratings import likely_anchors
 from antembed.tasks import TASKS
 
 

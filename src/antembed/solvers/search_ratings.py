@@ -1,0 +1,168 @@
+"""Ratings and events without options: the best dense factorization, and how many anchors, as options of coordinate descent."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from antembed.config import Options, TaskConfig, options_of
+from antembed.config.options import AUTO
+from antembed.data import Examples
+from antembed.files import JSON
+from antembed.solvers.dense_search import (
+    EVENTS,
+    MEMORY,
+    RATINGS,
+    DenseSearch,
+    DenseSettings,
+    Trial,
+    mean_squared_error,
+    sampled,
+)
+from antembed.solvers.descent import Descent
+from antembed.solvers.search_cache import Report, cached
+from antembed.solvers.side import NO_BIAS
+from antembed.tasks.base import Splits, Task
+from antembed.tasks.events.config import likely_weight
+from antembed.tasks.events.ranking import TOP, held_items, list_metrics
+from antembed.tasks.ratings.baselines import best_bias_ridge
+from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.ratings.data import RatingsSplits
+
+TARGETS = ("budget", "tolerance")  # options that decide the size: a search takes them
+TOLERANCE = "1%"
+EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
+ANCHORS = 48
+WIDE = 24  # widths from which learned anchors take too long: there must be more of them than dimensions
+MOST_RATINGS, NARROWEST = 20_000_000, 8
+
+
+class SearchRatings:
+    """Ratings: the best dense factorization, then anchors by coordinate descent."""
+
+    name = "recommend"
+
+    def wanted(self, task: Task, given: Options) -> bool:
+        """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them."""
+        if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
+            return False
+        if given.get("split") == "90/10" or given.get("anchors") == AUTO:
+            return False
+        if given.get("embedding", "anchor") not in ("anchor", "full"):
+            return False
+        known = options_of(task.Config)
+        return not any(known[option].owners and option not in TARGETS for option in given if option in known)
+
+    def first_options(self, given: Options) -> tuple[str, Options]:
+        return self.name, {option: value for option, value in given.items() if option != "solver"}
+
+    def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
+        assert isinstance(config, RatingsConfig)
+        assert isinstance(splits, RatingsSplits)
+        users, items = splits.num_embeddings
+        large = len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY
+        if large and config.task == "recommend":  # events have no other solver
+            report(
+                f"{len(splits.train):,} ratings of {users + items:,} users and items are too many for the search: "
+                "trained with the defaults of --solver stochastic; say a size with --budget"
+            )
+            return {"solver": "stochastic"}
+        fixed: JSON = {"embedding_dim": config.tables.embedding_dim} if "embedding_dim" in given else {}
+        if not config.tables.biases:
+            fixed["bias_ridge"] = NO_BIAS
+        found = cached(
+            {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed},
+            lambda: self._search(config, splits, fixed, report),
+            report,
+        )
+        chosen: JSON = found["options"] | ({"solver": "coordinate_descent"} if "solver" in options_of(type(config)) else {})
+        if config.tables.embedding == "full":
+            return chosen
+        if set(given) & set(TARGETS) <= {"tolerance"} and chosen["embedding_dim"] > WIDE and "anchors" not in given:
+            chosen |= {"basis": "axes", "anchors": (2 * chosen["embedding_dim"],)}
+        elif "anchors" not in given:
+            chosen["anchors"] = tuple(likely_anchors(n, chosen["embedding_dim"]) for n in (users, items))
+        return chosen if set(given) & set(TARGETS) else chosen | {"tolerance": TOLERANCE}
+
+    def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
+        sizes, seed = splits.num_embeddings, config.machine.seed
+        train, validation = sampled(columns_of(splits.train), columns_of(splits.validation), sizes[0], seed)
+        plan = replace(RATINGS, start=replace(RATINGS.start, bias_ridge=best_bias_ridge(train, validation, sizes)))
+        search = DenseSearch(
+            train,
+            sizes,
+            lambda descent: mean_squared_error(descent, validation),
+            plan,
+            seed=seed,
+            threads=config.machine.threads,
+            fixed=fixed,
+        )
+        return searched(search, "MSE", lambda error: error, report)
+
+
+class SearchEvents(SearchRatings):
+    """Events: the same, by the lists that come out of it."""
+
+    name = "recommend-events"
+
+    def wanted(self, task: Task, given: Options) -> bool:
+        return given.get("embedding", "anchor") in ("anchor", "full") and not EVENT_SETTINGS & set(given)
+
+    def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
+        held = held_items(splits, "validation")
+
+        def measure(descent: Descent) -> float:
+            users, items = descent.users.E.astype(np.float32), descent.items.E.astype(np.float32)
+            bias = descent.items.bias.astype(np.float32)
+            return 1 / max(list_metrics(lambda rows: users[rows], items, bias, held)[f"ndcg@{TOP}"], 1e-12)
+
+        weight = likely_weight(len(splits.train), *splits.num_embeddings)
+        search = DenseSearch(
+            columns_of(splits.train),
+            splits.num_embeddings,
+            measure,
+            replace(EVENTS, start=replace(EVENTS.start, unobserved_weight=weight)),
+            seed=config.machine.seed,
+            threads=config.machine.threads,
+            fixed=fixed,
+        )
+        return searched(search, f"NDCG@{TOP}", lambda error: 1 / error, report)
+
+
+def searched(search: DenseSearch, metric: str, shown: Callable[[float], float], report: Report) -> JSON:
+    """Run a search, and say what it finds."""
+    trials = 0
+
+    def tell(trial: Trial) -> None:
+        nonlocal trials
+        trials += 1
+        if trial.best:
+            report(f"search, trial {trials}: {described(trial.settings)}: validation {metric} {shown(trial.error):.4f}")
+
+    best = search.run(tell)
+    report(f"searched {trials} dense models; the best has validation {metric} {shown(best.error):.4f}")
+    return {"options": unscaled(best.settings, search.scale), "error": best.error, "trials": trials}
+
+
+def columns_of(part: Examples) -> tuple[np.ndarray, ...]:
+    return tuple(column.cpu().numpy() for column in part[:])
+
+
+def likely_anchors(rows: int, width: int) -> int:
+    """As many as there is use for: an anchor costs as much as `width` weights, whoever uses it."""
+    return min(ANCHORS, max(2 * width, rows // 16, 2), max(rows, 1))
+
+
+def described(settings: DenseSettings) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in asdict(settings).items() if value)
+
+
+def unscaled(settings: DenseSettings, scale: float) -> JSON:
+    """The options that mean these settings for ratings of this scale."""
+    penalties = settings.penalties(scale)
+    ridges = {"ridge": penalties.ridge, "ridge_per_rating": penalties.ridge_per_rating}
+    if settings.bias_ridge < NO_BIAS:
+        ridges["bias_ridge"] = penalties.bias_ridge
+    if settings.unobserved_weight:
+        ridges["unobserved_weight"] = settings.unobserved_weight
+    return {"embedding_dim": settings.embedding_dim, **{name: float(f"{value:.4g}") for name, value in ridges.items()}}
