@@ -15,6 +15,8 @@ Labels = Sequence[object] | np.ndarray | pl.Series
 
 def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
     """Indices of `wanted` in the sorted labels; −1 for those that are missing."""
+    if isinstance(wanted, str | bytes | int | float):
+        raise TypeError(f"give a list of labels, [{wanted!r}], not a single one")
     asked = pl.Series("asked", wanted)
     if asked.dtype != labels.dtype:
         asked = asked.cast(labels.dtype, strict=False)

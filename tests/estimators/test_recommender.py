@@ -324,3 +324,16 @@ def test_a_sparse_matrix_of_ratings():
     matrix = sparse.csr_array((table["rating"].to_numpy(), (table["user"].to_numpy(), table["item"].to_numpy())))
     model = ant.Recommender(implicit=False, anchors=4, embedding_dim=4, epochs=2).fit(matrix)
     assert model.config.task == "recommend"
+
+
+def test_columns_of_other_names_and_single_users():
+    table = frame().rename({"user": "Kunde", "item": "Artikel", "rating": "Sterne"})
+    with pytest.raises(DataError, match=r"columns=\[…\] in Python"):
+        ant.Recommender().fit(table)
+    quick = ant.Recommender(anchors=4, embedding_dim=4, epochs=2)
+    model = quick.fit(table, columns=["Kunde", "Artikel", "Sterne"])
+    user = table["Kunde"][0]
+    assert len(model.recommend([user], k=2)) == 2
+    for single in (user, "Käufer3"):
+        with pytest.raises(TypeError, match="give a list of users"):
+            model.recommend(single)

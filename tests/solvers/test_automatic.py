@@ -99,6 +99,19 @@ def test_what_is_given_is_not_searched(data):
     assert plain.solver.penalties.bias_ridge == 6.0  # not searched: there are none
 
 
+def test_a_small_budget_has_few_anchors_and_is_no_worse_than_biases(data, tmp_path):
+    call("train", "recommend", data, "--budget", "3KB", "--out", tmp_path / "run")
+    result = result_of(tmp_path / "run")
+    assert result["bytes"] <= 3060
+    assert result["test"]["mse"] < result["baselines"]["biases alone"]
+
+
+def test_a_dozen_ratings_are_enough(tmp_path):
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"u{n % 4},i{n % 3},{n % 5}\n" for n in range(12)))
+    call("train", "recommend", tmp_path / "r.csv", "--out", tmp_path / "run")
+    assert result_of(tmp_path / "run")["test"]["mse"] < 10
+
+
 def test_moves_and_anchors():
     assert moved(DenseSettings(), {"embedding_dim": 0.5}).embedding_dim == 4
     assert moved(DenseSettings(1), {"embedding_dim": 0.5}) == DenseSettings(1)

@@ -108,7 +108,7 @@ def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskC
     except ConfigError as error:
         raise usage_error(error) from error
     for line in splits.complaints:
-        show.err.print(line, highlight=False)
+        show.note(line)
     return config, splits
 
 

@@ -40,7 +40,11 @@ class Columns:
         if self.rating is not None:
             return ()
         others = [name for name in present if name not in self.roles.values()]
-        remedy = f"; if one of {', '.join(others)} is the rating, pass --columns USER,ITEM,RATING" if others else ""
+        remedy = (
+            f"; if one of {', '.join(others)} is the rating, pass --columns USER,ITEM,RATING (columns=[…] in Python)"
+            if others
+            else ""
+        )
         return (f"{path}: there is no column of ratings, so every row is an event (implicit feedback){remedy}",)
 
 
@@ -65,7 +69,7 @@ def choose_columns(path: Path, present: list[str], columns: Sequence[str] | None
             if found[role] is None:
                 raise DataError(
                     f"{path}: which column is the {role}? It has: {', '.join(present)}; "
-                    "pass --columns USER,ITEM,RATING, or USER,ITEM for events"
+                    "pass --columns USER,ITEM,RATING (columns=[…] in Python), or USER,ITEM for events"
                 )
         chosen = Columns(str(found["user"]), str(found["item"]), found["rating"])
     return chosen if time in chosen.roles.values() else replace(chosen, time=time)

@@ -3,7 +3,7 @@
 pandas is recognised by the name of an object's module, and never imported.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,30 @@ from antembed.data.text import DataError
 SOURCE = Path("the table given")
 
 
-def ratings_from(data: Any, items: Any = None, ratings: Any = None, *, implicit: bool | None = None) -> Ratings:
+def ratings_from(
+    data: Any,
+    items: Any = None,
+    ratings: Any = None,
+    *,
+    implicit: bool | None = None,
+    columns: Sequence[str] | None = None,
+) -> Ratings:
     """Ratings from a file, a table, a sparse matrix, or columns: users, items and maybe ratings.
 
-    The columns of a table are found by the names that files have (data/columns.py); an array has two or three columns: user,
-    item, rating. Without ratings, rows are events. `implicit` True: ratings are counts of events; False: they are ratings;
-    None: what the data are, where the numbers in a sparse matrix (users × items) are counts. Labels of a matrix are numbers of
-    its rows and columns; those without entries are left out, since nothing can be learned of them.
+    The columns of a file or table are found by their usual names (data/columns.py), or are `columns`; an array has two or three
+    columns: user, item, rating. Without ratings, rows are events. `implicit` True: ratings are counts of events; False: they
+    are ratings; None: what the data are, where the numbers in a sparse matrix (users × items) are counts. Labels of a matrix are
+    numbers of its rows and columns; those without entries are left out, since nothing can be learned of them.
     """
     if items is not None:
-        columns = [column_of(column) for column in (data, items, *(() if ratings is None else (ratings,)))]
-        return ratings_of(*columns, implicit=bool(implicit))
+        given = [column_of(column) for column in (data, items, *(() if ratings is None else (ratings,)))]
+        return ratings_of(*given, implicit=bool(implicit))
     if ratings is not None:
         raise TypeError("give users, items and ratings, or one file or table that has all three")
     if isinstance(data, Ratings):
         return as_events(data) if implicit else data
     if isinstance(data, str | Path):
-        return read_ratings(data, implicit=bool(implicit))
+        return read_ratings(data, columns, implicit=bool(implicit))
     if sparse.issparse(data):
         return _matrix(data, implicit is not False)
     frame = _frame(data)
@@ -45,7 +52,7 @@ def ratings_from(data: Any, items: Any = None, ratings: Any = None, *, implicit:
             "give a file, a table (polars, pandas), a sparse matrix of users × items, or users, items and ratings; "
             f"got one {type(data).__name__}"
         )
-    chosen = choose_columns(SOURCE, frame.columns)
+    chosen = choose_columns(SOURCE, frame.columns, columns)
     events = bool(implicit) or chosen.rating is None
     own = frame.select(chosen_frame(chosen, events))
     found = {name: own[name] for name in own.columns}

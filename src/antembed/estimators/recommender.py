@@ -99,11 +99,19 @@ class Recommender(Estimator):
         super().__init__(own_arguments(locals()))
 
     def fit(
-        self, data: Any, items: Any = None, ratings: Any = None, *, callback: Callback = ignore, report: Report = silent
+        self,
+        data: Any,
+        items: Any = None,
+        ratings: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        callback: Callback = ignore,
+        report: Report = silent,
     ) -> "Recommender":
         """Learn from a file, a table (polars, pandas) with columns user, item and rating, a sparse matrix of users × items, or
-        columns: users, items and ratings. `report` is told what a search finds, `callback` how far it is."""
-        known = ratings_from(data, items, ratings, implicit=self.options.get("implicit"))
+        columns: users, items and ratings. `columns` are the names of the user, item and rating columns, if they are not the
+        usual ones. `report` is told what a search finds, `callback` how far it is."""
+        known = ratings_from(data, items, ratings, implicit=self.options.get("implicit"), columns=columns)
         self.__dict__.pop("_online", None)  # of another partial_fit
         config, splits = self._configured(known, report)
         with tempfile.TemporaryDirectory() as name:

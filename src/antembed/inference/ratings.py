@@ -136,6 +136,8 @@ class RatingTables:
             raise ValueError(f"k must be ≥ 1, got {k}")
         if filter_seen and self.seen is None:
             raise ValueError("what users have seen is not known here; say filter_seen=False (--seen)")
+        if isinstance(users, str | bytes | int | float):
+            raise TypeError(f"give a list of users, [{users!r}], not a single one")
         asked = pl.Series("user", users)
         if not len(asked):
             raise ValueError("recommend needs at least one user, got none")

@@ -97,6 +97,9 @@ def train(
     splits.save(folder.path)  # a stream knows its labels only now
     model.eval().export(folder.path, config.values, config.encoding)
     result = summarize(task, config, splits, model, folder) | solver.result()
+    if (found := result.get("tolerance")) and found["error"] > found["limit"]:
+        near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
+        result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
     folder.write_result(result)
     return result
 

@@ -159,7 +159,10 @@ class DenseSearch:
             descent.items.E, descent.items.bias = _widened(self.rows[0], settings.embedding_dim, self.seed), self.rows[1].copy()
         error, last = float("inf"), float("inf")
         for sweep in range(self.plan.sweeps if before else 2 * self.plan.sweeps):
-            descent.sweep_dense()
+            try:
+                descent.sweep_dense()
+            except np.linalg.LinAlgError:  # hardly any ridge, and few ratings
+                return Trial(settings, float("inf"), before is None)
             if sweep >= LEAST_SWEEPS - 1:
                 last, error = error, self.measure(descent)
                 if abs(error - last) < self.plan.settled * error:

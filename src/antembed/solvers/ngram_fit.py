@@ -90,6 +90,8 @@ def fit_sweeps(train: Documents, settings: NgramSettings) -> "Iterator[NgramFit]
     K = settings.anchors or likely_anchors(budget.amount, len(train.classes), len(values))
     bits = settings.bits or likely_bits(budget.amount, K * len(values))
     fit = NgramFit(train, replace(settings, anchors=K, values=values, bits=bits))
+    if (least := fit.overhead - 20) > budget.amount:
+        raise BudgetError(f"a file without objects has {least} bytes, {budget.amount:.0f} are allowed; allow more")
     fit.dense()
     fit.choose_anchors()
     for sweep in range(settings.ramp):

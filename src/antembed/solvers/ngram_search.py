@@ -19,7 +19,8 @@ from antembed.solvers.ngram_fit import NgramFit, NgramSettings, fit_ngrams, inci
 BITS = 22  # of a bucket's number, without a size
 SAMPLE, WORK = 20_000, 1e7  # documents, and words × classes, that are enough to choose settings by
 BETTER, WORSE = 0.01, 2e-3  # the share of the loss that a move must gain, and the accuracy that it may cost
-SMALLEST, LARGEST, PRECISE = 4_000, 4_000_000, 1.5
+SMALLEST, LARGEST, PRECISE = 1_000, 4_000_000, 1.5
+LEAST_RIDGE = 0.02
 SURE = 1.645  # standard errors: 95 %
 Report = Callable[[str], None]
 
@@ -45,7 +46,7 @@ class NgramSearch:
         report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
         tried = {best}
         for name, factor in MOVES:
-            while name not in fixed and (now := moved(best, name, factor)) not in tried:
+            while name not in fixed and (now := moved(best, name, factor)) not in tried and now.ridge >= LEAST_RIDGE:
                 tried.add(now)
                 reached = dense_quality(some, self.validation, now)
                 if not reached.beats(quality):
@@ -61,15 +62,17 @@ class NgramSearch:
         errors, or there is none. (A few hundred documents cannot tell half a per cent from nothing.)
         """
         dense = dense_quality(self.train, self.validation, settings).hits
-        size, good, bad, reached = max(SMALLEST, 2 * len(self.train.classes) ** 2), 0, 0, 0.0
+        smallest = SMALLEST if len(self.train) < SAMPLE else 4 * SMALLEST
+        size, good, bad, reached = max(smallest, 2 * len(self.train.classes) ** 2), 0, 0, 0.0
         while True:
             hits, written = self._hits(settings, size)
             lost = dense.astype(float) - hits
             fits = lost.mean() <= max(tolerance * dense.mean() - SURE * lost.std() / len(lost) ** 0.5, 0.0)
             largest = LARGEST if written > 0.9 * size or not written else size  # all n-grams are in it
+            said = "yes" if fits else "no" if largest > size else "no, but it holds all n-grams"
             report(
                 f"search: a file of {size:,} bytes has validation accuracy {hits.mean():.4f}, without a size it is "
-                f"{dense.mean():.4f}; surely within {100 * tolerance:g} %: {'yes' if fits else 'no'}"
+                f"{dense.mean():.4f}; surely within {100 * tolerance:g} %: {said}"
             )
             if fits or size >= largest:
                 good, reached = min(size, max(written, SMALLEST)), float(hits.mean())

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from antembed.config import Options, TaskConfig, options_of
+from antembed.config.budget import parse_budget
 from antembed.config.options import AUTO
 from antembed.data import Examples
 from antembed.files import JSON
@@ -81,8 +82,17 @@ class SearchRatings:
         if set(given) & set(TARGETS) <= {"tolerance"} and chosen["embedding_dim"] > WIDE and "anchors" not in given:
             chosen |= {"basis": "axes", "anchors": (2 * chosen["embedding_dim"],)}
         elif "anchors" not in given:
-            chosen["anchors"] = tuple(likely_anchors(n, chosen["embedding_dim"]) for n in (users, items))
+            most = self._affordable(given, chosen["embedding_dim"], users + items)
+            chosen["anchors"] = tuple(min(likely_anchors(n, chosen["embedding_dim"]), most) for n in (users, items))
         return chosen if set(given) & set(TARGETS) else chosen | {"tolerance": TOLERANCE}
+
+    def _affordable(self, given: Options, width: int, objects: int) -> int:
+        """Anchors a side that take no more than a quarter of a budget: two bytes for a number, or a parameter."""
+        if not given.get("budget"):
+            return ANCHORS
+        budget = parse_budget(str(given["budget"]), 4 * objects * (width + 1))
+        each = 2 * width * (2 if budget.unit == "bytes" else 1)  # of both sides
+        return max(int(0.25 * budget.amount / each), 2)
 
     def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
         sizes, seed = splits.num_embeddings, config.machine.seed

@@ -88,10 +88,10 @@ class Ratings(RatingsBase):
         if isinstance(config.solver, OnlineConfig):
             return RatingsSplits()  # the solver reads the stream itself
         ratings = read_input(config.input)
-        if config.input.split not in SPLITS:
-            if not ratings.implicit:
-                raise ConfigError(f"split {config.input.split} is for events, and these are ratings; use 80/10/10", "split")
+        if ratings.implicit:
             return all_for_training(ratings)  # another task cuts them
+        if config.input.split not in SPLITS:
+            raise ConfigError(f"split {config.input.split} is for events, and these are ratings; use 80/10/10", "split")
         device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
         return cut(ratings, config.input.split, config.machine.seed, device, config.machine.threads)
 
