@@ -32,8 +32,8 @@ def ratings_from(
 
     The columns of a file or table are found by their usual names (data/columns.py), or are `columns`; an array has two or three
     columns: user, item, rating. Without ratings, rows are events. `implicit` True: ratings are counts of events; False: they
-    are ratings; None: what the data are, where the numbers in a sparse matrix (users × items) are counts. Labels of a matrix are
-    numbers of its rows and columns; those without entries are left out, since nothing can be learned of them.
+    are ratings; None: what the data are, where the numbers in a sparse matrix (users × items) are counts. Labels of a matrix
+    are numbers of its rows and columns; those without entries are left out, since nothing can be learned of them.
     """
     if items is not None:
         given = [column_of(column) for column in (data, items, *(() if ratings is None else (ratings,)))]
