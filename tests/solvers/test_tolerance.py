@@ -65,7 +65,9 @@ def test_a_higher_tolerance_is_a_smaller_file_and_both_keep_their_limit(data, tm
     assert sizes[1] < sizes[0]
 
 
-@pytest.mark.parametrize("extra", [{}, {"basis": "axes", "anchors": 16}], ids=["learned", "axes"])
+@pytest.mark.parametrize(
+    "extra", [{}, pytest.param({"basis": "axes", "anchors": 16}, marks=pytest.mark.slow)], ids=["learned", "axes"]
+)
 def test_interrupted_it_ends_in_the_same_bytes(data, tmp_path, extra):
     config, splits = configure(TASKS["recommend"], CD | {"data": data} | extra)
     train(config, tmp_path / "whole", splits=splits)
