@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from antembed.config import ConfigError
 from antembed.config.options import validated
 from antembed.files import JSON, append_json, read_json_lines
 from antembed.tasks import TASKS
@@ -60,7 +61,10 @@ def upgraded(record: JSON) -> JSON:
     config = record.get("config")
     if not isinstance(config, dict) or config.get("task") not in TASKS:
         return record
-    return record | {"config": validated(TASKS[config["task"]].Config, config).model_dump(mode="json")}
+    try:
+        return record | {"config": validated(TASKS[config["task"]].Config, config).model_dump(mode="json")}
+    except ConfigError:  # an option that is gone: no run of today is the same
+        return record
 
 
 def key_of(config: JSON, without: Iterable[tuple[str, str]] = IRRELEVANT) -> str:

@@ -152,6 +152,11 @@ class DenseSearch:
         return (move for move in moves if not self.fixed.keys() & move.keys())
 
     def _try(self, settings: DenseSettings, before: Trial | None) -> Trial:
+        """A trial; with hardly any ridge and few ratings numbers may grow without end: its error is infinite then."""
+        with np.errstate(all="ignore"):
+            return self._solve(settings, before)
+
+    def _solve(self, settings: DenseSettings, before: Trial | None) -> Trial:
         descent = self._descent(settings)
         if self.rows is None:
             descent.init_dense(INIT * self.scale**0.5)
@@ -161,12 +166,13 @@ class DenseSearch:
         for sweep in range(self.plan.sweeps if before else 2 * self.plan.sweeps):
             try:
                 descent.sweep_dense()
-            except np.linalg.LinAlgError:  # hardly any ridge, and few ratings
+            except np.linalg.LinAlgError:
                 return Trial(settings, float("inf"), before is None)
             if sweep >= LEAST_SWEEPS - 1:
                 last, error = error, self.measure(descent)
                 if abs(error - last) < self.plan.settled * error:
                     break
+        error = error if np.isfinite(error) else float("inf")
         better = before is None or error < (1 - self.plan.better) * before.error
         if better:
             self.rows = descent.items.E.copy(), descent.items.bias.copy()
@@ -201,8 +207,8 @@ def _widest(objects: int) -> int:
 def _widened(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
     """The same rows with fewer columns (those that carry most), or with random ones added."""
     if width < rows.shape[1]:
-        _, _, directions = np.linalg.svd(rows, full_matrices=False)
-        return rows @ directions[:width].T
+        _, directions = np.linalg.eigh(rows.T @ rows)  # the largest last, and as many as columns, however few the rows
+        return rows @ directions[:, ::-1][:, :width]
     size = 0.5 * float(np.sqrt(np.mean(rows**2)) or INIT)
     more = size * np.random.default_rng(seed).standard_normal((len(rows), width - rows.shape[1]))
     return np.hstack([rows, more])
