@@ -20,7 +20,7 @@ BITS = 22  # of a bucket's number, without a size
 SAMPLE, WORK = 20_000, 1e7  # documents, and words × classes, that are enough to choose settings by
 BETTER, WORSE = 0.01, 2e-3  # the share of the loss that a move must gain, and the accuracy that it may cost
 SMALLEST, LARGEST, PRECISE = 1_000, 4_000_000, 1.5
-LEAST_RIDGE = 0.02
+LEAST_RIDGE, MANY = 0.02, 2000
 SURE = 1.645  # standard errors: 95 %
 Report = Callable[[str], None]
 
@@ -104,7 +104,9 @@ class Quality:
         return float(self.hits.mean())
 
     def beats(self, other: "Quality") -> bool:
-        """By its loss, which a few hundred documents tell better than the accuracy; but not at the cost of that."""
+        """By its accuracy; where documents are few, by its loss, which they tell better, but not at the cost of accuracy."""
+        if len(self.hits) >= MANY:  # a lower loss alone made small files worse
+            return self.accuracy > other.accuracy + WORSE
         by_loss = self.loss < (1 - BETTER) * other.loss and self.accuracy > other.accuracy - WORSE
         return by_loss or self.accuracy > other.accuracy + WORSE
 
