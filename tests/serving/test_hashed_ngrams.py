@@ -109,7 +109,7 @@ def test_a_file_without_objects(model, tmp_path):
         (lambda data: data[:10], "has 10 bytes, its header alone has 20; copy it again or train it anew"),
         (lambda data: b"PK" + data, "is no hashed n-gram classifier: it starts with b'PKantb', expected b'antbag'"),
         (lambda data: b"", "is no hashed n-gram classifier: it starts with b''"),
-        (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 1; upgrade"),
+        (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 2; upgrade"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "is damaged: its checksum is"),
     ],
 )

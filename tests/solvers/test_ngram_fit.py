@@ -8,7 +8,7 @@ import pytest
 
 from antembed.config.budget import BudgetError
 from antembed.data.documents import documents_of
-from antembed.kernels.hashed_ngrams import TINY, descend_codes, descend_dense, gather_codes
+from antembed.kernels.hashed_ngrams import MANY, TINY, descend_codes, descend_dense, gather_codes
 from antembed.serving.hashed_ngrams import load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
 from antembed.solvers.logistic import curvatures, logistic, softmax
@@ -37,11 +37,12 @@ def planted():
 
 def problem(seed=0, V=30, n=80, C=3):
     random = np.random.default_rng(seed)
-    has = random.random((n, V)) < 0.15
-    starts = np.concatenate([[0], np.cumsum(has.sum(0))])
+    has = random.integers(1, 4, (n, V)) * (random.random((n, V)) < 0.15)  # how often
+    starts = np.concatenate([[0], np.cumsum((has > 0).sum(0))])
     documents = np.concatenate([np.flatnonzero(has[:, j]) for j in range(V)]).astype(np.int32)
+    times = np.concatenate([has[has[:, j] > 0, j] for j in range(V)]).astype(np.float32)
     scales, Y, ridge = 1 / np.sqrt(has.sum(1) + 1), np.eye(C)[random.integers(0, C, n)], random.uniform(0.1, 1, V)
-    return random, has, starts, documents, scales, Y, ridge
+    return random, has, starts, (documents, times), scales, Y, ridge
 
 
 def plain_system(has, scales, Y, R, j):
@@ -59,13 +60,32 @@ def test_dense_steps_are_newtons():
     P = softmax(S)
     plain = R.copy()
     for _ in range(2):
-        descend_dense(starts, documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
+        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
         for j in order:
             g, H = plain_system(has, scales, Y, plain, j)
             change = np.linalg.solve(1.7 * H + ridge[j] * np.eye(3), g) - plain[j]
             plain[j] += change * min(1, 0.8 / np.abs(change).max())
     assert np.abs(R - plain).max() < 1e-9
     assert np.abs(P - softmax((has * scales[:, None]) @ plain)).max() < 1e-9
+
+
+def test_with_many_classes_the_diagonal_is_enough():
+    random, has, starts, documents, scales, Y, ridge = problem(4, C=MANY + 1)
+    order, C = random.permutation(30), MANY + 1
+    R, S = np.zeros((30, C)), np.zeros((80, C))
+    P = softmax(S)
+    plain, X = R.copy(), has * scales[:, None]
+    losses = []
+    for _ in range(3):
+        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
+        losses.append(-np.log(P[Y > 0]).sum() + 0.5 * (ridge[:, None] * R**2).sum())
+        for j in order:
+            H = X[:, j] ** 2 @ softmax(X @ plain) + TINY
+            best = (X[:, j] @ (Y - softmax(X @ plain)) + H * plain[j]) / (1.7 * H + ridge[j])
+            change = best - plain[j]
+            plain[j] += change * min(1, 0.8 / np.abs(change).max())
+    assert np.abs(R - plain).max() < 1e-9
+    assert losses == sorted(losses, reverse=True)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -77,7 +97,7 @@ def test_codes_are_the_best_there_are(frozen):
     plain, order = R.copy(), random.permutation(30)
     S = (has * scales[:, None]) @ R
     descend_codes(
-        starts, documents, scales, Y, ridge, 0.7, order, B, values, penalty, frozen, anchors, levels, gains, R, S, softmax(S)
+        starts, *documents, scales, Y, ridge, 0.7, order, B, values, penalty, frozen, anchors, levels, gains, R, S, softmax(S)
     )
     for j in order:
         g, H = plain_system(has, scales, Y, plain, j)
@@ -105,10 +125,10 @@ def test_what_documents_have_of_each_anchor():
     random, has, starts, documents, _, _, _ = problem(3)
     anchors, weights = random.integers(-1, 4, 30), random.random(30)
     Z, squares = np.zeros((80, 4)), np.zeros((80, 4))
-    gather_codes(starts, documents, anchors, weights, Z, squares)
+    gather_codes(starts, *documents, anchors, weights, Z, squares)
     mine = [anchors == k for k in range(4)]
     assert np.allclose(Z, np.stack([has[:, k] @ weights[k] for k in mine], axis=1))
-    assert np.allclose(squares, np.stack([has[:, k] @ weights[k] ** 2 for k in mine], axis=1))
+    assert np.allclose(squares, np.stack([has[:, k] ** 2 @ weights[k] ** 2 for k in mine], axis=1))
 
 
 def test_anchors_are_fitted_to_the_minimum():
@@ -132,7 +152,7 @@ def test_noise_is_what_leaving_objects_out_costs_on_average():
     chances = kept ** masks.sum(1) * (1 - kept) ** (6 - masks.sum(1))
     # Every document has the same mask here: their losses add up, so the average is the same as with masks of their own.
     cost = sum(chance * loss(mask / kept) for mask, chance in zip(masks, chances, strict=True)) - loss(np.ones(6))
-    P, squares = softmax((has * scales[:, None]) @ R), has * scales[:, None] ** 2
+    P, squares = softmax((has * scales[:, None]) @ R), (has * scales[:, None]) ** 2
     H = curvatures(squares, P)
     assert np.abs(H[3] + TINY * np.eye(3) - plain_system(has, scales, Y, R, 3)[1]).max() < 1e-12
     noise = (1 - kept) / kept
@@ -151,7 +171,7 @@ def test_directions_are_found():
 
 def test_incidence_is_who_has_what(planted):
     train, _ = planted
-    data = incidence(train, 2, 16)
+    data = incidence(train, NgramSettings(), 16)
     hashes, owners = ngram_hashes(word_hashes(train), train.starts, 2)
     pairs = set(zip(buckets_of(hashes, 16).tolist(), owners.tolist(), strict=True))
     found = list(zip(np.repeat(data.buckets, np.diff(data.starts)).tolist(), data.documents.tolist(), strict=True))
@@ -159,6 +179,11 @@ def test_incidence_is_who_has_what(planted):
     seen = Counter(bucket for bucket, _ in pairs)
     assert set(found) == {(bucket, document) for bucket, document in pairs if seen[bucket] > 1}
     assert np.diff(data.starts).min() == 2
+    assert (data.times == 1).all()
+    times = Counter(zip(buckets_of(hashes, 16).tolist(), owners.tolist(), strict=True))
+    counted = incidence(train, NgramSettings(repeats=True), 16)
+    assert counted.times.tolist() == [times[pair] for pair in found]
+    assert counted.times.max() > 1
 
 
 def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):

@@ -247,6 +247,7 @@ class HashedNgramClassifier(Classifier):
         tolerance: str | None = None,
         epochs: int | None = None,
         ngrams: int | None = None,
+        repeats: bool | None = None,
         ridge: float | None = None,
         rarity: float | None = None,
         noise: float | None = None,

@@ -2,9 +2,9 @@
 
     min over rows r_j :  Σ_i −Y_i·log softmax(s_i) + ½·Σ_j r_jᵀ·(ridge_j + noise·H_j)·r_j      s_i = scale_i·Σ_{j in i} r_j + b
 
-Object j occurs in documents[starts[j]:starts[j + 1]]. With all others fixed, the loss in r_j is, to second order about its
-present value, −g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents. After each change the scores S and
-probabilities P of these documents are updated.
+Object j occurs in documents[starts[j]:starts[j + 1]], and counts there as often as `times` says. With all others fixed, the
+loss in r_j is, to second order about its present value, −g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents.
+After each change the scores S and probabilities P of these documents are updated.
 
 noise·H is the mean effect of dropout, to second order: if each object is kept in a document with probability q and scaled by
 1/q, the scores are right on average, and the object's share of their variance is (1 − q)/q·scale²·r·rᵀ; half of that times the
@@ -17,20 +17,34 @@ import numpy as np
 
 from antembed.kernels.random_bits import compiled
 
+MANY = 40  # classes, beyond which only the diagonals of the curvatures are used: all of them take C² for each occurrence
 TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, so H alone is singular
 
 
 @compiled
 def accumulate(
-    documents: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, noise: float, g: Any, H: Any
+    documents: Any, times: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, noise: float, g: Any, H: Any
 ) -> None:
     """g and (1 + noise)·H of an object whose row is r, without ridge; g is taken at r = 0."""
     C = len(r)
     g[:] = 0
+    if C > MANY:
+        for a in range(C):
+            H[a, a] = TINY
+        for position in range(first, stop):
+            i = documents[position]
+            scale = times[position] * scales[i]
+            for a in range(C):
+                g[a] += scale * (Y[i, a] - P[i, a])
+                H[a, a] += scale * scale * P[i, a]  # without − p·pᵀ: no less than the whole of it
+        for a in range(C):
+            g[a] += H[a, a] * r[a]
+            H[a, a] *= 1.0 + noise
+        return
     H[:] = 0
     for position in range(first, stop):
         i = documents[position]
-        scale = scales[i]
+        scale = times[position] * scales[i]
         square = scale * scale
         for a in range(C):
             p = P[i, a]
@@ -49,14 +63,14 @@ def accumulate(
 
 
 @compiled
-def update_scores(documents: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
+def update_scores(documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
     """Scores and probabilities after an object's row has changed."""
     C = len(change)
     for position in range(first, stop):
         i = documents[position]
         most, total = -np.inf, 0.0
         for a in range(C):
-            S[i, a] += scales[i] * change[a]
+            S[i, a] += times[position] * scales[i] * change[a]
             most = max(most, S[i, a])
         for a in range(C):
             P[i, a] = np.exp(S[i, a] - most)
@@ -67,8 +81,13 @@ def update_scores(documents: Any, first: int, stop: int, scales: Any, change: An
 
 @compiled
 def solve(H: Any, g: Any) -> None:
-    """Solve H·x = g; g becomes x, and H its Cholesky factor. For a few classes this is faster than a call of LAPACK."""
+    """Solve H·x = g; g becomes x, and H its Cholesky factor; with many classes by the diagonal alone. For a few classes this
+    is faster than a call of LAPACK."""
     C = len(g)
+    if C > MANY:
+        for a in range(C):
+            g[a] /= H[a, a]
+        return
     for a in range(C):
         for c in range(a + 1):
             rest = H[a, c]
@@ -86,14 +105,14 @@ def solve(H: Any, g: Any) -> None:
 
 @compiled
 def descend_dense(
-    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, longest: float,
+    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, longest: float,
     R: Any, S: Any, P: Any,
 ) -> None:  # fmt: skip
     """One Newton step for each row of R (V, C), in this order. Steps are limited to `longest`, since H is valid only nearby."""
     C = R.shape[1]
     g, H = np.empty(C), np.empty((C, C))
     for j in order:
-        accumulate(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
+        accumulate(documents, times, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         for a in range(C):
             H[a, a] += ridge[j]
         solve(H, g)
@@ -105,12 +124,12 @@ def descend_dense(
             if most > longest:
                 g[a] *= longest / most
             R[j, a] += g[a]
-        update_scores(documents, starts[j], starts[j + 1], scales, g, S, P)
+        update_scores(documents, times, starts[j], starts[j + 1], scales, g, S, P)
 
 
 @compiled
 def descend_codes(
-    starts: Any, documents: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, B: Any, values: Any,
+    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, B: Any, values: Any,
     l0_penalty: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
 ) -> None:  # fmt: skip
     """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the penalty.
@@ -124,7 +143,7 @@ def descend_codes(
     squares, slopes = (B * B).sum(axis=1), np.empty(K)
     needed = 0.0 if frozen else l0_penalty
     for j in order:
-        accumulate(documents, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
+        accumulate(documents, times, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         best, anchor, level = needed, -1, -1
         likely = 0
         for k in range(K):
@@ -140,7 +159,7 @@ def descend_codes(
             if slope <= 0 or slope * slope <= 2 * best * curvature:
                 continue
             for a in range(C):
-                for c in range(a):
+                for c in range(a if C <= MANY else 0):
                     curvature += 2 * B[k, a] * H[a, c] * B[k, c]
                 curvature += B[k, a] * H[a, a] * B[k, a]
             for q in range(len(values)):
@@ -156,16 +175,17 @@ def descend_codes(
             change[a] = row - R[j, a]
             R[j, a] = row
         if np.abs(change).max() > 0:
-            update_scores(documents, starts[j], starts[j + 1], scales, change, S, P)
+            update_scores(documents, times, starts[j], starts[j + 1], scales, change, S, P)
 
 
 @compiled
-def gather_codes(starts: Any, documents: Any, anchors: Any, weights: Any, Z: Any, squares: Any) -> None:
+def gather_codes(starts: Any, documents: Any, times: Any, anchors: Any, weights: Any, Z: Any, squares: Any) -> None:
     """Add the weights of each document's objects to Z (n, K), by anchor, and their squares to squares (n, K)."""
     for j in range(len(anchors)):
         k = anchors[j]
         if k >= 0:
             for position in range(starts[j], starts[j + 1]):
                 i = documents[position]
-                Z[i, k] += weights[j]
-                squares[i, k] += weights[j] * weights[j]
+                weight = times[position] * weights[j]
+                Z[i, k] += weight
+                squares[i, k] += weight * weight

@@ -3,13 +3,16 @@
 With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so only
 T, B and b are stored. An object is a bucket of hashes (ngrams.py); its row of T has one of a few values on one of the anchors.
 
-    score of a document  =  scale · Σ over its objects j, each once, of  values[levels[j]]·B[anchors[j]]  +  b
+    score of a document  =  scale · Σ over its objects j of  values[levels[j]]·B[anchors[j]]  +  b
+
+Each object counts once in a document, or, with `repeats`, as often as it occurs.
 """
 
 import json
 import os
 import struct
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +34,7 @@ from antembed.serving.entropy import (
 )
 from antembed.serving.ngrams import buckets_of, document_scales, hash_words, ngram_hashes
 
-MAGIC, VERSION = b"antbag", 1
+MAGIC, VERSION = b"antbag", 2  # 1: without repeats, and still written for those
 HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest
 PIECE = 1 << 21  # words scored at a time
 
@@ -53,6 +56,7 @@ class HashedNgrams:
     classes: list[str]
     bits: int  # of a bucket's number
     orders: int  # n-grams of up to so many words
+    repeats: bool = False  # every occurrence counts, not only the first in a document
     _rows: np.ndarray = field(init=False, repr=False, compare=False)  # (2^bits,): 1 + code of each bucket, 0 for none
     _codes: np.ndarray = field(init=False, repr=False, compare=False)  # (1 + K·Q, C): scores of each code
 
@@ -80,10 +84,11 @@ class HashedNgrams:
         hashes, documents = ngram_hashes(words, starts, self.orders)
         buckets = buckets_of(hashes, self.bits)
         coded = np.flatnonzero(self._rows[buckets])
-        pairs = np.unique((documents[coded] << self.bits) | buckets[coded])  # each object counts once per document
+        pairs, times = np.unique((documents[coded] << self.bits) | buckets[coded], return_counts=True)
         codes, owners = self._rows[pairs & ((1 << self.bits) - 1)], pairs >> self.bits
         n = len(starts) - 1
-        sums = [np.bincount(owners, weights=self._codes[codes, c], minlength=n) for c in range(len(self.bias))]
+        weights = times if self.repeats else np.ones(len(times))
+        sums = [np.bincount(owners, weights=weights * self._codes[codes, c], minlength=n) for c in range(len(self.bias))]
         return np.stack(sums, axis=1) * document_scales(starts, self.orders)[:, None] + self.bias
 
     def coded(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -102,9 +107,10 @@ class HashedNgrams:
         starts = np.array([0, len(words)])
         hashes, _ = ngram_hashes(hash_words(words), starts, self.orders)
         runs = [" ".join(words[at : at + n]) for n in range(1, self.orders + 1) for at in range(len(words) - n + 1)]
-        first = dict(zip(buckets_of(hashes, self.bits)[::-1].tolist(), runs[::-1], strict=True))
-        scale = document_scales(starts, self.orders)[0]
-        return [(run, scale * self._codes[self._rows[j]]) for j, run in reversed(first.items()) if self._rows[j]]
+        buckets = buckets_of(hashes, self.bits).tolist()
+        first = dict(zip(buckets[::-1], runs[::-1], strict=True))
+        scale, times = document_scales(starts, self.orders)[0], Counter(buckets) if self.repeats else Counter(first.keys())
+        return [(run, scale * times[j] * self._codes[self._rows[j]]) for j, run in reversed(first.items()) if self._rows[j]]
 
     def to_bytes(self) -> bytes:
         """The contents of the file."""
@@ -122,9 +128,10 @@ class HashedNgrams:
             np.concatenate([self.bias, self.values]).astype("<f4").tobytes(),
         ]
         shape = [self.bits, self.orders, len(self.objects), K, Q, gap_bits, len(gaps), *map(len, streams[:3])]
-        about = zlib.compress(json.dumps({"s": shape, "c": self.classes}, ensure_ascii=False).encode(), 9)
+        facts = {"s": shape, "c": self.classes} | ({"r": 1} if self.repeats else {})
+        about = zlib.compress(json.dumps(facts, ensure_ascii=False).encode(), 9)
         body = about + b"".join(streams)
-        return HEAD.pack(MAGIC, VERSION, len(body), len(about), zlib.crc32(body)) + body
+        return HEAD.pack(MAGIC, VERSION if self.repeats else 1, len(body), len(about), zlib.crc32(body)) + body
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the file; → its size in bytes."""
@@ -190,4 +197,5 @@ def _parsed(about: dict[str, Any], body: bytes) -> HashedNgrams:
         classes=about["c"],
         bits=bits,
         orders=orders,
+        repeats=bool(about.get("r", 0)),
     )

@@ -33,6 +33,7 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
         settings = NgramSettings(
             size=own.budget,
             orders=own.ngrams,
+            repeats=own.repeats,
             ridge=own.ridge,
             rarity=own.rarity,
             noise=own.noise,

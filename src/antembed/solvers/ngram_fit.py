@@ -16,7 +16,7 @@ import numpy as np
 
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.data.documents import Documents
-from antembed.kernels.hashed_ngrams import descend_codes, descend_dense, gather_codes
+from antembed.kernels.hashed_ngrams import MANY, descend_codes, descend_dense, gather_codes
 from antembed.serving.hashed_ngrams import HashedNgrams
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, ngram_hashes
 from antembed.solvers.budget import target
@@ -27,7 +27,6 @@ LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
 ANCHORS = 0.25  # of the file
-MANY_CLASSES = 40  # beyond that only the diagonals of the curvatures are used
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -37,6 +36,7 @@ class NgramSettings:
 
     size: str = "50KB"  # of the file, at most
     orders: int = 2  # objects are words, and runs of up to so many
+    repeats: bool = False  # every occurrence in a document counts, not only the first
     anchors: int = 0  # 0: by the size and the number of classes
     values: tuple[float, ...] = ()  # of T; (): by the size
     bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
@@ -51,23 +51,25 @@ class NgramSettings:
 
 @dataclass(frozen=True)
 class Incidence:
-    """Which object is in which document: object j, bucket buckets[j], in documents[starts[j]:starts[j + 1]]."""
+    """Which object is in which document: object j, bucket buckets[j], in documents[starts[j]:starts[j + 1]], and how often."""
 
     buckets: np.ndarray  # (V,) int64, sorted
     starts: np.ndarray  # (V + 1,)
     documents: np.ndarray  # (pairs,) int32
+    times: np.ndarray  # (pairs,) float32
     scales: np.ndarray  # (n,)
 
 
-def incidence(documents: Documents, orders: int, bits: int, least: int = 2) -> Incidence:
+def incidence(documents: Documents, settings: NgramSettings, bits: int, least: int = 2) -> Incidence:
     """The objects that `least` documents have: what is seen once says nothing of others."""
-    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, orders)
-    pairs = np.unique((buckets_of(hashes, bits) << 32) | owners)
+    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, settings.orders)
+    pairs, times = np.unique((buckets_of(hashes, bits) << 32) | owners, return_counts=True)
     buckets, counts = np.unique(pairs >> 32, return_counts=True)
     enough = np.repeat(counts >= least, counts)
     starts = np.concatenate([[0], np.cumsum(counts[counts >= least])])
     inside = (pairs[enough] & 0xFFFFFFFF).astype(np.int32)
-    return Incidence(buckets[counts >= least], starts, inside, document_scales(documents.starts, orders))
+    weights = (times[enough] if settings.repeats else np.ones(len(inside))).astype(np.float32)
+    return Incidence(buckets[counts >= least], starts, inside, weights, document_scales(documents.starts, settings.orders))
 
 
 def fit_ngrams(train: Documents, settings: NgramSettings | None = None) -> HashedNgrams:
@@ -129,7 +131,7 @@ class NgramFit:
 
     def __init__(self, train: Documents, settings: NgramSettings) -> None:
         self.settings, self.classes, self.labels = settings, train.classes, train.labels
-        self.data = incidence(train, settings.orders, settings.bits)
+        self.data = incidence(train, settings, settings.bits)
         V, n, C = len(self.data.buckets), len(train), len(train.classes)
         counts = np.diff(self.data.starts)
         self.ridge = settings.ridge / (np.log(n / np.maximum(counts, 1)) + 1) ** settings.rarity
@@ -178,7 +180,7 @@ class NgramFit:
         for _ in range(self.settings.dense_sweeps):
             order = self.random.permutation(len(data.buckets))
             descend_dense(
-                data.starts, data.documents, data.scales, self.Y, self.ridge, self.settings.noise, order, longest,
+                data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order, longest,
                 self.R, self.S, self.P,
             )  # fmt: skip
 
@@ -191,8 +193,9 @@ class NgramFit:
         data, frozen = self.data, wanted is None
         order = np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets))
         descend_codes(
-            data.starts, data.documents, data.scales, self.Y, self.ridge, self.settings.noise, self.random.permutation(order),
-            self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains, self.R, self.S, self.P,
+            data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise,
+            self.random.permutation(order), self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains,
+            self.R, self.S, self.P,
         )  # fmt: skip
         if wanted is not None:
             self.penalty = self.drop_to(wanted)
@@ -211,12 +214,12 @@ class NgramFit:
         used = self.anchors >= 0
         t = np.where(used, self.values[self.levels], 0.0)
         Z, squares = np.zeros((n, K)), np.zeros((n, K))
-        gather_codes(data.starts, data.documents, self.anchors, t, Z, squares)
+        gather_codes(data.starts, data.documents, data.times, self.anchors, t, Z, squares)
         Z *= data.scales[:, None]
         squares *= data.scales[:, None] ** 2
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
         C = self.P.shape[1]
-        if C > MANY_CLASSES:  # the whole of each matrix takes n·K·C², its diagonal n·K·C
+        if C > MANY:  # the whole of each matrix takes n·K·C², its diagonal n·K·C
             penalty = ridge[:, None] + self.settings.noise * (squares.T @ (self.P * (1 - self.P)))
         else:
             penalty = ridge[:, None, None] * np.eye(C) + self.settings.noise * curvatures(squares, self.P)
@@ -251,6 +254,7 @@ class NgramFit:
             classes=self.classes,
             bits=self.settings.bits,
             orders=self.settings.orders,
+            repeats=self.settings.repeats,
         )
 
 

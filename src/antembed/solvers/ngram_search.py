@@ -20,39 +20,61 @@ BITS = 22  # of a bucket's number, without a size
 SAMPLE, WORK = 20_000, 1e7  # documents, and words × classes, that are enough to choose settings by
 BETTER, WORSE = 0.01, 2e-3  # the share of the loss that a move must gain, and the accuracy that it may cost
 SMALLEST, LARGEST, PRECISE = 1_000, 4_000_000, 1.5
-LEAST_RIDGE, MANY = 0.02, 2000
+LEAST_RIDGE, MANY = 0.02, 4000
+FEW, FOLDS = 10_000, 5  # documents below which all of them are held out in turn
 SURE = 1.645  # standard errors: 95 %
 Report = Callable[[str], None]
 
 MOVES: tuple[tuple[str, float], ...] = (
-    ("ridge", 1 / 4), ("ridge", 4), ("orders", 1 / 2), ("orders", 1.5), ("noise", 1 / 4), ("rarity", 0), ("ridge", 1 / 2),
-    ("ridge", 2),
+    ("repeats", 1), ("ridge", 1 / 4), ("ridge", 4), ("orders", 1 / 2), ("orders", 1.5), ("noise", 1 / 4), ("rarity", 0),
+    ("ridge", 1 / 2), ("ridge", 2),
 )  # fmt: skip
+# Short texts of many kinds; and texts in which frequent words tell the class by how often they occur.
+STARTS: tuple[JSON, ...] = ({}, {"orders": 1, "repeats": True, "ridge": 2.5, "rarity": 0.0, "noise": 0.25})
+STRIDES = {("ridge", 1 / 4): 2}  # moves after which one more is made though they did not help: long documents need far less
 
 
 @dataclass(frozen=True)
 class NgramSearch:
-    """Settings and sizes for these documents; a share of them was held out for validation."""
+    """Settings and sizes for these documents. Each is tried on `folds`, pairs of documents to learn from and to be asked about:
+    the validation part where documents are many, else every document in turn."""
 
-    train: Documents
-    validation: Documents
+    folds: list[tuple[Documents, Documents]]
     seed: int
+
+    @classmethod
+    def of(cls, train: Documents, validation: Documents, seed: int) -> "NgramSearch":
+        n = len(train) + len(validation)
+        if n >= FEW:
+            return cls([(train, validation)], seed)
+        everything = joined(train, validation)
+        fold = np.random.default_rng(seed).permutation(np.arange(n) % FOLDS)
+        pairs = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(min(FOLDS, n))]
+        return cls([(everything.take(rest), everything.take(held)) for rest, held in pairs], seed)
 
     def settings(self, fixed: JSON, report: Report) -> NgramSettings:
         """The best settings, without a size."""
-        some = _sampled(self.train, self.seed)
-        best = replace(NgramSettings(seed=self.seed), **fixed)
-        quality = dense_quality(some, self.validation, best)
+        some = [(_sampled(train, self.seed), held) for train, held in self.folds]
+        first, *others = (replace(NgramSettings(seed=self.seed), **(start | fixed)) for start in STARTS)
+        best, quality, tried = first, qualities(some, first), {first}
         report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
-        tried = {best}
-        for name, factor in MOVES:
-            while name not in fixed and (now := moved(best, name, factor)) not in tried and now.ridge >= LEAST_RIDGE:
-                tried.add(now)
-                reached = dense_quality(some, self.validation, now)
-                if not reached.beats(quality):
-                    break
-                best, quality = now, reached
+        for other in others:
+            tried.add(other)
+            if (reached := qualities(some, other)).beats(quality):
+                best, quality = other, reached
                 report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
+        for name, factor in MOVES:
+            now, missed = best, 0
+            while name not in fixed and missed <= STRIDES.get((name, factor), 0):
+                now = moved(now, name, factor)
+                if now in tried or now.ridge < LEAST_RIDGE:
+                    break
+                tried.add(now)
+                reached = qualities(some, now)
+                missed += 1
+                if reached.beats(quality):
+                    best, quality, missed = now, reached, 0
+                    report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
         return best
 
     def size(self, settings: NgramSettings, tolerance: float, report: Report) -> tuple[int, float, float]:
@@ -61,9 +83,10 @@ class NgramSearch:
         Surely: both models are asked about the same documents, and the loss of accuracy is below the tolerance by SURE standard
         errors, or there is none. (A few hundred documents cannot tell half a per cent from nothing.)
         """
-        dense = dense_quality(self.train, self.validation, settings).hits
-        smallest = SMALLEST if len(self.train) < SAMPLE else 4 * SMALLEST
-        size, good, bad, reached = max(smallest, 2 * len(self.train.classes) ** 2), 0, 0, 0.0
+        dense = qualities(self.folds, settings).hits
+        train, _ = self.folds[0]
+        smallest = SMALLEST if len(train) < SAMPLE else 4 * SMALLEST
+        size, good, bad, reached = max(smallest, 2 * len(train.classes) ** 2), 0, 0, 0.0
         while True:
             hits, written = self._hits(settings, size)
             lost = dense.astype(float) - hits
@@ -83,13 +106,17 @@ class NgramSearch:
             size = int((good * bad) ** 0.5) if good else min(2 * size, LARGEST)
 
     def _hits(self, settings: NgramSettings, size: int) -> tuple[np.ndarray, int]:
-        """Which validation documents a file of this size gets right, and how many bytes it has (0: it cannot be written)."""
-        try:
-            classifier = fit_ngrams(self.train, replace(settings, size=f"{size}B"))
-        except BudgetError:  # many classes do not fit into a small file
-            return np.zeros(len(self.validation), bool), 0
-        found = np.concatenate([part.argmax(1) for part in ngram_probabilities(classifier, self.validation)])
-        return np.asarray(found == self.validation.labels), len(classifier.to_bytes())
+        """Which held-out documents files of this size get right, and the bytes of the largest (0: it cannot be written)."""
+        found, written = [], 0
+        for train, held in self.folds:
+            try:
+                classifier = fit_ngrams(train, replace(settings, size=f"{size}B"))
+            except BudgetError:  # many classes do not fit into a small file
+                return np.zeros(sum(len(held) for _, held in self.folds), bool), 0
+            best = np.concatenate([part.argmax(1) for part in ngram_probabilities(classifier, held)])
+            found.append(best == held.labels)
+            written = max(written, len(classifier.to_bytes()))
+        return np.concatenate(found), written
 
 
 @dataclass(frozen=True)
@@ -104,23 +131,38 @@ class Quality:
         return float(self.hits.mean())
 
     def beats(self, other: "Quality") -> bool:
-        """By its accuracy; where documents are few, by its loss, which they tell better, but not at the cost of accuracy."""
+        """By its accuracy; where documents are few, also by its loss, which they tell better, if accuracy does not suffer."""
+        gained = self.hits.astype(float) - other.hits
         if len(self.hits) >= MANY:  # a lower loss alone made small files worse
-            return self.accuracy > other.accuracy + WORSE
-        by_loss = self.loss < (1 - BETTER) * other.loss and self.accuracy > other.accuracy - WORSE
-        return by_loss or self.accuracy > other.accuracy + WORSE
+            return bool(gained.mean() > max(WORSE, gained.std() / len(gained) ** 0.5))
+        by_loss = self.loss < (1 - BETTER) * other.loss and gained.mean() > -WORSE
+        return bool(by_loss or gained.mean() > max(WORSE, SURE * gained.std() / len(gained) ** 0.5))
+
+
+def joined(one: Documents, other: Documents) -> Documents:
+    """Both, one after the other: with the same vocabulary and classes."""
+    starts = np.concatenate([one.starts, one.starts[-1] + other.starts[1:]])
+    tokens, labels = (np.concatenate([vars(one)[name], vars(other)[name]]) for name in ("tokens", "labels"))
+    return replace(one, tokens=tokens, starts=starts, labels=labels)
+
+
+def qualities(folds: list[tuple[Documents, Documents]], settings: NgramSettings) -> Quality:
+    """Over all folds."""
+    each = [dense_quality(train, held, settings) for train, held in folds]
+    hits = np.concatenate([quality.hits for quality in each])
+    return Quality(hits, sum(quality.loss * len(quality.hits) for quality in each) / max(len(hits), 1))
 
 
 def dense_quality(train: Documents, validation: Documents, settings: NgramSettings) -> Quality:
     """On validation documents, with a row of scores for each n-gram of the training documents."""
     fit = NgramFit(train, replace(settings, anchors=1, values=(1.0,), bits=BITS))
     fit.dense()
-    other = incidence(validation, settings.orders, BITS, least=1)
+    other = incidence(validation, settings, BITS, least=1)
     at = np.minimum(np.searchsorted(fit.data.buckets, other.buckets), len(fit.data.buckets) - 1)
     rows = np.where((fit.data.buckets[at] == other.buckets)[:, None], fit.R[at], 0.0) if len(fit.data.buckets) else 0.0
     scores = np.zeros((len(validation), len(train.classes)))
     if len(fit.data.buckets):
-        np.add.at(scores, other.documents, np.repeat(rows, np.diff(other.starts), axis=0))
+        np.add.at(scores, other.documents, np.repeat(rows, np.diff(other.starts), axis=0) * other.times[:, None])
     scores = scores * other.scales[:, None] + fit.bias
     chances = np.maximum(softmax(scores)[np.arange(len(validation)), validation.labels], 1e-12)
     return Quality(scores.argmax(1) == validation.labels, float(-np.log(chances).mean()))
@@ -130,6 +172,8 @@ def moved(settings: NgramSettings, name: str, factor: float) -> NgramSettings:
     value = vars(settings)[name] * factor
     if name == "orders":
         return replace(settings, orders=max(round(value), 1))
+    if name == "repeats":
+        return replace(settings, repeats=True)
     return NgramSettings(**(vars(settings) | {name: float(f"{value:.4g}")}))
 
 
@@ -143,4 +187,6 @@ def _sampled(documents: Documents, seed: int) -> Documents:
 
 
 def _described(settings: NgramSettings) -> str:
-    return f"runs of {settings.orders} words, ridge {settings.ridge:g}, rarity {settings.rarity:g}, noise {settings.noise:g}"
+    repeats = ", each occurrence" if settings.repeats else ""
+    numbers = f"ridge {settings.ridge:g}, rarity {settings.rarity:g}, noise {settings.noise:g}"
+    return f"runs of {settings.orders} words{repeats}, {numbers}"

@@ -45,9 +45,16 @@ class SearchText:
 
     def _search(self, splits: TextSplits, seed: int, fixed: JSON, size: JSON, report: Report) -> JSON:
         train, validation = (_documents(part) for part in (splits.train, splits.validation))
-        search = NgramSearch(train, validation, seed)
+        search = NgramSearch.of(train, validation, seed)
         best = search.settings(fixed, report)
-        options: JSON = {"ngrams": best.orders, "ridge": best.ridge, "rarity": best.rarity, "noise": best.noise, **size}
+        found = {
+            "ngrams": best.orders,
+            "repeats": best.repeats,
+            "ridge": best.ridge,
+            "rarity": best.rarity,
+            "noise": best.noise,
+        }
+        options: JSON = found | size
         if "tolerance" not in size:
             return {"options": options}
         amount, accuracy, dense = search.size(best, parse_tolerance(options.pop("tolerance")), report)
