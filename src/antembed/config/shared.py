@@ -206,7 +206,9 @@ class EmbeddingTaskConfig(TaskConfig):
         sparsity, growth = solver.sparsity, solver.growth
         if sparsity.max_nonzeros and sparsity.budget:
             raise ValueError(f"a budget and max_nonzeros={sparsity.max_nonzeros} both say how many weights are left; give one")
-        if sparsity.budget and not sparsity.l1_penalty > 0:
+        if sparsity.sparsify != "prox":
+            self._can_sparsify(solver)
+        if sparsity.budget and sparsity.sparsify == "prox" and not sparsity.l1_penalty > 0:
             raise ValueError(f"a budget starts from l1_penalty, which must be > 0, got {sparsity.l1_penalty}")
         if sparsity.polish and (self.tables.embedding != "anchor" or self.auto):
             raise ValueError("polishing is for anchored tables with a number of anchors; leave --polish at 0")
@@ -222,3 +224,17 @@ class EmbeddingTaskConfig(TaskConfig):
             torch.zeros(1, device=solver.train.device).item()
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {solver.train.device!r} cannot be used here; leave it at cpu") from error
+
+    def _can_sparsify(self, solver: StochasticConfig) -> None:
+        sparsity = solver.sparsity
+        if not sparsity.budget:
+            raise ValueError(f"sparsify {sparsity.sparsify} goes to a size; say which with --budget, or use prox")
+        if self.tables.embedding != "anchor" or self.auto:
+            raise ValueError(f"sparsify {sparsity.sparsify} is for anchored tables with a number of anchors; use prox")
+        if sparsity.sparsify == "prune" and solver.optimizer.optimizer == "sgd":
+            raise ValueError("sparsify prune needs the second moments of yogi or adam, sgd has none; use recode")
+        if solver.epochs < sparsity.events + 2:
+            raise ValueError(
+                f"{sparsity.events} events need dense epochs before and tuning after them: {sparsity.events + 2} epochs or "
+                f"more, not {solver.epochs}; raise --epochs, or lower --events"
+            )

@@ -10,6 +10,7 @@ from antembed.config.tolerance import parse_tolerance
 from antembed.optim import OPTIMIZERS
 
 AUTO = {"anchors": "auto"}
+PROX = {"sparsify": "prox"}
 NO_TARGET = {"budget": ("", None), "tolerance": ("", None)}  # None: a solver without that option
 
 
@@ -59,7 +60,10 @@ class OptimizerConfig(Config):
     eps: Number | None = option(
         None, "Of yogi and adam; default: the optimizer's own.", gt=0, only_with={"optimizer": ("yogi", "adam")}
     )
-    schedule: Literal["halving", "cosine", "constant"] = option("halving", "Of the learning rate.")
+    beta2: Number | None = option(
+        None, "Of yogi and adam; default: the optimizer's own.", ge=0, lt=1, only_with={"optimizer": ("yogi", "adam")}
+    )
+    schedule: Literal["halving", "cosine", "constant"] = option("halving", "Of the learning rate.", only_with=PROX)
     halve_every: Whole = option(100_000, "Steps between two halvings.", ge=1, only_with={"schedule": "halving"})
     weight_decay: Number = option(0.0, "Decoupled decay of dense tables, anchors and biases; T has its penalty.", ge=0)
 
@@ -78,12 +82,23 @@ class SparsityConfig(Config):
     """How T becomes sparse, and how sparse."""
 
     heading: ClassVar[str] = "Sparsity"
-    l1_penalty: Number = option(1e-4, "λ2, the weight of ‖T‖₁ in the loss.", ge=0)
+    sparsify: Literal["prox", "prune", "recode"] = option(
+        "prox",
+        "How: prox (ℓ1, the paper's), or ℓ0 by curvature, to a budget: recode (rows coded anew), prune (weights dropped).",
+    )
+    events: Whole = option(12, "Epochs after which T becomes sparser.", ge=1, only_with={"sparsify": ("recode", "prune")})
+    l1_penalty: Number = option(1e-4, "λ2, the weight of ‖T‖₁ in the loss.", ge=0, only_with=PROX)
     l1_warmup: Number = option(0.25, "Share of the training over which λ2 (or a KL term) rises from 0.", ge=0, le=1)
-    prune: Number = option(0.1, "At the end, drop weights below this share of the mean contribution; 0 keeps all.", ge=0)
-    max_nonzeros: Whole = option(0, "At the end, keep this many weights, the largest; 0: --prune instead.", ge=0)
-    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): λ2 is adjusted to meet it.")
-    polish: Number = option(0.0, "Share of the epochs, the last, with zeros frozen and λ2 = 0; with a budget 0.2.", ge=0, lt=1)
+    prune: Number = option(
+        0.1, "At the end, drop weights below this share of the mean contribution; 0 keeps all.", ge=0, only_with=PROX
+    )
+    max_nonzeros: Whole = option(
+        0, "At the end, keep this many weights, the largest; 0: --prune instead.", ge=0, only_with=PROX
+    )
+    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): met by λ2, or by --sparsify.")
+    polish: Number = option(
+        0.0, "Share of the epochs, the last, with zeros frozen and λ2 = 0; with a budget 0.2.", ge=0, lt=1, only_with=PROX
+    )
 
 
 class GrowthConfig(Config):

@@ -42,6 +42,10 @@ class Embedding(nn.Module, ABC):
     """`std` for a product of two tables (ratings), where larger vectors start as noise that is never unlearned; None: the
     layer has no `std` that suits, and T is rescaled after construction."""
 
+    ridge_total: Tensor | None = None  # (V,): `set_ridge`
+    ridge_per_lookup: Tensor | None = None
+    ridge_active = True  # a sparsifier switches it off while it looks at the loss alone
+
     warned: frozenset[str] = frozenset()  # what `usage` and `export` have warned of (watch.py)
 
     def __init__(self, *args: object, **kwargs: object) -> None:  # of nn.Module; a class in EMBEDDINGS has its own
@@ -88,6 +92,23 @@ class Embedding(nn.Module, ABC):
         """A variational layer's KL(posterior ‖ prior), summed over all weights. Divide it by the number of training examples
         before adding it to a mean loss (and warm it up). None: there is no such term."""
         return None
+
+    def set_ridge(self, total: Tensor | float, counts: Tensor) -> None:
+        """A penalty of ½·total_i·‖e_i‖² on the vector of object i, over an epoch in which it is looked up counts_i times.
+        `ridge` has its share of a batch. Objects that are never looked up are left alone."""
+        counts = counts.to(self.tables[0].weight.device, torch.float32)
+        if counts.shape != (self.num_embeddings,):
+            raise ValueError(f"{tuple(counts.shape)} counts for {self.num_embeddings} objects; give one for each")
+        strengths = torch.as_tensor(total, dtype=torch.float32, device=counts.device)
+        self.ridge_total = torch.where(counts > 0, strengths, 0.0)
+        self.ridge_per_lookup = self.ridge_total / counts.clamp(min=1)
+
+    def ridge(self, ids: Tensor) -> Tensor:
+        """The share of a batch in the penalty of `set_ridge`, to be added to the mean loss of its examples: ids (B, …)."""
+        if self.ridge_per_lookup is None or not self.ridge_active:
+            return torch.zeros((), device=ids.device)
+        squares = self(ids).square().sum(-1) * self.ridge_per_lookup[ids]
+        return squares.sum() / (2 * max(len(ids), 1))
 
     @property
     def num_embeddings(self) -> int:

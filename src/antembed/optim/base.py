@@ -46,9 +46,10 @@ class ProximalOptimizer(Optimizer):
         return {}
 
     @classmethod
-    def create(cls, params: Params, lr: float, eps: float | None = None) -> "ProximalOptimizer":
-        """With this learning rate and eps, and the rule's own defaults for the rest."""
+    def create(cls, params: Params, lr: float, eps: float | None = None, beta2: float | None = None) -> "ProximalOptimizer":
+        """With this learning rate, eps and β2, and the rule's own defaults for the rest."""
         more: dict[str, Any] = {"lr": lr} | ({} if eps is None else cls.eps_options(eps))
+        more |= {} if beta2 is None else {"betas": (0.9, beta2)}
         return cls(params, **more)
 
     @abstractmethod
@@ -116,6 +117,8 @@ class ProximalOptimizer(Optimizer):
     def _step(self, weight: Tensor, gradient: Tensor, group: Group, prox: Prox | None) -> None:
         state = self.state_of(weight, group)
         state["step"] += 1
+        if "support" in state:
+            gradient = masked(gradient, state["support"])
         scale = self._scale(state["step"], group)
         keep = 1 - group["lr"] * group["weight_decay"]
         if gradient.is_sparse and gradient.sparse_dim() == 1 and self._can_be_lazy(prox, group):
@@ -189,6 +192,29 @@ class ProximalOptimizer(Optimizer):
             table.pending = rows
         return rows
 
+    @torch.no_grad()
+    def freeze_support(self, weight: Tensor, support: Tensor | None = None, second: Tensor | float | None = None) -> None:
+        """From now on only the entries in `support` (a mask; default: those that are not zero) can move; the others are zero
+        and stay zero, in every engine, lazy or not. Call it again to change the support; a mask of ones lifts it.
+
+        Entries that come in begin with momentum 0 and the second moment `second` (default: the rule's initial one).
+        """
+        group = next(group for group in self.param_groups if any(weight is own for own in group["params"]))
+        if group["table"] is not None:
+            group["table"].release()
+        support = weight != 0 if support is None else support
+        if support.shape != weight.shape:
+            raise ValueError(f"a support of {tuple(support.shape)} does not fit a parameter of {tuple(weight.shape)}")
+        state = self.state_of(weight, group)
+        weight.mul_(support)
+        self._freeze(weight, state, support, second, group)
+
+    @abstractmethod
+    def _freeze(
+        self, weight: Tensor, state: dict[str, Any], support: Tensor, second: Tensor | float | None, group: Group
+    ) -> None:
+        """Make the state such that entries outside the support, which are zero, stay so."""
+
     def let_go(self, weight: Tensor) -> None:
         """Bring a table's rows up to date and drop their history, before its tensors are replaced."""
         rows = self._pending.pop(weight, None)
@@ -223,3 +249,11 @@ class ProximalOptimizer(Optimizer):
         """Load numbers from the checkpoint; keep this optimizer's own tables and penalties."""
         self.flush()  # torch's loading calls __setstate__, which drops deferred updates
         load_keeping_objects(self, super().load_state_dict, state_dict)
+
+
+def masked(gradient: Tensor, support: Tensor) -> Tensor:
+    """The gradient with zeros outside the support; a row-sparse one stays row-sparse."""
+    if not gradient.is_sparse:
+        return gradient * support
+    rows = gradient._indices()
+    return torch.sparse_coo_tensor(rows, gradient._values() * support[rows[0]], gradient.shape, check_invariants=False)

@@ -1,6 +1,7 @@
 """The gradient rules: SGD with momentum, Adam, Yogi; base.py does the rest."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,14 @@ class ProximalSGD(ProximalOptimizer):
             return gradient, None
         return buffers["momentum"].mul_(group["momentum"]).add_(gradient), None
 
+    def _freeze(
+        self, weight: Tensor, state: dict[str, Any], support: Tensor, second: Tensor | float | None, group: Group
+    ) -> None:
+        """Their gradients are left out (optim/base.py), so their momentum stays 0."""
+        state["support"] = support.clone()
+        if "momentum" in state:
+            state["momentum"].mul_(support)
+
     def _idle_rule(self, group: Group) -> Rule:
         return Rule(group["momentum"], 1.0, 0.0, 0.0, group["metric"] == "plain", self._floor(group))
 
@@ -72,6 +81,17 @@ class _Adaptive(ProximalOptimizer):
     def _scale(self, step: int, group: Group) -> float:
         beta1, beta2 = group["betas"]
         return group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
+
+    def _freeze(
+        self, weight: Tensor, state: dict[str, Any], support: Tensor, second: Tensor | float | None, group: Group
+    ) -> None:
+        """An infinite second moment: every step is divided by it, and no gradient makes it finite again."""
+        fresh = support & state["second"].isinf()
+        state["momentum"].mul_(support & ~fresh)
+        known = group["initial_second"] if second is None else second
+        state["second"] = torch.where(fresh, torch.as_tensor(known, dtype=weight.dtype, device=weight.device), state["second"])
+        state["second"].masked_fill_(~support, torch.inf)
+        self._pending.pop(weight, None)  # it has the old tensor
 
     def _idle_rule(self, group: Group) -> Rule:
         beta1, beta2 = group["betas"]

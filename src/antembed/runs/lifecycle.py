@@ -33,7 +33,7 @@ def configure(task: Task, given: Options, report: Report = silent, *, search: bo
     splits = task.load(_first_config(task, given))
     if (other := task.task_for(splits)) != task.name:
         return _as(other, given, report)
-    return from_options(task.Config, given, task.defaults(splits.count)), splits
+    return from_options(task.Config, given, task.defaults(splits.count, given)), splits
 
 
 def _search(automatic: Automatic, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
@@ -70,7 +70,7 @@ def _first_config(task: Task, given: Options) -> TaskConfig:
         return from_options(task.Config, given)
     except ConfigError as error:
         try:
-            return from_options(task.Config, given, task.defaults(sys.maxsize))
+            return from_options(task.Config, given, task.defaults(sys.maxsize, given))
         except ConfigError:
             raise error from None
 

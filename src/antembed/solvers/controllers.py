@@ -27,6 +27,7 @@ from antembed.tasks.model import EmbeddingModel
 
 POLISHED = 0.2  # share of the epochs, if there is a budget
 ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
+DENSE = 0.43  # of the epochs that are not events of a sparsifier: dense ones before, the rest tunes
 AIM = 1.1  # of the budget: what is a little too much is removed before polishing
 
 
@@ -260,8 +261,15 @@ class GrowthControl(Controller):
         self.growth.load(state["growth"], tensors)
 
 
+def dense_epochs(epochs: int, events: int) -> int:
+    """Epochs before the first event of a sparsifier."""
+    return max(round(DENSE * (epochs - events)), 1)
+
+
 def polished_epochs(loop: Loop) -> int:
     """How many of the last epochs polish."""
     sparsity = loop.own.sparsity
+    if sparsity.sparsify != "prox":  # all after the last event
+        return loop.own.epochs - sparsity.events - dense_epochs(loop.own.epochs, sparsity.events)
     share = sparsity.polish or (POLISHED if sparsity.budget else 0.0)
     return max(round(share * loop.own.epochs), 1) if share else 0

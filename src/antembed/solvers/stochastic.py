@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -21,6 +22,7 @@ from antembed.solvers.engine import Engine, TorchEngine, rates
 from antembed.solvers.fused import FusedEngine, unsupported_reason
 from antembed.solvers.loop import Loop
 from antembed.solvers.schedule import Schedule, constant, cosine, halving, ramp, scaled
+from antembed.solvers.sparsify import Sparsify
 from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
@@ -45,9 +47,13 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         self.warmup = ramp(round(own.sparsity.l1_warmup * own.epochs * examples / own.train.batch_size))
         self.loop = Loop(config, own, model, optimizer, examples, task.select_by, lr, l1)
         self.growth = GrowthControl(self.loop) if config.auto else None
-        budget, pruning = BudgetSteering(self.loop) if config.budget else None, Pruning(self.loop)
+        steered = config.budget and own.sparsity.sparsify == "prox"
+        budget, pruning = BudgetSteering(self.loop) if steered else None, Pruning(self.loop)
         polish = Polish(self.loop, pruning.apply if budget is None else budget.trim)
-        made = (polish, BestEpoch(self.loop), pruning, budget, self.growth)
+        made: tuple[Controller | None, ...] = (polish, BestEpoch(self.loop), pruning, budget, self.growth)
+        if own.sparsity.sparsify != "prox":
+            biases = task.sparse_biases(model)
+            made = (Sparsify(self.loop, splits.train, partial(task.loss, model), biases), BestEpoch(self.loop))
         self.controllers: list[Controller] = [controller for controller in made if controller is not None]
 
     def _optimizer(self, lr: float, l1_penalty: float) -> ProximalOptimizer:
@@ -56,7 +62,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         for name, free in self.task.free_entries(self.splits, self.model).items():
             (rows, _), *_ = self.model.embeddings[name].pairs
             next(group for group in groups if group.get("table") is rows)["prox"].free = free
-        return OPTIMIZERS[own.optimizer].create(groups, lr, own.eps)
+        return OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """What a step minimises: the task's loss, the KL of variational tables (warmed up), the task's regularizers."""

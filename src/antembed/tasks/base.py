@@ -21,8 +21,9 @@ from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast
 import numpy as np
 from torch import Tensor
 
-from antembed.config import TaskConfig
+from antembed.config import Options, TaskConfig
 from antembed.data.batches import Examples
+from antembed.embedding import Embedding
 from antembed.files import JSON
 from antembed.inference.text import TextPredictor
 from antembed.optim import FreeEntries
@@ -153,8 +154,12 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Entries of T that cost nothing, by embedding."""
         return {}
 
-    def defaults(self, examples: int) -> JSON:
-        """Options that depend on how many examples there are, where they are not given."""
+    def sparse_biases(self, model: ModelT) -> list[Embedding]:
+        """Tables of single numbers that a sparsifier makes sparse, too."""
+        return []
+
+    def defaults(self, examples: int, given: Options) -> JSON:
+        """Options that depend on how many examples there are and on the options that are given, where they are not."""
         return {}
 
     def facts(self, splits: SplitsT, model: ModelT) -> JSON:

@@ -28,6 +28,7 @@ class RatingsSplits(Splits):
     labels: dict[str, pl.Series] = field(default_factory=lambda: dict.fromkeys(SIDES, pl.Series("label", [], pl.String)))
     ratings: Ratings | None = None  # None: a finished run whose data are not at hand, or a stream
     mean: float = 0.0  # of the training ratings
+    deviation: float = 1.0  # their standard deviation
     scale: tuple[float, float] = (float("-inf"), float("inf"))  # their smallest and largest
 
     @property
@@ -102,6 +103,7 @@ def make_splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, thre
         labels=labels,
         ratings=ratings,
         mean=float(values.mean()),
+        deviation=float(values.double().std(correction=0)) or 1.0,
         scale=scale,
     )
 

@@ -1,5 +1,6 @@
 """Ratings → users' and items' tables: predict what a user would rate an item."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -7,15 +8,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antembed.config import ConfigError, OnlineConfig, StochasticConfig
+from antembed.config import ConfigError, OnlineConfig, Options, StochasticConfig
 from antembed.data import SPLITS, find_data
 from antembed.embedding import Embedding
 from antembed.files import JSON
 from antembed.inference.ratings import Seen
 from antembed.labels import read_labels
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.ratings.baselines import baseline_errors
-from antembed.tasks.ratings.config import LARGE, LARGE_DEFAULTS, RatingsConfig, RatingsStochastic
+from antembed.tasks.ratings.config import (
+    LARGE,
+    LARGE_DEFAULTS,
+    SPARSIFIED,
+    STEPS,
+    RatingsConfig,
+    RatingsStochastic,
+)
 from antembed.tasks.ratings.data import RatingsSplits, all_for_training, cut, facts_of, read_input, seen_of
 from antembed.tasks.ratings.explain import explain_items
 from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
@@ -24,6 +32,13 @@ EVALUATION_BATCH = 65_536
 SMALLEST_INIT, LARGEST_INIT = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
 MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
 BASELINES_TO = 30_000_000  # ratings: beyond that the mean and the biases are not worked out
+DENSE_INIT = 0.3  # of T and A where dense epochs come first, for ratings with a standard deviation of 1
+LARGEST_BATCH = 1 << 17
+# Options that mean the paper's way.
+PROX_OPTIONS = {
+    *("l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "optimizer", "schedule", "halve_every", "engine"),
+    *("embedding", "init"),
+}
 SAMPLE = 4096  # pairs to measure it by
 
 
@@ -38,7 +53,11 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
             # Of both signs: with biases in the model, what is left to explain has mean 0, and parallel anchors stay parallel.
             for layer in (users, items):
                 layer.pairs[0][1].data.normal_(std=config.tables.embedding_dim**-0.5)
-        if config.tables.kind.small_init is None:
+        if isinstance(config.solver, RatingsStochastic) and config.solver.sparsity.sparsify != "prox":
+            for layer in (users, items):  # dense epochs come first, with a ridge: it may start larger
+                layer.tables[0].weight.data.normal_(std=DENSE_INIT * splits.deviation**0.25).abs_()
+                layer.pairs[0][1].data.normal_(std=DENSE_INIT * splits.deviation**0.25)
+        elif config.tables.kind.small_init is None:
             rescale_init_(users, items)
         model = MatrixFactorization(users, items, mean=splits.mean, biases=config.tables.biases)
         return model.to(config.solver.train.device) if isinstance(config.solver, StochasticConfig) else model
@@ -98,8 +117,30 @@ class Ratings(RatingsBase):
     def task_for(self, splits: RatingsSplits) -> str:
         return "recommend-events" if splits.ratings is not None and splits.ratings.implicit else self.name
 
-    def defaults(self, examples: int) -> JSON:
+    def defaults(self, examples: int, given: Options) -> JSON:
+        if sparsifies(given):
+            batch = 1 << max(round(math.log2(max(examples, 1) / STEPS)), 5)
+            return {**SPARSIFIED, "sparsify": "recode", "batch_size": min(batch, LARGEST_BATCH)}
         return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
+
+    def regularizers(self, config: RatingsConfig, splits: RatingsSplits, model: MatrixFactorization) -> list[Regularizer]:
+        """Ridges on vectors and biases, if there are any."""
+        assert isinstance(config.solver, RatingsStochastic)
+        first, each, bias = config.solver.ridges(splits.deviation)
+        if not (first or each or bias):
+            return []
+        tables: list[tuple[Embedding, int]] = []
+        for side, (table, own) in enumerate(((model.users, model.user_bias), (model.items, model.item_bias))):
+            counts = torch.from_numpy(splits.counts[side]).float()
+            table.set_ridge(first + each * counts, counts)
+            tables.append((table, side))
+            if own is not None:
+                own.set_ridge(torch.full_like(counts, bias), counts)
+                tables.append((own, side))
+        return [lambda batch, step: torch.stack([table.ridge(batch[side]) for table, side in tables]).sum()]
+
+    def sparse_biases(self, model: MatrixFactorization) -> list[Embedding]:
+        return [bias for bias in (model.user_bias, model.item_bias) if bias is not None]
 
     def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
         return half_squared_error(model, batch)
@@ -129,6 +170,13 @@ class Ratings(RatingsBase):
 
     def is_published(self, splits: RatingsSplits) -> bool:
         return splits.digest == MOVIELENS_1M
+
+
+def sparsifies(given: Options) -> bool:
+    """Whether T becomes sparse by ℓ0: what the stochastic solver does with a budget, if no option belongs to another way."""
+    if "sparsify" in given:
+        return given["sparsify"] != "prox"
+    return bool(given.get("budget")) and not PROX_OPTIONS & set(given) and given.get("anchors") != "auto"
 
 
 def _table(config: RatingsConfig, side: int, splits: RatingsSplits) -> Embedding:

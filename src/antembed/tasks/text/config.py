@@ -18,7 +18,7 @@ from antembed.config import (
 )
 from antembed.config.base import Names, Number, Whole
 from antembed.config.shared import Anchors
-from antembed.config.solvers import ToleranceText
+from antembed.config.solvers import PROX, ToleranceText
 
 
 def _initializer(name: str) -> str:
@@ -81,7 +81,7 @@ class TextTrain(TrainConfig):
 class TextOptimizer(OptimizerConfig):
     lr: Number = option(2e-3, "Learning rate at the start.", ge=0)
     eps: Number | None = option(1e-5, "Of yogi and adam.", gt=0, only_with={"optimizer": ("yogi", "adam")})
-    schedule: Literal["halving", "cosine", "constant"] = option("cosine", "Of the learning rate.")
+    schedule: Literal["halving", "cosine", "constant"] = option("cosine", "Of the learning rate.", only_with=PROX)
     halve_every: Whole = option(1000, "Steps between two halvings.", ge=1, only_with={"schedule": "halving"})
 
 

@@ -1,0 +1,191 @@
+"""What both sparsifiers do: when an event is due, how many weights it may leave, and whether its result is kept.
+
+    dense    `warmup` calls of step() in which nothing happens
+    events   `events` calls; the number of weights falls as  target + (full − target)·(1 − f)³,  f = 1 after 3/4 of them
+    tuning   all later calls: zeros stay zero, and the rest learns on
+
+An event that loses too much is done again more carefully, and undone if that does not help.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antembed.budget import Budget, BudgetController, parse_budget
+from antembed.embedding.base import Embedding
+from antembed.files import JSON
+from antembed.sparsify.quadratic import Batches, LossFunction, mean_loss
+from antembed.sparsify.units import Unit, count, units_of
+
+REACHED = 0.75  # the share of the events after which the target is aimed at
+TRIES = 4
+MAX_LOSS = 0.1  # of what the vectors gain over none at all: what an event may lose
+
+
+class Sparsifier(ABC):
+    """Call `step` after each epoch: `events` times it makes T sparser, until the budget is met."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        *,
+        budget: str | Budget,
+        events: int = 12,
+        warmup: int | None = None,
+        also: Sequence[Embedding] = (),
+        size: Callable[[str], float] | None = None,
+        max_loss: float = MAX_LOSS,
+    ):
+        """`also`: tables of single numbers (biases) that pay, too. `size(unit)`: what the budget counts, in "parameters" or
+        "bytes"; default: the sum over the layers. `max_loss`: what an event may lose of the vectors' whole gain."""
+        if events < 1 or (warmup is not None and warmup < 0):
+            raise ValueError(f"events must be ≥ 1 and warmup ≥ 0, got {events} and {warmup}")
+        self.model, self.optimizer, self.events = model, optimizer, events
+        self.units: list[Unit] = units_of(model, also)
+        self.warmup = max(events // 2, 1) if warmup is None else warmup
+        layers = {id(unit.layer): unit.layer for unit in self.units}.values()
+        dense = 4.0 * sum(layer.num_embeddings * layer.embedding_dim for layer in layers)
+        self.budget = parse_budget(budget, dense) if isinstance(budget, str) else budget
+        self._size = size or (lambda unit: sum(_usage(layer, unit) for layer in layers))
+        self.max_loss, self.calls, self.undone = max_loss, 0, 0
+        self.full, self.gain = count(self.weights), 0.0
+        for unit in self.units:
+            unit.table.penalized = True
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """Each T, up to date."""
+        return [unit.table.current for unit in self.units]
+
+    @property
+    def done(self) -> bool:
+        """Whether all events have been."""
+        return self.calls >= self.warmup + self.events
+
+    def size(self) -> float:
+        """What the budget counts, now."""
+        return self._size(self.budget.unit)
+
+    def step(self, batches: Batches | None = None, loss_fn: LossFunction | None = None) -> JSON | None:
+        """After an epoch. `batches` are the training data, `loss_fn(batch)` the mean loss of a batch. → what an event has
+        done, or None if none was due."""
+        self.calls += 1
+        if not self.warmup < self.calls <= self.warmup + self.events:
+            return None
+        return self._event(batches, loss_fn)
+
+    def _aim(self) -> int:
+        """How many weights the event at hand may leave."""
+        nonzeros, size = count(self.weights), self.size()
+        if self.budget.unit == "bytes":
+            target = nonzeros * self.budget.amount / max(size, 1)
+        else:
+            target = self.budget.amount - (size - nonzeros)
+        share = min((self.calls - self.warmup) / (REACHED * self.events), 1.0)
+        target = max(target, 1.0)
+        return max(round(target + max(self.full - target, 0) * (1 - share) ** 3), 1)
+
+    def _event(self, batches: Batches | None, loss_fn: LossFunction | None) -> JSON:
+        checked, check = self.prepare(batches, loss_fn), loss_fn is not None
+        before, aim = [weight.detach().clone() for weight in self.weights], self._aim()
+        loss = self._loss(checked, loss_fn) if check else 0.0
+        if check and not self.gain:
+            self._put([torch.zeros_like(weight) for weight in before])
+            self.gain = max(self._loss(checked, loss_fn) - loss, 0.0)
+            self._put(before)
+        record: JSON = {"aim": aim, "nnz_before": count(before), "loss_before": loss}
+        for attempt in range(TRIES):
+            after = self.propose(before, aim)
+            self._put(after)
+            risen = self._loss(checked, loss_fn) - loss if check else 0.0
+            careful = self.learn(before, after, risen)  # True: the next proposal will be a better one
+            accepted = risen <= self.max_loss * self.gain or not check
+            if accepted and not (careful and attempt < TRIES - 1):
+                break
+            if not accepted and not careful:
+                aim = round((aim * count(before)) ** 0.5)
+        if not accepted:
+            after = before
+            self._put(before)
+            self.undone += 1
+        self._freeze(before, after)
+        if self.done and accepted and count(after):
+            self.trim()
+        return record | {"nnz": count(self.weights), "loss": loss + risen, "undone": not accepted, **self.facts()}
+
+    def _loss(self, batches: Sequence[Any], loss_fn: LossFunction | None) -> float:
+        assert loss_fn is not None
+        return mean_loss(self.model, self.units, batches, loss_fn)
+
+    @torch.no_grad()
+    def _put(self, weights: Sequence[Tensor]) -> None:
+        for unit, weight in zip(self.units, weights, strict=True):
+            unit.table.release()
+            unit.table.weight.copy_(weight)
+
+    def _freeze(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+        for unit, second in zip(self.units, self.seconds(), strict=True):
+            self.optimizer.freeze_support(unit.table.weight, second=second)
+
+    def trim(self) -> None:
+        """Drop the weights that are worth least until the budget is met."""
+        weights = [weight.detach().clone() for weight in self.weights]
+        values = self.values(weights)
+
+        def keep(n: int) -> None:
+            self._put(keep_best(weights, values, n))
+
+        nonzeros = count(weights)
+        BudgetController(self.budget, self.size, 1.0, 1, 1.0).trim(nonzeros, keep)
+        for unit in self.units:
+            self.optimizer.freeze_support(unit.table.weight)
+
+    @abstractmethod
+    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Any]:
+        """Learn what an event needs; → batches to check it with."""
+
+    @abstractmethod
+    def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:
+        """New weights of all tables, `aim` of them not zero."""
+
+    def learn(self, before: Sequence[Tensor], after: Sequence[Tensor], risen: float) -> bool:
+        """From what a proposal has done to the mean loss; → whether another would be better."""
+        return False
+
+    @abstractmethod
+    def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
+        """What each weight is worth: by how much the loss would rise without it."""
+
+    def seconds(self) -> list[Tensor | float | None]:
+        """The second moments of weights that come in."""
+        return [None] * len(self.units)
+
+    def facts(self) -> JSON:
+        """More for the record of an event."""
+        return {}
+
+    def state_dict(self) -> JSON:
+        """Plain numbers; save it with the optimizer's, which holds the support."""
+        return {"calls": self.calls, "full": self.full, "gain": self.gain, "undone": self.undone}
+
+    def load_state_dict(self, state: JSON) -> None:
+        self.calls, self.full, self.gain, self.undone = state["calls"], state["full"], state["gain"], state["undone"]
+
+
+def keep_best(weights: Sequence[Tensor], values: Sequence[Tensor], n: int) -> list[Tensor]:
+    """The n weights of all tables that are worth most; the others are zero."""
+    joined = torch.cat([torch.where(w != 0, v.to(w.dtype), -1.0).reshape(-1) for w, v in zip(weights, values, strict=True)])
+    kept = torch.zeros(len(joined), dtype=torch.bool, device=joined.device)
+    n = min(n, int((joined >= 0).sum()))
+    kept[joined.topk(n).indices] = True
+    parts = kept.split([weight.numel() for weight in weights])
+    return [weight * part.view(weight.shape) for weight, part in zip(weights, parts, strict=True)]
+
+
+def _usage(layer: Embedding, unit: str) -> float:
+    usage = layer.usage()
+    return usage.bytes if unit == "bytes" else usage.parameters
