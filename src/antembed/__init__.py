@@ -35,6 +35,8 @@ _HOMES = {
     "ProximalYogi": "optim",
     "SubgradientL1": "optim",
     "clip_grad_norm_": "optim",
+    "Prune": "sparsify",
+    "Recode": "sparsify",
     "Table": "serving",
     "TableError": "serving",
     "export": "serving",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         clip_grad_norm_,
     )
     from antembed.serving import Table, TableError, export, load_hashed_ngrams, load_table  # noqa: F401
+    from antembed.sparsify import Prune, Recode  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:

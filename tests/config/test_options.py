@@ -120,7 +120,7 @@ def refused(given, kind=RatingsConfig):
 
 def test_an_unknown_option_suggests_near_ones():
     assert refused({"l1_pnalty": 1}) == (
-        "there is no option 'l1_pnalty'; did you mean l1_penalty or l0_penalty or anchor_penalty?",
+        "there is no option 'l1_pnalty'; did you mean l1_penalty or l2_penalty or l0_penalty?",
         "l1_pnalty",
     )
     text, _ = refused({"--embeding-dim": 8})

@@ -210,9 +210,7 @@ class ProximalOptimizer(Optimizer):
         self._freeze(weight, state, support, second, group)
 
     @abstractmethod
-    def _freeze(
-        self, weight: Tensor, state: dict[str, Any], support: Tensor, second: Tensor | float | None, group: Group
-    ) -> None:
+    def _freeze(self, weight: Tensor, state: State, support: Tensor, second: Tensor | float | None, group: Group) -> None:
         """Make the state such that entries outside the support, which are zero, stay so."""
 
     def let_go(self, weight: Tensor) -> None:

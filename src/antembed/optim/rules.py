@@ -1,14 +1,13 @@
 """The gradient rules: SGD with momentum, Adam, Yogi; base.py does the rest."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from antembed.kernels.rows import Rule
 from antembed.optim.base import Params, ProximalOptimizer
-from antembed.optim.groups import Group
+from antembed.optim.groups import Group, State
 
 
 class ProximalSGD(ProximalOptimizer):
@@ -39,9 +38,7 @@ class ProximalSGD(ProximalOptimizer):
             return gradient, None
         return buffers["momentum"].mul_(group["momentum"]).add_(gradient), None
 
-    def _freeze(
-        self, weight: Tensor, state: dict[str, Any], support: Tensor, second: Tensor | float | None, group: Group
-    ) -> None:
+    def _freeze(self, weight: Tensor, state: State, support: Tensor, second: Tensor | float | None, group: Group) -> None:
         """Their gradients are left out (optim/base.py), so their momentum stays 0."""
         state["support"] = support.clone()
         if "momentum" in state:
@@ -82,9 +79,7 @@ class _Adaptive(ProximalOptimizer):
         beta1, beta2 = group["betas"]
         return group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
 
-    def _freeze(
-        self, weight: Tensor, state: dict[str, Any], support: Tensor, second: Tensor | float | None, group: Group
-    ) -> None:
+    def _freeze(self, weight: Tensor, state: State, support: Tensor, second: Tensor | float | None, group: Group) -> None:
         """An infinite second moment: every step is divided by it, and no gradient makes it finite again."""
         fresh = support & state["second"].isinf()
         state["momentum"].mul_(support & ~fresh)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from antembed.optim.clip import check_max_norm, clip_grad_norm_
@@ -31,6 +32,7 @@ class Proximal(Optimizer):
     def __init__(self, optimizer: Optimizer, *, max_grad_norm: float | None = None):
         check_max_norm(max_grad_norm)
         self.inner, self.max_grad_norm = optimizer, max_grad_norm
+        self._support: dict[Tensor, Tensor] = {}
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._share()
         for group in self.param_groups:
@@ -48,7 +50,7 @@ class Proximal(Optimizer):
         _wrapped.add(self.inner)
 
     def __getstate__(self) -> State:
-        return {**super().__getstate__(), "inner": self.inner, "max_grad_norm": self.max_grad_norm}
+        return {**super().__getstate__(), "inner": self.inner, "max_grad_norm": self.max_grad_norm, "_support": {}}
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
@@ -68,7 +70,25 @@ class Proximal(Optimizer):
                 for weight in group["params"]:
                     if weight.grad is not None:
                         weight.copy_(group["prox"](weight, group["lr"]))
+        for weight, support in self._support.items():
+            weight.mul_(support)
         return loss
+
+    @torch.no_grad()
+    def freeze_support(self, weight: Tensor, support: Tensor | None = None, second: Tensor | float | None = None) -> None:
+        """From now on only the entries in `support` (default: those that are not zero) can be other than zero. The inner
+        optimizer goes on with its own moments; those of entries outside are cleared now. A copy of this optimizer, or one
+        loaded from a checkpoint, must be told again. `second` is for optimizers that know what it is: Adam's."""
+        known = self._support.get(weight, torch.ones_like(weight, dtype=torch.bool))
+        support = weight != 0 if support is None else support
+        fresh = support & ~known
+        for name, moment in self.state.get(weight, {}).items():
+            if isinstance(moment, Tensor) and moment.shape == weight.shape:
+                moment.mul_(support & ~fresh)
+                if name == "exp_avg_sq" and second is not None:
+                    moment.copy_(torch.where(fresh, torch.as_tensor(second, dtype=moment.dtype), moment))
+        weight.mul_(support)
+        self._support[weight] = support.clone()
 
     def _clip(self) -> None:
         assert self.max_grad_norm is not None

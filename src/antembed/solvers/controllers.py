@@ -27,7 +27,7 @@ from antembed.tasks.model import EmbeddingModel
 
 POLISHED = 0.2  # share of the epochs, if there is a budget
 ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
-DENSE = 0.43  # of the epochs that are not events of a sparsifier: dense ones before, the rest tunes
+DENSE = 0.55  # of the epochs that are not events of a sparsifier: dense ones before, the rest tunes
 AIM = 1.1  # of the budget: what is a little too much is removed before polishing
 
 

@@ -37,7 +37,7 @@ STRIDES = {("ridge", 1 / 4): 2}  # moves after which one more is made though the
 @dataclass(frozen=True)
 class NgramSearch:
     """Settings and sizes for these documents. Each is tried on `folds`, pairs of documents to learn from and to be asked about:
-    the validation part where documents are many, else every document in turn."""
+    the validation part where documents (or words and classes) are many, else every document in turn."""
 
     folds: list[tuple[Documents, Documents]]
     seed: int
@@ -45,7 +45,7 @@ class NgramSearch:
     @classmethod
     def of(cls, train: Documents, validation: Documents, seed: int) -> "NgramSearch":
         n = len(train) + len(validation)
-        if n >= FEW:
+        if n >= FEW or len(train.tokens) * len(train.classes) > WORK:
             return cls([(train, validation)], seed)
         everything = joined(train, validation)
         fold = np.random.default_rng(seed).permutation(np.arange(n) % FOLDS)

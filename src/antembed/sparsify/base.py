@@ -8,8 +8,8 @@ An event that loses too much is done again more carefully, and undone if that do
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,23 @@ from torch import Tensor, nn
 from antembed.budget import Budget, BudgetController, parse_budget
 from antembed.embedding.base import Embedding
 from antembed.files import JSON
-from antembed.sparsify.quadratic import Batches, LossFunction, mean_loss
+from antembed.optim.groups import State
+from antembed.sparsify.quadratic import Batch, Batches, LossFunction, mean_loss
 from antembed.sparsify.units import Unit, count, units_of
 
 REACHED = 0.75  # the share of the events after which the target is aimed at
+SPARE = 0.02  # weights more than the budget allows at the last event: those worth least are dropped when the size is known
 TRIES = 4
 MAX_LOSS = 0.1  # of what the vectors gain over none at all: what an event may lose
+
+
+class SupportOptimizer(Protocol):
+    """An optimizer of antembed."""
+
+    @property
+    def state(self) -> Mapping[Tensor, State]: ...
+
+    def freeze_support(self, weight: Tensor, support: Tensor | None = None, second: Tensor | float | None = None) -> None: ...
 
 
 class Sparsifier(ABC):
@@ -31,7 +42,7 @@ class Sparsifier(ABC):
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Any,
+        optimizer: SupportOptimizer,
         *,
         budget: str | Budget,
         events: int = 12,
@@ -86,7 +97,7 @@ class Sparsifier(ABC):
         else:
             target = self.budget.amount - (size - nonzeros)
         share = min((self.calls - self.warmup) / (REACHED * self.events), 1.0)
-        target = max(target, 1.0)
+        target = max(target, 1.0) * (1 + SPARE if self.done else 1)
         return max(round(target + max(self.full - target, 0) * (1 - share) ** 3), 1)
 
     def _event(self, batches: Batches | None, loss_fn: LossFunction | None) -> JSON:
@@ -117,7 +128,7 @@ class Sparsifier(ABC):
             self.trim()
         return record | {"nnz": count(self.weights), "loss": loss + risen, "undone": not accepted, **self.facts()}
 
-    def _loss(self, batches: Sequence[Any], loss_fn: LossFunction | None) -> float:
+    def _loss(self, batches: Sequence[Batch], loss_fn: LossFunction | None) -> float:
         assert loss_fn is not None
         return mean_loss(self.model, self.units, batches, loss_fn)
 
@@ -145,7 +156,7 @@ class Sparsifier(ABC):
             self.optimizer.freeze_support(unit.table.weight)
 
     @abstractmethod
-    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Any]:
+    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
         """Learn what an event needs; → batches to check it with."""
 
     @abstractmethod

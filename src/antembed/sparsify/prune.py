@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from antembed.sparsify.base import Sparsifier, keep_best
-from antembed.sparsify.quadratic import Batches, LossFunction
+from antembed.sparsify.quadratic import Batch, Batches, LossFunction
 
 CHECKED = 8  # batches, where there are any
 
@@ -23,7 +22,7 @@ class Prune(Sparsifier):
             sparsifier.step()
     """
 
-    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Any]:
+    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
         return [] if batches is None else list(islice(batches, CHECKED))
 
     def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from antembed.sparsify.units import Unit
 
 CHECKED, MOST_CHECKED = 8, 64  # every eighth batch is kept to see what an event does to the loss, and so many at most
-Batches = Iterable[Any]
-LossFunction = Callable[[Any], Tensor]
+Batch = Any  # whatever the caller's loader yields
+Batches = Iterable[Batch]
+LossFunction = Callable[[Batch], Tensor]
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Pass:
     tables: list[Quadratic]
     examples: int
     batches: int
-    checked: list[Any]  # some of the batches
+    checked: list[Batch]  # some of the batches
 
     @property
     def second_of_mean(self) -> float:
@@ -51,7 +52,7 @@ class Pass:
         return self.batches / max(self.examples, 1) ** 2
 
 
-def examples_in(batch: Any) -> int:
+def examples_in(batch: Batch) -> int:
     """How many examples a batch has: the length of its last tensor."""
     if isinstance(batch, Tensor):
         return len(batch)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from antembed.files import JSON
 from antembed.kernels.recode import recode_rows
 from antembed.kernels.threads import parallel_for
 from antembed.sparsify.base import Sparsifier, keep_best
-from antembed.sparsify.quadratic import Batches, LossFunction, Pass, observe
+from antembed.sparsify.quadratic import Batch, Batches, LossFunction, Pass, observe
 from antembed.sparsify.units import count, normalize_anchors
 
 PASSES = 8  # over a row, at most
@@ -37,11 +36,11 @@ class Recode(Sparsifier):
     seen: Pass | None = None
     penalty, scale, damp = 0.0, 1.0, DAMP
 
-    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Any]:
+    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
         if batches is None or loss_fn is None:
             raise ValueError("Recode learns the curvature from data: step(loader, loss_fn); Prune needs none")
         for unit in self.units:
-            normalize_anchors(unit, self.optimizer)
+            normalize_anchors(unit, self.optimizer.state)
         self.seen = observe(self.model, self.units, batches, loss_fn)
         return self.seen.checked
 

@@ -1,6 +1,6 @@
 """The tables of a model that become sparse, and their size."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import RowTable
+from antembed.optim.groups import State
 from antembed.optim.prox import NonNegativeL1
 
 VALUE_BITS = 6  # of a number in a packed file
@@ -66,9 +67,9 @@ def count(weights: Iterable[Tensor]) -> int:
 
 
 @torch.no_grad()
-def normalize_anchors(unit: Unit, optimizer: torch.optim.Optimizer) -> None:
-    """Anchors of length 1: the same vectors, with T and the moments of both rescaled, so that a penalty means the same
-    everywhere."""
+def normalize_anchors(unit: Unit, state: Mapping[Tensor, State]) -> None:
+    """Anchors of length 1: the same vectors, with T and the moments of both (an optimizer's `state`) rescaled, so that a
+    penalty means the same everywhere."""
     if unit.anchors is None:
         return
     weight, anchors = unit.table.current, unit.anchors
@@ -79,6 +80,6 @@ def normalize_anchors(unit: Unit, optimizer: torch.optim.Optimizer) -> None:
     weight.mul_(norms)
     # Gradients scale inversely.
     for parameter, factor in ((anchors, norms.unsqueeze(1)), (weight, 1 / norms)):
-        for name, moment in optimizer.state.get(parameter, {}).items():
+        for name, moment in state.get(parameter, {}).items():
             if isinstance(moment, Tensor) and moment.shape == parameter.shape and moment.dtype == parameter.dtype:
                 moment.mul_(factor**2 if name in ("second", "exp_avg_sq") else factor)
