@@ -34,6 +34,7 @@ TARGETS = ("budget", "tolerance")  # options that decide the size: a search take
 TOLERANCE = "1%"
 EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
 ANCHORS = 48
+ROUNDED = {"int6": 0.1, "int8": 0.01}  # from which share of unexplained variance on they are fine enough
 WIDE = 24  # widths from which learned anchors take too long: there must be more of them than dimensions
 MOST_RATINGS, NARROWEST = 20_000_000, 8
 
@@ -84,6 +85,8 @@ class SearchRatings:
         elif "anchors" not in given:
             most = self._affordable(given, chosen["embedding_dim"], users + items)
             chosen["anchors"] = tuple(min(likely_anchors(n, chosen["embedding_dim"]), most) for n in (users, items))
+        if config.task == "recommend" and not {"values", "budget"} & set(given):
+            chosen["values"] = fine_enough(found["error"] / splits.deviation**2)
         return chosen if set(given) & set(TARGETS) else chosen | {"tolerance": TOLERANCE}
 
     def _affordable(self, given: Options, width: int, objects: int) -> int:
@@ -156,6 +159,11 @@ def searched(search: DenseSearch, metric: str, shown: Callable[[float], float], 
 
 def columns_of(part: Examples) -> tuple[np.ndarray, ...]:
     return tuple(column.cpu().numpy() for column in part[:])
+
+
+def fine_enough(unexplained: float) -> str:
+    """Numbers in the files whose rounding does not count beside the error, as a share of the ratings' variance."""
+    return next((values for values, least in ROUNDED.items() if unexplained > least), "fp16")
 
 
 def likely_anchors(rows: int, width: int) -> int:
