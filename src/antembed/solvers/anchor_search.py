@@ -5,14 +5,29 @@ With the other side held, rows are independent, so what an anchor brings is know
     added:    the direction a in which the rows' slopes agree most, with each row's best weight: Σ (½·(g·a)²/(aᵀ·S·a) − l0)₊
     removed:  setting all its weights to zero: Σ (½·t²·aᵀ·S·a − t·g·a − l0)
 
-Both change the objective by just that, less or plus the anchor's own penalty.
+Both change the objective by just that, less or plus the anchor's own penalty. Where dense rows are at hand, `fewest` tries
+numbers of anchors one by one.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
 from antembed.solvers.side import Side, curvature, slopes
 
+MARGIN = 3e-3  # of what all anchors but one are worth
+PATIENCE = 4  # numbers of anchors that are tried though they are no better
 MOST = 64  # anchors of a side; beyond that the bitmap of a row is longer than its weights
+
+
+def fewest(cost: Callable[[int], float], most: int) -> int:
+    """The least number of 1 … `most` whose cost is as low as any: but for MARGIN, since each cost is a local minimum's.
+    The search ends when PATIENCE more in a row were no better."""
+    costs = [cost(1)]
+    while len(costs) < min(most, int(np.argmin(costs)) + 1 + PATIENCE):
+        costs.append(cost(len(costs) + 1))
+    lowest = min(costs)
+    return next(K for K, each in enumerate(costs, 1) if each <= lowest + MARGIN * (costs[0] - lowest))
 
 
 def add_anchor(side: Side, l0: float, anchor_penalty: float) -> float:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from antembed.files import JSON
-from antembed.solvers.descent import INIT, Descent
+from antembed.solvers.descent import INIT, Descent, narrowed
 from antembed.solvers.side import Penalties
 from antembed.tasks.ratings.baselines import Columns
 
@@ -207,8 +207,7 @@ def _widest(objects: int) -> int:
 def _widened(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
     """The same rows with fewer columns (those that carry most), or with random ones added."""
     if width < rows.shape[1]:
-        _, directions = np.linalg.eigh(rows.T @ rows)  # the largest last, and as many as columns, however few the rows
-        return rows @ directions[:, ::-1][:, :width]
+        return narrowed(rows, width)
     size = 0.5 * float(np.sqrt(np.mean(rows**2)) or INIT)
     more = size * np.random.default_rng(seed).standard_normal((len(rows), width - rows.shape[1]))
     return np.hstack([rows, more])

@@ -12,6 +12,7 @@ kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import parallel_for
-from antembed.solvers.anchor_search import prune_anchors
+from antembed.solvers.anchor_search import fewest, prune_anchors
 from antembed.solvers.side import Penalties, Side, curvature
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
@@ -27,6 +28,10 @@ RAMP = 0.6  # share of the sweeps over which l0 rises
 INIT = 0.1  # scale of the first random vectors
 LARGEST = 16e9  # bytes
 PIECE = 1 << 20  # ratings
+WARM, WARM_RIDGE, WARM_PER_RATING = 6, 7.0, 0.02  # sweeps with more ridge, and how much at first, beside the ratings' scale
+LEAST_RIDGE = 1e-4  # of that
+NARROW = 8  # dimensions up to which rows begin with twice as many
+TRIED = 6  # descents of a side, to see what a number of anchors is worth
 
 
 class Descent:
@@ -43,7 +48,7 @@ class Descent:
         sweeps: int,
         seed: int = 0,
         threads: int = 1,
-        auto: bool = False,  # remove anchors that are not worth it: each costs as much as d weights
+        auto: bool = False,  # find out how many anchors: each costs as much as d weights
     ):
         needed = sum(num_embeddings) * (d + 1) ** 2 * 8
         if needed > LARGEST:
@@ -71,23 +76,76 @@ class Descent:
 
     def init_weights(self) -> None:
         """Dense rows from small random vectors, then anchors."""
-        self.init_dense()
-        for _ in range(DENSE_SWEEPS if self.anchors else 0):
-            self.sweep_dense()
+        self.init_warm()
+        for number in range(DENSE_SWEEPS if self.anchors else 0):
+            self.sweep_warm(number)
         self.make_anchors()
 
     def init_dense(self, scale: float = INIT) -> None:
         """Small random vectors of items; those of users follow from them."""
         self.items.E = scale * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
 
+    def init_warm(self, scale: float = INIT) -> None:
+        """The same where vectors are short: from rows twice as long, which find their way more surely, cut to the directions
+        that carry most."""
+        self.init_dense(scale)
+        d = self.items.E.shape[1]
+        if d > NARROW or self.penalties.unobserved_weight or self.anchors is None:
+            return
+        sizes = len(self.users.E), len(self.items.E)
+        wide = Descent(self.columns, sizes, None, 2 * d, self.penalties, sweeps=1, seed=self.seed, threads=self.threads)
+        wide.init_dense(scale)
+        for number in range(WARM):
+            wide.sweep_warm(number)
+        self.items.E, self.items.bias = narrowed(wide.items.E, d), wide.items.bias
+
     def sweep_dense(self) -> None:
         """All users and items, once, without anchors: alternating least squares."""
         self.alternate(self._solve_dense)
 
+    def sweep_warm(self, number: int) -> None:
+        """The same in sweep 0, 1, … from random vectors: with ridges that fall to their own in the first WARM of them. With
+        hardly any ridge the first sweeps would learn noise by heart, from which they do not return."""
+        own = self.penalties
+        if number < WARM and not own.unobserved_weight:
+            scale, share = float(np.std(self.columns[2])) or 1.0, 1 - number / WARM
+            first, each = max(own.ridge, WARM_RIDGE * scale), max(own.ridge_per_rating, WARM_PER_RATING * scale)
+            self.penalties = replace(
+                own,
+                ridge=first**share * max(own.ridge, LEAST_RIDGE * first) ** (1 - share),
+                ridge_per_rating=each**share * max(own.ridge_per_rating, LEAST_RIDGE * each) ** (1 - share),
+            )
+        self.sweep_dense()
+        self.penalties = own
+
     def make_anchors(self) -> None:
         """Anchors, and weights ≥ 0, that come near the dense rows."""
+        l0 = self.usual_l0() if self.auto else 0.0
         for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
+            if self.auto and side.past is None:
+                K = self._count_anchors(side, self.items if side is self.users else self.users, K, self.seed + number, l0)
             side.make_anchors(K, self.seed + number)
+
+    def usual_l0(self) -> float:
+        """What a parameter must bring by the Bayesian information criterion: ½·σ²·log n of the summed ½·squared error."""
+        n = len(self.columns[2])
+        return self.loss() / n * float(np.log(max(n, 2)))
+
+    def _count_anchors(self, side: Side, other: Side, most: int, seed: int, l0: float) -> int:
+        """How many anchors the dense rows of a side are best made of, the other side held: 1, 2, … until more cost more."""
+        self.accumulate_normal_equations(side, other)
+        rows = side.E.copy(), side.bias.copy()
+
+        def cost(K: int) -> float:
+            side.E, side.bias = rows[0].copy(), rows[1].copy()
+            side.make_anchors(K, seed)
+            for step in range(TRIED):
+                self.descend(side, l0 * min((step + 1) / (TRIED - 2), 1.0))
+            return side.quadratic() + l0 * (np.count_nonzero(side.T) + K * side.E.shape[1])
+
+        best = fewest(cost, min(most, max(len(rows[0]), 1)))
+        side.E, side.bias = rows
+        return best
 
     def make_axes(self) -> None:
         """Anchors that are the principal axes of both sides, and their opposites: the same vectors, without a search."""
@@ -255,3 +313,9 @@ class Descent:
         for key, tensor in state.items():
             name, part = key.split("/")
             setattr(getattr(self, name), part, tensor.numpy().copy())
+
+
+def narrowed(rows: np.ndarray, width: int) -> np.ndarray:
+    """The columns, after a rotation, that carry most."""
+    _, directions = np.linalg.eigh(rows.T @ rows)  # the largest last, and as many as columns, however few the rows
+    return rows @ directions[:, ::-1][:, :width]

@@ -48,7 +48,7 @@ class SearchRatings:
         """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them."""
         if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
             return False
-        if given.get("split") == "90/10" or given.get("anchors") == AUTO:
+        if given.get("split") == "90/10":
             return False
         if given.get("embedding", "anchor") not in ("anchor", "full"):
             return False

@@ -84,6 +84,11 @@ class Side:
         self.T, self.A = size * T.numpy(), A.numpy().copy()
         self.E = self.T @ self.A
 
+    def quadratic(self) -> float:
+        """½·Σ squared errors and ridges of the rows as they are, the other side held, but for a constant."""
+        z = np.column_stack([self.E, self.bias])
+        return float(0.5 * np.einsum("ra,rab,rb->", z, self.S, z, optimize=True) - (self.v * z).sum())
+
     def ridges(self, penalties: Penalties) -> np.ndarray:
         """On e, row by row: (V,)."""
         counts = np.diff(self.starts) + (0 if self.past is None else self.past.count)

@@ -15,11 +15,11 @@ import torch
 
 from antembed.config.tolerance import parse_tolerance
 from antembed.files import JSON
-from antembed.solvers.descent import INIT, Descent
+from antembed.solvers.descent import INIT, WARM, Descent
 
 # Sweeps of the dense phase: they end when one changes the error by less than this share, after some at least and at most. Lists
 # are a coarser measure than errors.
-SETTLED, LISTS_SETTLED, LEAST_DENSE, MOST_DENSE = 2e-4, 5e-3, 5, 40
+SETTLED, LISTS_SETTLED, LEAST_DENSE, MOST_DENSE = 2e-4, 5e-3, WARM + 2, 40
 FIRST_PENALTY, STEP, PRECISE = 0.05, 1.6, 1.1  # of ℓ0, in units of the ratings' variance
 LEAST, MOST = 1e-5, 1e5  # times the first: no penalty is low enough, or none too high
 SWEEPS, POLISHED = 2, 2  # at each penalty, and at the end
@@ -68,7 +68,7 @@ class ToleranceDescent:
         self.phase, self.todo = "dense", MOST_DENSE
         self.reference, self.error = float("inf"), float("inf")  # of the dense model, and of the one that is kept
         self.kept: Tensors = {}
-        descent.init_dense(INIT * self.scale**0.5)
+        descent.init_warm(INIT * self.scale**0.5)
 
     @property
     def limit(self) -> float:
@@ -103,7 +103,7 @@ class ToleranceDescent:
         self.descent.sweep_axes(penalty) if self.axes else self.descent.sweep_at(penalty)
 
     def _dense(self) -> None:
-        self.descent.sweep_dense()
+        self.descent.sweep_warm(MOST_DENSE - self.todo)
         self.todo -= 1
         last, self.error = self.error, self.measure(False)
         self.reference = min(self.error, self.reference)

@@ -18,7 +18,7 @@ from antembed.data import SPLITS
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 LARGE_DEFAULTS = {"l1_penalty": 2e-6, "batch_size": 1024, "halve_every": 200_000, "initial_anchors": 20, "anchor_step": 2}
-# By --sparsify recode: many anchors, few dimensions, large batches; 100 steps an epoch, and penalties in the ratings' own scale.
+# By --sparsify recode: many anchors, few dimensions, large batches (100 an epoch), penalties in the ratings' own scale.
 SPARSIFIED = {"epochs": 36, "events": 18, "optimizer": "adam", "beta2": 0.99, "lr": 0.03, "embedding_dim": 8, "anchors": (48,)}
 STEPS = 100
 RIDGE, RIDGE_PER_RATING, BIAS_RIDGE = 6.3, 0.018, 6.0
