@@ -80,7 +80,7 @@ def test_with_many_classes_the_diagonal_is_enough():
         descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
         losses.append(-np.log(P[Y > 0]).sum() + 0.5 * (ridge[:, None] * R**2).sum())
         for j in order:
-            H = X[:, j] ** 2 @ softmax(X @ plain) + TINY
+            H = X[:, j] ** 2 @ np.maximum(softmax(X @ plain), 0.25 * Y) + TINY
             best = (X[:, j] @ (Y - softmax(X @ plain)) + H * plain[j]) / (1.7 * H + ridge[j])
             change = best - plain[j]
             plain[j] += change * min(1, 0.8 / np.abs(change).max())

@@ -36,7 +36,8 @@ def accumulate(
             scale = times[position] * scales[i]
             for a in range(C):
                 g[a] += scale * (Y[i, a] - P[i, a])
-                H[a, a] += scale * scale * P[i, a]  # without − p·pᵀ: no less than the whole of it
+                # Without − p·pᵀ, and no less than ¼ for a document's own class, whose p rises a long way from 1/C.
+                H[a, a] += scale * scale * max(P[i, a], 0.25 * Y[i, a])
         for a in range(C):
             g[a] += H[a, a] * r[a]
             H[a, a] *= 1.0 + noise

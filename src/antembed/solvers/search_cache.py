@@ -8,7 +8,7 @@ from pathlib import Path
 from antembed.data import default_cache
 from antembed.files import JSON, write_atomically
 
-VERSION = 13  # of what is cached; a change of a search is another version
+VERSION = 14  # of what is cached; a change of a search is another version
 Report = Callable[[str], None]
 
 
