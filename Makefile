@@ -15,7 +15,7 @@ demo: .venv/ready  ## the main job on embedded data, in about a minute
 	$(BIN)/antembed demo
 
 test: .venv/ready  ## all tests but the slow ones
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 test-portable: .venv/ready  ## all tests as on other processors and with other threads (an hour; SETTINGS= for some)
 	$(BIN)/python tests/portable.py
@@ -24,7 +24,7 @@ check: .venv/ready  ## lint, format, types, tests with warnings as errors, READM
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 .venv/ready-bench: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'

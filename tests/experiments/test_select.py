@@ -157,7 +157,7 @@ def test_text_is_ranked_by_its_cross_entropy(tmp_path):
     assert "anchors in use" in picture.read_text()
     assert "anchors in use, " not in picture.read_text()  # of one table there is nothing to tell apart
     dear = call("select", file, "--anchor-penalty", 0.1)  # each with its own λ2
-    assert "validation error rate" in dear
+    assert "validation error" in dear  # and "rate", on the next line where paths are long
     assert dear.index("anchors=3") < dear.index("nbANT")
 
 

@@ -73,7 +73,7 @@ def test_few_ratings_and_long_tails_are_no_worse_than_biases(tmp_path):
     ("given", "solver"),
     [({"l1_penalty": 1e-3}, "stochastic"), ({"ridge": 2.0}, "coordinate_descent"), ({"epochs": 2}, "stochastic"),
      ({"embedding": "hashed"}, "stochastic"), ({"solver": "auto", "unobserved_weight": 0.1}, "coordinate_descent"),
-     ({"anchors": "auto"}, "stochastic"), ({"split": "90/10"}, "stochastic")],
+     ({"split": "90/10"}, "stochastic")],
 )  # fmt: skip
 def test_options_of_a_solver_choose_it(data, given, solver):
     assert not AUTOMATIC["recommend"].wanted(TASKS["recommend"], given)

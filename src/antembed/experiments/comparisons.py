@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean
 
+from antembed.config.budget import parse_budget
 from antembed.experiments.markdown import markdown
 from antembed.experiments.records import Records, by_setting
 from antembed.files import JSON
@@ -106,3 +107,57 @@ def sizes(records: Records) -> str:
             ]
         )
     return markdown(["tables", "parameters", "test MSE", "fp32", "fp16", "int8", "int8 packed", "test MSE of int8"], rows)
+
+
+WAYS = {"recode": "recode", "prune": "prune", "prox": "prox, polished"}
+
+
+def sparsifiers(records: Records) -> str:
+    """One row a way and budget: means over seeds, beside coordinate descent."""
+    groups: dict[tuple[str, str, str], Records] = {}
+    for record in records:
+        solver = record["config"]["solver"]
+        way = WAYS[solver["sparsity"]["sparsify"]] if solver["name"] == "stochastic" else "coordinate descent (ratings only)"
+        budget = solver["sparsity"]["budget"] if solver["name"] == "stochastic" else solver["budget"]
+        groups.setdefault((budget, way, record["config"]["export"]["values"]), []).append(record)
+    rows = []
+    for (budget, way, values), runs in sorted(groups.items(), key=lambda pair: (_size(pair[0][0]), _error(pair[1]))):
+        errors = [run["test"]["mse"] for run in runs]
+        rows.append(
+            [
+                way,
+                budget + ("" if values == "auto" else f", {values}"),
+                f"{mean(errors):.4f} ± {(max(errors) - min(errors)) / 2:.4f}",
+                f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
+                f"{mean(run['bytes'] for run in runs) / 1000:.0f} kB",
+                f"{mean(run['seconds'] for run in runs):.0f} s",
+                str(len(runs)),
+            ]
+        )
+    return markdown(["way", "budget", "test MSE", "parameters", "files", "training", "seeds"], rows)
+
+
+def shapes(records: Records) -> str:
+    """Files of many shapes without options, beside a plain method."""
+    rows = []
+    for record in records:
+        metric = {"ratings": "MSE", "events": "NDCG@10", "text": "accuracy"}[record["kind"]]
+        rows.append(
+            [
+                record["shape"],
+                f"{metric} {record['ours']:.4g}",
+                f"{record['beside']} {record['other']:.4g}",
+                f"{record['bytes'] / 1000:.1f} kB",
+                f"{record['examples']:,}",
+            ]
+        )
+    return markdown(["data", "without options", "beside it", "files", "test examples"], rows)
+
+
+def _size(budget: str) -> tuple[str, float]:
+    wanted = parse_budget(budget, 1e6)
+    return wanted.unit, wanted.amount
+
+
+def _error(runs: Records) -> float:
+    return mean(run["test"]["mse"] for run in runs)

@@ -115,6 +115,8 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "ranking": ("ranking.jsonl", ranking),
     "sizes": ("front.jsonl", comparisons.sizes),
     "baselines": ("baselines.jsonl", comparisons.baselines),
+    "sparsifiers": ("sparsify.jsonl", comparisons.sparsifiers),
+    "shapes": ("shapes.jsonl", comparisons.shapes),
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),
     "planted": ("growth.jsonl", growth_tables.planted),

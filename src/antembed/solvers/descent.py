@@ -13,7 +13,7 @@ kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ INIT = 0.1  # scale of the first random vectors
 LARGEST = 16e9  # bytes
 PIECE = 1 << 20  # ratings
 WARM, WARM_RIDGE, WARM_PER_RATING = 6, 7.0, 0.02  # sweeps with more ridge, and how much at first, beside the ratings' scale
-LEAST_RIDGE = 1e-4  # of that
+WEAK, LEAST_RIDGE = 0.1, 1e-4  # of that: below the first a ridge is weak, and the second is the least to fall to
 NARROW = 8  # dimensions up to which rows begin with twice as many
 TRIED = 6  # descents of a side, to see what a number of anchors is worth
 
@@ -85,12 +85,22 @@ class Descent:
         """Small random vectors of items; those of users follow from them."""
         self.items.E = scale * np.random.default_rng(self.seed).standard_normal(self.items.E.shape)
 
+    @cached_property
+    def scale(self) -> float:
+        """The standard deviation of the ratings."""
+        return float(np.std(self.columns[2])) or 1.0
+
+    @property
+    def weak(self) -> bool:
+        """Whether the ridge is far below what ratings usually need: data with little noise."""
+        return self.penalties.ridge < WEAK * WARM_RIDGE * self.scale and not self.penalties.unobserved_weight
+
     def init_warm(self, scale: float = INIT) -> None:
-        """The same where vectors are short: from rows twice as long, which find their way more surely, cut to the directions
-        that carry most."""
+        """The same where the ridge is weak and vectors are short: from rows twice as long, which find their way more surely,
+        cut to the directions that carry most."""
         self.init_dense(scale)
         d = self.items.E.shape[1]
-        if d > NARROW or self.penalties.unobserved_weight or self.anchors is None:
+        if d > NARROW or not self.weak or self.anchors is None:
             return
         sizes = len(self.users.E), len(self.items.E)
         wide = Descent(self.columns, sizes, None, 2 * d, self.penalties, sweeps=1, seed=self.seed, threads=self.threads)
@@ -107,9 +117,8 @@ class Descent:
         """The same in sweep 0, 1, … from random vectors: with ridges that fall to their own in the first WARM of them. With
         hardly any ridge the first sweeps would learn noise by heart, from which they do not return."""
         own = self.penalties
-        if number < WARM and not own.unobserved_weight:
-            scale, share = float(np.std(self.columns[2])) or 1.0, 1 - number / WARM
-            first, each = max(own.ridge, WARM_RIDGE * scale), max(own.ridge_per_rating, WARM_PER_RATING * scale)
+        if number < WARM and self.weak:
+            share, first, each = 1 - number / WARM, WARM_RIDGE * self.scale, WARM_PER_RATING * self.scale
             self.penalties = replace(
                 own,
                 ridge=first**share * max(own.ridge, LEAST_RIDGE * first) ** (1 - share),

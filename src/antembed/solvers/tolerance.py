@@ -19,7 +19,7 @@ from antembed.solvers.descent import INIT, WARM, Descent
 
 # Sweeps of the dense phase: they end when one changes the error by less than this share, after some at least and at most. Lists
 # are a coarser measure than errors.
-SETTLED, LISTS_SETTLED, LEAST_DENSE, MOST_DENSE = 2e-4, 5e-3, WARM + 2, 40
+SETTLED, LISTS_SETTLED, LEAST_DENSE, MOST_DENSE = 2e-4, 5e-3, 5, 40
 FIRST_PENALTY, STEP, PRECISE = 0.05, 1.6, 1.1  # of ℓ0, in units of the ratings' variance
 LEAST, MOST = 1e-5, 1e5  # times the first: no penalty is low enough, or none too high
 SWEEPS, POLISHED = 2, 2  # at each penalty, and at the end
@@ -107,7 +107,8 @@ class ToleranceDescent:
         self.todo -= 1
         last, self.error = self.error, self.measure(False)
         self.reference = min(self.error, self.reference)
-        settled = self.todo <= MOST_DENSE - LEAST_DENSE and abs(self.error - last) < self.settled * self.error
+        least = max(LEAST_DENSE, WARM + 2) if self.descent.weak else LEAST_DENSE
+        settled = self.todo <= MOST_DENSE - least and abs(self.error - last) < self.settled * self.error
         if settled or self.todo == 0:
             self.descent.make_axes() if self.axes else self.descent.make_anchors()
             self._keep(self.measure(True))

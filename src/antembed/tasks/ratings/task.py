@@ -120,7 +120,9 @@ class Ratings(RatingsBase):
     def defaults(self, examples: int, given: Options) -> JSON:
         if sparsifies(given):
             batch = 1 << max(round(math.log2(max(examples, 1) / STEPS)), 5)
-            return {**SPARSIFIED, "sparsify": "recode", "batch_size": min(batch, LARGEST_BATCH)}
+            epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
+            events = max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)
+            return {**SPARSIFIED, "sparsify": "recode", "batch_size": min(batch, LARGEST_BATCH), "events": events}
         return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
 
     def regularizers(self, config: RatingsConfig, splits: RatingsSplits, model: MatrixFactorization) -> list[Regularizer]:
@@ -173,10 +175,11 @@ class Ratings(RatingsBase):
 
 
 def sparsifies(given: Options) -> bool:
-    """Whether T becomes sparse by ℓ0: what the stochastic solver does with a budget, if no option belongs to another way."""
+    """Whether T becomes sparse by ℓ0: what `--solver stochastic` does with a budget, if no option belongs to another way."""
     if "sparsify" in given:
         return given["sparsify"] != "prox"
-    return bool(given.get("budget")) and not PROX_OPTIONS & set(given) and given.get("anchors") != "auto"
+    asked = given.get("solver") == "stochastic" and bool(given.get("budget"))
+    return asked and not PROX_OPTIONS & set(given) and given.get("anchors") != "auto"
 
 
 def _table(config: RatingsConfig, side: int, splits: RatingsSplits) -> Embedding:
