@@ -6,6 +6,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from antembed.files import JSON
+from antembed.optim import Proximal
+from antembed.optim.base import ProximalOptimizer
 from antembed.sparsify.base import Sparsifier, SupportOptimizer
 from antembed.sparsify.quadratic import Batch
 
@@ -32,7 +34,7 @@ class SparsifyCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         optimizer = trainer.optimizers[0]
-        if not hasattr(optimizer, "freeze_support"):
+        if not isinstance(optimizer, ProximalOptimizer | Proximal):
             raise TypeError(
                 f"{type(optimizer).__name__} cannot freeze a support; configure ProximalAdam, ProximalYogi or Proximal(…) with "
                 "antembed.param_groups(module, l1_penalty=0)"
