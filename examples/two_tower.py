@@ -2,7 +2,7 @@
 
     python examples/two_tower.py
 
-The data are synthetic: users like one of 12 kinds of items, with noise. `dense` is the same model over nn.Embedding.
+The data are synthetic: users like one or two of six kinds of items, with noise. `dense` is the same model over nn.Embedding.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import antembed as ant
 
-USERS, ITEMS, WIDTH, CLICKS, EPOCHS = 6_000, 3_000, 32, 240_000, 26
+USERS, ITEMS, WIDTH, KINDS, CLICKS, EPOCHS = 3_000, 1_500, 64, 6, 240_000, 26
 
 
 def clicks(seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -19,8 +19,8 @@ def clicks(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     random = torch.Generator().manual_seed(seed)
     users, items = (torch.randint(0, n, (CLICKS,), generator=random) for n in (USERS, ITEMS))
     tastes = torch.Generator().manual_seed(0)
-    taste, kind = torch.randint(0, 12, (USERS, 2), generator=tastes), torch.randint(0, 12, (ITEMS,), generator=tastes)
-    chance = torch.where((taste[users] == kind[items, None]).any(1), 0.8, 0.1)
+    taste, kind = torch.randint(0, KINDS, (USERS, 2), generator=tastes), torch.randint(0, KINDS, (ITEMS,), generator=tastes)
+    chance = torch.where((taste[users] == kind[items, None]).any(1), 0.9, 0.05)
     return users, items, (torch.rand(CLICKS, generator=random) < chance).float()
 
 
@@ -52,10 +52,10 @@ def main() -> dict[str, float]:
             return F.binary_cross_entropy_with_logits(model(*batch[:2]), batch[2])
 
         if dense:
-            optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.3)
+            optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.01)
         else:
             optimizer = ant.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=5e-3)
-            sparsifier = ant.Recode(model, optimizer, budget="14000", events=12)
+            sparsifier = ant.Recode(model, optimizer, budget="14k", events=12)
         best = 0.0
         for epoch in range(EPOCHS):
             for group in optimizer.param_groups:

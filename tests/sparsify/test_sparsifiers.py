@@ -151,9 +151,10 @@ def test_an_event_that_costs_too_much_is_undone():
     problem = Problem(max_loss=0.0, budget="160")  # hardly more than the anchors
     before = problem.train(4)[-1]
     assert before is None
-    problem.train(8)
+    with pytest.warns(UserWarning, match="the budget of 160 parameters is not met: the size is"):
+        problem.train(8)
     assert problem.sparsifier.undone > 0
-    assert problem.error() < 0.2  # what a few weights a table would not reach
+    assert problem.error() < 0.3  # what a few weights a table would not reach
     assert problem.layer.usage().parameters > 160
 
 

@@ -4,9 +4,11 @@
     events   `events` calls; the number of weights falls as  target + (full − target)·(1 − f)³,  f = 1 after 3/4 of them
     tuning   all later calls: zeros stay zero, and the rest learns on
 
-An event that loses too much is done again more carefully, and undone if that does not help.
+An event that loses too much is done again more carefully, and undone if that does not help. Where the budget is not met after
+all events, there are more.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -23,7 +25,8 @@ from antembed.sparsify.units import Unit, count, units_of
 
 REACHED = 0.75  # the share of the events after which the target is aimed at
 SPARE = 0.02  # weights more than the budget allows at the last event: those worth least are dropped when the size is known
-TRIES = 4
+TRIES = 6
+LEAST_GAIN = 0.1  # of the loss: where vectors gain nothing, they may as well go
 MAX_LOSS = 0.1  # of what the vectors gain over none at all: what an event may lose
 
 
@@ -85,7 +88,8 @@ class Sparsifier(ABC):
         """After an epoch. `batches` are the training data, `loss_fn(batch)` the mean loss of a batch. → what an event has
         done, or None if none was due."""
         self.calls += 1
-        if not self.warmup < self.calls <= self.warmup + self.events:
+        late = self.calls > self.warmup + self.events and self.size() > self.budget.amount
+        if not (self.warmup < self.calls <= self.warmup + self.events or late):
             return None
         return self._event(batches, loss_fn)
 
@@ -114,7 +118,7 @@ class Sparsifier(ABC):
             self._put(after)
             risen = self._loss(checked, loss_fn) - loss if check else 0.0
             careful = self.learn(before, after, risen)  # True: the next proposal will be a better one
-            accepted = risen <= self.max_loss * self.gain or not check
+            accepted = risen <= self.max_loss * max(self.gain, LEAST_GAIN * abs(loss)) or not check
             if accepted and not (careful and attempt < TRIES - 1):
                 break
             if not accepted and not careful:
@@ -124,9 +128,20 @@ class Sparsifier(ABC):
             self._put(before)
             self.undone += 1
         self._freeze(before, after)
-        if self.done and accepted and count(after):
-            self.trim()
+        if self.done:
+            self._last(met=accepted and count(after) <= (1 + 2 * SPARE) * record["aim"])
         return record | {"nnz": count(self.weights), "loss": loss + risen, "undone": not accepted, **self.facts()}
+
+    def _last(self, met: bool) -> None:
+        """To the very budget; or say that it is not met yet."""
+        if met:
+            self.trim()
+        elif self.calls == self.warmup + self.events:
+            warnings.warn(
+                f"the budget of {self.budget} is not met: the size is {self.size():,.0f} {self.budget.unit}, since less would "
+                "lose too much at once; more events follow at the next steps (or give more from the start, or raise max_loss)",
+                stacklevel=4,
+            )
 
     def _loss(self, batches: Sequence[Batch], loss_fn: LossFunction | None) -> float:
         assert loss_fn is not None

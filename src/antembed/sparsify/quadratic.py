@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from antembed.sparsify.units import Unit
 
 CHECKED, MOST_CHECKED = 8, 64  # every eighth batch is kept to see what an event does to the loss, and so many at most
+FLOOR = 0.1  # of the usual square of a gradient: examples that are learned by heart have none, but still curve
 Batch = Any  # whatever the caller's loader yields
 Batches = Iterable[Batch]
 LossFunction = Callable[[Batch], Tensor]
@@ -29,6 +30,7 @@ class Quadratic:
     G: Tensor  # (V, K)
     h: Tensor  # (V,)
     P: Tensor  # (K, K), trace 1
+    n: Tensor  # (V,): in how many batches a row had a gradient
 
     def change(self, before: Tensor, after: Tensor) -> tuple[float, float]:
         """The terms of the loss's change, first order and second order at scale 1."""
@@ -84,6 +86,7 @@ def observe(model: nn.Module, units: list[Unit], batches: Batches, loss_fn: Loss
             torch.zeros_like(weight),
             weight.new_zeros(len(weight)),
             torch.zeros(weight.shape[1], weight.shape[1], dtype=torch.float64),
+            weight.new_zeros(len(weight)),
         )
         for weight in weights
     ]
@@ -104,6 +107,8 @@ def observe(model: nn.Module, units: list[Unit], batches: Batches, loss_fn: Loss
     seen.checked = seen.checked[:: -(-len(seen.checked) // MOST_CHECKED)]
     for table in tables:
         table.P /= max(float(table.P.trace()), 1e-300)
+        usual = float(table.h.sum()) / max(float(table.n.sum()), 1.0)
+        table.h = torch.maximum(table.h, FLOOR * usual * table.n)
     return seen
 
 
@@ -112,11 +117,15 @@ def _add(table: Quadratic, gradient: Tensor) -> None:
         gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
         table.G.index_add_(0, rows, values)
-        table.h.index_add_(0, rows, values.square().sum(1))
+        squares = values.square().sum(1)
+        table.h.index_add_(0, rows, squares)
+        table.n.index_add_(0, rows, torch.ones_like(squares))
     else:
         values = gradient
+        squares = values.square().sum(1)
         table.G += values
-        table.h += values.square().sum(1)
+        table.h += squares
+        table.n += squares > 0
     table.P += (values.T @ values).double().cpu()
 
 
