@@ -1,0 +1,78 @@
+"""`--sparsify`: runs that meet a budget by events, are interrupted, and say what does not go together."""
+
+import json
+
+import pytest
+from tests.command import call, refusal, write_ratings
+from typer.testing import CliRunner
+
+from antembed.cli.app import app
+from antembed.solvers.stochastic import Stochastic
+
+OPTIONS = (
+    "--solver",
+    "stochastic",
+    "--budget",
+    "400",
+    "--anchors",
+    "6",
+    "--embedding-dim",
+    "4",
+    "--epochs",
+    "10",
+    "--threads",
+    "1",
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_ratings(tmp_path_factory.mktemp("ratings") / "ratings.csv")
+
+
+@pytest.mark.parametrize("way", ["recode", "prune"])
+def test_an_interrupted_run_ends_in_the_same_bytes(file, tmp_path, monkeypatch, way):
+    words = ("train", "recommend", file, *OPTIONS, "--sparsify", way)
+    result = json.loads(call(*words, "--out", tmp_path / "whole", "--json"))
+    assert result["parameters"] <= 400
+    train, done = Stochastic._train, []
+
+    def stops(self, *arguments):
+        if len(done) == 5:  # between two events
+            raise MemoryError
+        done.append(arguments)
+        return train(self, *arguments)
+
+    monkeypatch.setattr(Stochastic, "_train", stops)
+    with pytest.raises(MemoryError):
+        CliRunner().invoke(app, [str(word) for word in (*words, "--out", tmp_path / "r")], catch_exceptions=False)
+    monkeypatch.setattr(Stochastic, "_train", train)
+    call(*words, "--out", tmp_path / "r", "--resume")
+    for name in ("users.ant", "items.ant", "checkpoint/last.safetensors", "checkpoint/final.safetensors"):
+        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_the_log_has_the_events(file, tmp_path):
+    result = json.loads(call("train", "recommend", file, *OPTIONS, "--out", tmp_path / "r", "--json"))
+    assert result["engine"] == "torch"
+    rows = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    events = [row["event"] for row in rows if row["event"]]
+    assert len(events) == 5  # half of the epochs
+    assert {"aim", "nnz", "loss_before", "loss", "scale", "penalty", "undone"} <= events[0].keys()
+    assert rows[-1]["lr"] < 0.1 * rows[0]["lr"]  # tuning
+
+
+def test_what_does_not_go_together(file, tmp_path):
+    start = ("train", "recommend", file, "--solver", "stochastic", "--out", tmp_path / "r")
+    assert "sparsify recode goes to a size" in refusal(*start, "--sparsify", "recode")
+    assert "l1_penalty is for --sparsify prox, not recode" in refusal(
+        *start, "--sparsify", "recode", "--budget", "400", "--l1-penalty", "1"
+    )
+    assert "events is for --sparsify recode or prune, not prox" in refusal(*start, "--sparsify", "prox", "--events", "3")
+    assert "is for anchored tables" in refusal(*start, "--sparsify", "recode", "--budget", "400", "--anchors", "auto")
+    assert "20 epochs or more, not 6" in refusal(
+        *start, "--sparsify", "prune", "--budget", "400", "--events", "18", "--epochs", "6"
+    )
+    assert "--sparsify is an option of --solver stochastic" in refusal(
+        *start[:3], "--solver", "coordinate_descent", "--sparsify", "recode"
+    )
