@@ -105,7 +105,7 @@ def test_bad_files_are_told_where_and_what(tmp_path, contents, options, told):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(DataError, match="is no file; give labelled text"):
+    with pytest.raises(DataError, match="is no file; give text as"):
         read_documents(tmp_path / "none.csv")
 
 

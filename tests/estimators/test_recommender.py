@@ -47,11 +47,13 @@ def test_predictions_are_good_and_those_of_the_tables(fitted):
 
 def test_unknown_users_and_items_are_answered_by_the_prior(fitted):
     known_user, known_item = fitted.user_labels_[3], fitted.item_labels_[4]
-    got = fitted.predict([known_user, 999, 999], [-5, known_item, -5])
+    with pytest.warns(UserWarning, match=r"2 users are unknown \(999, 999\) and get what suits everybody"):
+        got = fitted.predict([known_user, 999, 999], [-5, known_item, -5])
     assert got[0] == pytest.approx(fitted.mean_ + fitted.users_.bias_of(3), rel=1e-5)
     assert got[1] == pytest.approx(fitted.items_.bias_of(4), rel=1e-5)
     assert got[2] == pytest.approx(fitted.mean_)
-    best = fitted.recommend([999], k=3)["item"].to_list()
+    with pytest.warns(UserWarning, match=r"1 users are unknown \(999\)"):
+        best = fitted.recommend([999], k=3)["item"].to_list()
     order = np.argsort(-fitted.items_.bias_of(np.arange(len(fitted.item_labels_))), kind="stable")[:3]
     assert best == [fitted.item_labels_[int(place)] for place in order]
 
@@ -107,7 +109,8 @@ def test_save_and_load(fitted, tmp_path):
 def test_text_labels_and_the_stochastic_solver():
     fitted = ant.Recommender(solver="stochastic", anchors=(5, 4), embedding_dim=6, epochs=2).fit(frame(text=True))
     assert fitted.recommend(["u7"], k=2)["item"].str.starts_with("i").all()
-    assert fitted.predict(["u7", "nobody"], ["i10", "i10"]).shape == (2,)
+    with pytest.warns(UserWarning, match="1 users are unknown"):
+        assert fitted.predict(["u7", "nobody"], ["i10", "i10"]).shape == (2,)
 
 
 def held_out():
@@ -136,8 +139,10 @@ class TestMoreRatings:
     def test_new_ratings_are_learned_and_old_ones_not_forgotten(self):
         first, second = self.halves()
         model = ant.Recommender(**self.settings).fit(first)
-        before = error(model)
-        assert model.recommend([70], k=1)["user"].to_list() == [70]  # nobody yet
+        with pytest.warns(UserWarning, match="users are unknown"):
+            before = error(model)
+        with pytest.warns(UserWarning, match="1 users are unknown"):
+            assert model.recommend([70], k=1)["user"].to_list() == [70]  # nobody yet
         model.partial_fit(second)
         whole = error(ant.Recommender(**self.settings).fit(frame()))
         assert whole < error(model) < 0.6 * before

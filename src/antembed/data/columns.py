@@ -45,7 +45,8 @@ class Columns:
             if others
             else ""
         )
-        return (f"{path}: there is no column of ratings, so every row is an event (implicit feedback){remedy}",)
+        taken = f"users are {self.user!r}, items {self.item!r}"
+        return (f"{path}: there is no column of ratings, so every row is an event (implicit feedback); {taken}{remedy}",)
 
 
 def names_in(columns: Sequence[str] | None) -> set[str]:

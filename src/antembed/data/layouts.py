@@ -47,7 +47,9 @@ class LabelledText:
     def __iter__(self) -> Iterator[pl.DataFrame]:
         path = self.path
         if not path.is_file():
-            raise DataError(f"{path} is no file; give labelled text (.csv, .tsv, .jsonl, .parquet, also .gz and .zst)")
+            raise DataError(
+                f"{path} is no file; give text as .csv, .tsv, .jsonl or .parquet (also .gz, .zst); `predict` takes - for lines"
+            )
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty (0 bytes); give labelled text, a document per line")
         with self._opened() as (frame, names, header):

@@ -1,6 +1,7 @@
 """A recommender to use, in scikit-learn's manners: fit, partial_fit, predict, recommend, similar_items, save, load."""
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -285,7 +286,9 @@ class Recommender(Estimator):
 
     def predict(self, users: Labels, items: Labels) -> np.ndarray:
         """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide."""
-        return self._fitted().predict(users, items)
+        predicted = self._fitted().predict(users, items)
+        _warn_of_unknown(self._fitted().unknown_users(users))
+        return predicted
 
     def score(self, users: Labels, items: Labels, ratings: Labels) -> float:
         """R² of the predicted ratings, as scikit-learn's regressors: 1 is perfect, 0 no better than the mean of `ratings`."""
@@ -302,7 +305,9 @@ class Recommender(Estimator):
 
         A user never seen gets what is best on the whole. Scores are made for some users at a time, never for all.
         """
-        return self._fitted().recommend(users, k, filter_seen=filter_seen)
+        found = self._fitted().recommend(users, k, filter_seen=filter_seen)
+        _warn_of_unknown(self._fitted().unknown_users(users))
+        return found
 
     def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
@@ -356,3 +361,13 @@ def refit(config: RatingsConfig, l0_penalty: float) -> RatingsConfig:
     found = from_options(type(config), chosen)
     assert isinstance(found, RatingsConfig)
     return found
+
+
+def _warn_of_unknown(users: list[Any]) -> None:
+    """Of those that were not learned: they get what suits everybody."""
+    if users:
+        shown = ", ".join(map(repr, users[:3])) + (", …" if len(users) > 3 else "")
+        warnings.warn(
+            f"{len(users)} users are unknown ({shown}) and get what suits everybody; give labels of the type that was fitted",
+            stacklevel=3,
+        )

@@ -104,6 +104,9 @@ def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None 
     return len(serialize(T, A, row_index=row_index))
 
 
+PLAIN = 127  # the largest code of int8
+
+
 def export(
     layer: Layer,
     path: str | os.PathLike[str],
@@ -126,6 +129,12 @@ def export(
     if path.is_dir():
         raise TableError(f"{path} is a folder; give a file in it, such as {path / 'table.ant'}")
     path.parent.mkdir(parents=True, exist_ok=True)
+    if LARGEST_CODES.get(values, PLAIN) < PLAIN and encoding != "packed":  # the others store them as bytes
+        if encoding != "auto":
+            raise ValueError(
+                f"{values} numbers make only packed files smaller, this is {encoding}; use encoding='packed' or int8"
+            )
+        encoding = "packed"
     layer.before_export()
     parts = (*layer.factors(), layer.row_index())
     T, A, row_index = (None if part is None else part.detach().cpu().numpy() for part in parts)

@@ -16,9 +16,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from antembed.budget import Budget, BudgetController, parse_budget
+from antembed.budget import Budget, BudgetController, BudgetError, parse_budget
 from antembed.embedding.base import Embedding
 from antembed.files import JSON
+from antembed.optim import Proximal
+from antembed.optim.base import ProximalOptimizer
 from antembed.optim.groups import State
 from antembed.sparsify.quadratic import Batch, Batches, LossFunction, mean_loss
 from antembed.sparsify.units import Unit, count, units_of
@@ -58,6 +60,12 @@ class Sparsifier(ABC):
         "bytes"; default: the sum over the layers. `max_loss`: what an event may lose of the vectors' whole gain."""
         if events < 1 or (warmup is not None and warmup < 0):
             raise ValueError(f"events must be ≥ 1 and warmup ≥ 0, got {events} and {warmup}")
+        if not isinstance(optimizer, ProximalOptimizer | Proximal):
+            name = type(optimizer).__name__
+            raise TypeError(
+                f"{name} cannot freeze zeros; use ProximalAdam, ProximalYogi or Proximal({name}(…)) with "
+                "antembed.param_groups(model, l1_penalty=0)"
+            )
         self.model, self.optimizer, self.events = model, optimizer, events
         self.units: list[Unit] = units_of(model, also)
         self.warmup = max(events // 2, 1) if warmup is None else warmup
@@ -110,6 +118,9 @@ class Sparsifier(ABC):
         loss = self._loss(checked, loss_fn) if check else 0.0
         if check and not self.gain:
             self._put([torch.zeros_like(weight) for weight in before])
+            if (least := self.size()) > self.budget.amount:
+                self._put(before)
+                raise BudgetError(f"a budget of {self.budget} cannot be met: {least:,.0f} are left of empty tables; allow more")
             self.gain = max(self._loss(checked, loss_fn) - loss, 0.0)
             self._put(before)
         record: JSON = {"aim": aim, "nnz_before": count(before), "loss_before": loss}
