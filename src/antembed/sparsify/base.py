@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from antembed.budget import Budget, BudgetController, BudgetError, parse_budget
+from antembed.budget import SLACK, Budget, BudgetController, BudgetError, parse_budget
 from antembed.embedding.base import Embedding
 from antembed.files import JSON
 from antembed.optim import Proximal
@@ -42,7 +42,7 @@ class SupportOptimizer(Protocol):
 
 
 class Sparsifier(ABC):
-    """Call `step` after each epoch: `events` times it makes T sparser, until the budget is met."""
+    """Call `step` after each epoch: `events` times (and more, if need be) it makes T sparser, until the budget is met."""
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class Sparsifier(ABC):
         """After an epoch. `batches` are the training data, `loss_fn(batch)` the mean loss of a batch. → what an event has
         done, or None if none was due."""
         self.calls += 1
-        late = self.calls > self.warmup + self.events and self.size() > self.budget.amount
+        # Tuned numbers may be a little harder to pack than those that met the budget.
+        late = self.calls > self.warmup + self.events and self.size() > (1 + SLACK) * self.budget.amount
         if not (self.warmup < self.calls <= self.warmup + self.events or late):
             return None
         return self._event(batches, loss_fn)
@@ -138,7 +139,8 @@ class Sparsifier(ABC):
             after = before
             self._put(before)
             self.undone += 1
-        self._freeze(before, after)
+        for unit, second in zip(self.units, self.seconds(), strict=True):
+            self.optimizer.freeze_support(unit.table.weight, second=second)
         if self.done:
             self._last(met=accepted and count(after) <= (1 + 2 * SPARE) * record["aim"])
         return record | {"nnz": count(self.weights), "loss": loss + risen, "undone": not accepted, **self.facts()}
@@ -163,10 +165,6 @@ class Sparsifier(ABC):
         for unit, weight in zip(self.units, weights, strict=True):
             unit.table.release()
             unit.table.weight.copy_(weight)
-
-    def _freeze(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-        for unit, second in zip(self.units, self.seconds(), strict=True):
-            self.optimizer.freeze_support(unit.table.weight, second=second)
 
     def trim(self) -> None:
         """Drop the weights that are worth least until the budget is met."""
