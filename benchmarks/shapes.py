@@ -1,4 +1,4 @@
-"""What comes without options on data that nobody tuned on: files of many shapes, each beside a plain method.
+"""What comes without options on files of many shapes, each beside a plain method.
 
     python benchmarks/shapes.py [NAME …] [--record results/shapes.jsonl]
 
