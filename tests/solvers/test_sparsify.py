@@ -76,3 +76,26 @@ def test_what_does_not_go_together(file, tmp_path):
     assert "--sparsify is an option of --solver stochastic" in refusal(
         *start[:3], "--solver", "coordinate_descent", "--sparsify", "recode"
     )
+
+
+def test_a_step_is_the_same_in_any_unit_of_the_ratings(file, tmp_path):
+    large = tmp_path / "large.csv"
+    rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
+    large.write_text("user,item,rating\n" + "\n".join(f"{u},{i},{1e4 * float(r):.4f}" for u, i, r in rows))
+    small, other = (
+        json.loads(call("train", "recommend", name, *OPTIONS, "--out", tmp_path / f"r{n}", "--json"))["test"]["mse"]
+        for n, name in enumerate((file, large))
+    )
+    assert other / 1e8 == pytest.approx(small, rel=0.1)
+
+
+def test_ridges_are_searched_and_may_be_given(file, tmp_path):
+    words = ("train", "recommend", file, *OPTIONS)
+    call(*words, "--out", tmp_path / "searched")
+    own = json.loads((tmp_path / "searched" / "config.json").read_text())["config"]["solver"]
+    assert own["sparsity"]["sparsify"] == "recode"
+    assert 0 < own["l2_penalty"] < 6
+    assert own["bias_l2_penalty"] > 0
+    call(*words, "--l2-penalty", "3", "--out", tmp_path / "given")
+    own = json.loads((tmp_path / "given" / "config.json").read_text())["config"]["solver"]
+    assert (own["l2_penalty"], own["bias_l2_penalty"]) == (3, None)

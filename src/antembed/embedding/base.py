@@ -103,12 +103,15 @@ class Embedding(nn.Module, ABC):
         self.ridge_total = torch.where(counts > 0, strengths, 0.0)
         self.ridge_per_lookup = self.ridge_total / counts.clamp(min=1)
 
-    def ridge(self, ids: Tensor) -> Tensor:
-        """The share of a batch in the penalty of `set_ridge`, to be added to the mean loss of its examples: ids (B, …)."""
+    def ridge(self, ids: Tensor, examples: int | None = None) -> Tensor:
+        """The share of a batch in the penalty of `set_ridge`, to be added to the mean loss of its examples: ids (B, …), or the
+        ids of all `examples` one after the other."""
         if self.ridge_per_lookup is None or not self.ridge_active:
             return torch.zeros((), device=ids.device)
-        squares = self(ids).square().sum(-1) * self.ridge_per_lookup[ids]
-        return squares.sum() / (2 * max(len(ids), 1))
+        X, A = self.coordinates(ids.reshape(-1))
+        squares = X.square() if A is None else X * (X @ (A @ A.T))
+        total = (squares.sum(-1) * self.ridge_per_lookup[ids.reshape(-1)]).sum()
+        return total / (2 * max(len(ids) if examples is None else examples, 1))
 
     @property
     def num_embeddings(self) -> int:

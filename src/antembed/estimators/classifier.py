@@ -192,6 +192,7 @@ class TextClassifier(Classifier):
         schedule: Literal["halving", "cosine", "constant"] | None = None,
         halve_every: int | None = None,
         weight_decay: float | None = None,
+        l2_penalty: float | None = None,
         l1_penalty: float | None = None,
         l1_warmup: float | None = None,
         prune: float | None = None,

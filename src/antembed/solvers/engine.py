@@ -33,9 +33,9 @@ class TorchEngine:
 
 
 def set_rates(optimizer: ProximalOptimizer, lr: float, l1: float) -> None:
-    """Put a step's learning rate and penalty where they live: in the parameter groups, the same for all."""
+    """Put a step's learning rate (times the group's `rate`, if it has one) and penalty where they live: in the groups."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("rate", 1.0)
         if group["prox"] is not None and group["prox"].scheduled:
             group["prox"].strength = l1
 
@@ -43,4 +43,5 @@ def set_rates(optimizer: ProximalOptimizer, lr: float, l1: float) -> None:
 def rates(optimizer: ProximalOptimizer) -> dict[str, float]:
     """What is in force, read back from the groups."""
     strengths = [group["prox"].strength for group in optimizer.param_groups if group["prox"] is not None]
-    return {"lr": optimizer.param_groups[0]["lr"], "l1_penalty": max(strengths, default=0.0)}
+    first = optimizer.param_groups[0]
+    return {"lr": first["lr"] / first.get("rate", 1.0), "l1_penalty": max(strengths, default=0.0)}

@@ -29,9 +29,11 @@ from antembed.tasks.events.ranking import TOP, held_items, list_metrics
 from antembed.tasks.ratings.baselines import best_bias_ridge
 from antembed.tasks.ratings.config import RatingsConfig
 from antembed.tasks.ratings.data import RatingsSplits
+from antembed.tasks.ratings.task import Ratings, sparsifies
 
 TARGETS = ("budget", "tolerance")  # options that decide the size: a search takes them
 TOLERANCE = "1%"
+L2_OPTIONS = {"l2_penalty": "ridge", "l2_per_rating": "ridge_per_rating", "bias_l2_penalty": "bias_ridge"}  # of mini-batches
 EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
 ANCHORS = 48
 ROUNDED = {"int6": 0.1, "int8": 0.01}  # from which share of unexplained variance on they are fine enough
@@ -45,10 +47,13 @@ class SearchRatings:
     name = "recommend"
 
     def wanted(self, task: Task, given: Options) -> bool:
-        """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them."""
-        if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
-            return False
+        """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them; or T is to be
+        made sparse by ℓ0, and no ridge is given."""
         if given.get("split") == "90/10":
+            return False
+        if sparsifies(given):
+            return not L2_OPTIONS.keys() & set(given)
+        if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
             return False
         if given.get("embedding", "anchor") not in ("anchor", "full"):
             return False
@@ -56,6 +61,8 @@ class SearchRatings:
         return not any(known[option].owners and option not in TARGETS for option in given if option in known)
 
     def first_options(self, given: Options) -> tuple[str, Options]:
+        if sparsifies(given):
+            return self.name, {**Ratings().defaults(len(given), given), **given}
         return self.name, {option: value for option, value in given.items() if option != "solver"}
 
     def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
@@ -63,6 +70,9 @@ class SearchRatings:
         assert isinstance(splits, RatingsSplits)
         users, items = splits.num_embeddings
         large = len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY
+        if sparsifies(given) and config.task == "recommend":
+            usual: JSON = {name: value for name, value in Ratings().defaults(splits.count, given).items() if name not in given}
+            return usual if large else usual | self._ridges(config, splits, report)
         if large and config.task == "recommend":  # events have no other solver
             report(
                 f"{len(splits.train):,} ratings of {users + items:,} users and items are too many for the search: "
@@ -72,11 +82,7 @@ class SearchRatings:
         fixed: JSON = {"embedding_dim": config.tables.embedding_dim} if "embedding_dim" in given else {}
         if not config.tables.biases:
             fixed["bias_ridge"] = NO_BIAS
-        found = cached(
-            {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed},
-            lambda: self._search(config, splits, fixed, report),
-            report,
-        )
+        found = self._found(config, splits, fixed, report)
         chosen: JSON = found["options"] | ({"solver": "coordinate_descent"} if "solver" in options_of(type(config)) else {})
         if config.tables.embedding == "full":
             return chosen
@@ -88,6 +94,17 @@ class SearchRatings:
         if config.task == "recommend" and not {"values", "budget"} & set(given):
             chosen["values"] = fine_enough(found["error"] / splits.deviation**2)
         return chosen if set(given) & set(TARGETS) else chosen | {"tolerance": TOLERANCE}
+
+    def _found(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
+        """What the search finds; `fixed` is not searched."""
+        key = {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed}
+        return cached(key, lambda: self._search(config, splits, fixed, report), report)
+
+    def _ridges(self, config: RatingsConfig, splits: RatingsSplits, report: Report) -> JSON:
+        """The ridges of the best dense factorization of this width, as options of mini-batches."""
+        fixed: JSON = {"embedding_dim": config.tables.embedding_dim} | ({} if config.tables.biases else {"bias_ridge": NO_BIAS})
+        options = self._found(config, splits, fixed, report)["options"]
+        return {name: options[known] for name, known in L2_OPTIONS.items() if known in options}
 
     def _affordable(self, given: Options, width: int, objects: int) -> int:
         """Anchors a side that take no more than a quarter of a budget: two bytes for a number, or a parameter."""

@@ -62,6 +62,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         for name, free in self.task.free_entries(self.splits, self.model).items():
             (rows, _), *_ = self.model.embeddings[name].pairs
             next(group for group in groups if group.get("table") is rows)["prox"].free = free
+        for weight, rate in self.task.rates(self.config, self.splits, self.model):
+            next(group for group in groups if any(weight is other for other in group["params"]))["rate"] = rate
         return OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:

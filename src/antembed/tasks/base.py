@@ -158,6 +158,10 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Tables of single numbers that a sparsifier makes sparse, too."""
         return []
 
+    def rates(self, config: ConfigT, splits: SplitsT, model: ModelT) -> list[tuple[Tensor, float]]:
+        """Parameters whose learning rate is another, and how many times as large it is."""
+        return []
+
     def defaults(self, examples: int, given: Options) -> JSON:
         """Options that depend on how many examples there are and on the options that are given, where they are not."""
         return {}

@@ -55,8 +55,8 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
                 layer.pairs[0][1].data.normal_(std=config.tables.embedding_dim**-0.5)
         if isinstance(config.solver, RatingsStochastic) and config.solver.sparsity.sparsify != "prox":
             for layer in (users, items):  # dense epochs come first, with a ridge: it may start larger
-                layer.tables[0].weight.data.normal_(std=DENSE_INIT * splits.deviation**0.25).abs_()
-                layer.pairs[0][1].data.normal_(std=DENSE_INIT * splits.deviation**0.25)
+                layer.tables[0].weight.data.normal_(std=DENSE_INIT * splits.deviation**0.5).abs_()
+                layer.pairs[0][1].data.normal_(std=DENSE_INIT)
         elif config.tables.kind.small_init is None:
             rescale_init_(users, items)
         model = MatrixFactorization(users, items, mean=splits.mean, biases=config.tables.biases)
@@ -144,6 +144,17 @@ class Ratings(RatingsBase):
     def sparse_biases(self, model: MatrixFactorization) -> list[Embedding]:
         return [bias for bias in (model.user_bias, model.item_bias) if bias is not None]
 
+    def rates(self, config: RatingsConfig, splits: RatingsSplits, model: MatrixFactorization) -> list[tuple[Tensor, float]]:
+        """Where T is dense first, a step is the same whatever the ratings' unit is: anchors have length 1, so T is in the root
+        of that unit and biases are in the unit itself."""
+        assert isinstance(config.solver, RatingsStochastic)
+        if config.solver.sparsity.sparsify == "prox":
+            return []
+        rows = [table.weight for layer in (model.users, model.items) for table in layer.tables]
+        biases = [model.bias, *(table.weight for bias in self.sparse_biases(model) for table in bias.tables)]
+        unit = splits.deviation
+        return [(weight, unit**0.5) for weight in rows] + [(weight, unit) for weight in biases]
+
     def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
         return half_squared_error(model, batch)
 
@@ -176,6 +187,8 @@ class Ratings(RatingsBase):
 
 def sparsifies(given: Options) -> bool:
     """Whether T becomes sparse by ℓ0: what `--solver stochastic` does with a budget, if no option belongs to another way."""
+    if given.get("solver", "auto") not in ("auto", "stochastic"):
+        return False
     if "sparsify" in given:
         return given["sparsify"] != "prox"
     asked = given.get("solver") == "stochastic" and bool(given.get("budget"))

@@ -87,6 +87,13 @@ class TextSplits(Splits):
                 whole.update(part.documents.tokens.tobytes() + part.documents.labels.tobytes())
         return whole.hexdigest()
 
+    def lookups(self) -> Tensor:
+        """How often each word occurs in the training documents: (V,)."""
+        assert self.vocabulary is not None
+        assert self.train.documents is not None
+        chosen = self.train.documents.take(self.train.rows)
+        return torch.from_numpy(np.bincount(chosen.tokens, minlength=len(self.vocabulary))).float()
+
     def save(self, folder: Path) -> None:
         """vocabulary.parquet: which row is which word."""
         if self.vocabulary is not None:
