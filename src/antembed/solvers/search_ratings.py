@@ -1,12 +1,12 @@
 """Ratings and events without options: the best dense factorization, and how many anchors, as options of coordinate descent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 import numpy as np
 
 from antembed.config import Options, TaskConfig, options_of
-from antembed.config.budget import parse_budget
+from antembed.config.budget import counts_bytes, parse_budget
 from antembed.config.options import AUTO
 from antembed.data import Examples
 from antembed.files import JSON
@@ -37,6 +37,7 @@ L2_OPTIONS = {"l2_penalty": "ridge", "l2_per_rating": "ridge_per_rating", "bias_
 EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
 ANCHORS = 48
 ROUNDED = {"int6": 0.1, "int8": 0.01}  # from which share of unexplained variance on they are fine enough
+ROUNDED_IN_BYTES = {"int5": 0.3, **ROUNDED}  # the same where bytes are given, and coarser numbers leave room for more of them
 WIDE = 24  # widths from which learned anchors take too long: there must be more of them than dimensions
 MOST_RATINGS, NARROWEST = 20_000_000, 8
 
@@ -72,7 +73,7 @@ class SearchRatings:
         large = len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY
         if sparsifies(given) and config.task == "recommend":
             usual: JSON = {name: value for name, value in Ratings().defaults(splits.count, given).items() if name not in given}
-            return usual if large else usual | self._ridges(config, splits, report)
+            return usual if large else usual | self._ridges(config, given, splits, report)
         if large and config.task == "recommend":  # events have no other solver
             report(
                 f"{len(splits.train):,} ratings of {users + items:,} users and items are too many for the search: "
@@ -100,11 +101,14 @@ class SearchRatings:
         key = {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed}
         return cached(key, lambda: self._search(config, splits, fixed, report), report)
 
-    def _ridges(self, config: RatingsConfig, splits: RatingsSplits, report: Report) -> JSON:
-        """The ridges of the best dense factorization of this width, as options of mini-batches."""
+    def _ridges(self, config: RatingsConfig, given: Options, splits: RatingsSplits, report: Report) -> JSON:
+        """The ridges of the best dense factorization of this width, as options of mini-batches; and how to round numbers."""
         fixed: JSON = {"embedding_dim": config.tables.embedding_dim} | ({} if config.tables.biases else {"bias_ridge": NO_BIAS})
-        options = self._found(config, splits, fixed, report)["options"]
-        return {name: options[known] for name, known in L2_OPTIONS.items() if known in options}
+        found = self._found(config, splits, fixed, report)
+        chosen = {name: found["options"][known] for name, known in L2_OPTIONS.items() if known in found["options"]}
+        if counts_bytes(config.budget) and "values" not in given:
+            chosen["values"] = fine_enough(found["error"] / splits.deviation**2, ROUNDED_IN_BYTES)
+        return chosen
 
     def _affordable(self, given: Options, width: int, objects: int) -> int:
         """Anchors a side that take no more than a quarter of a budget: two bytes for a number, or a parameter."""
@@ -178,9 +182,9 @@ def columns_of(part: Examples) -> tuple[np.ndarray, ...]:
     return tuple(column.cpu().numpy() for column in part[:])
 
 
-def fine_enough(unexplained: float) -> str:
+def fine_enough(unexplained: float, rounded: Mapping[str, float] = ROUNDED) -> str:
     """Numbers in the files whose rounding does not count beside the error, as a share of the ratings' variance."""
-    return next((values for values, least in ROUNDED.items() if unexplained > least), "fp16")
+    return next((values for values, least in rounded.items() if unexplained > least), "fp16")
 
 
 def likely_anchors(rows: int, width: int) -> int:

@@ -20,6 +20,12 @@ from antembed.config.base import Names, Number, Whole
 from antembed.config.shared import Anchors
 from antembed.config.solvers import PROX, ToleranceText
 
+# The mean of words' vectors with a budget: by recode. Options that mean the paper's way:
+SPARSIFIED = {"sparsify": "recode", "epochs": 14, "events": 7, "lr": 0.01, "dropout": 0.0, "word_dropout": 0.5}
+PROX_OPTIONS = {
+    *("l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "schedule", "halve_every", "embedding", "anchor_init"),
+    *("relations", "unrelated_penalty"),
+}
 RIDGE = 5.0  # by AG-News' validation documents, where 3 and 10 do as well and 0.3 and 30 do not
 
 

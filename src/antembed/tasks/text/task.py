@@ -11,6 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from antembed.anchors import INITIALIZERS, UnrelatedPairs, init_weights, negative_pairs, orthogonality, scores
+from antembed.config import Options
 from antembed.config.options import with_options
 from antembed.data import find_data
 from antembed.data.documents import Documents
@@ -20,7 +21,7 @@ from antembed.files import JSON
 from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
-from antembed.tasks.text.config import TextConfig
+from antembed.tasks.text.config import PROX_OPTIONS, SPARSIFIED, TextConfig
 from antembed.tasks.text.data import TextSplits, largest_class, make_splits, read_input
 from antembed.tasks.text.explain import explain_words
 from antembed.tasks.text.knowledge import anchor_words, free_pairs, gather
@@ -100,6 +101,16 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
     def loss(self, model: TextModel, batch: Batch) -> Tensor:
         words, starts, labels = batch
         return F.cross_entropy(model(words, starts), labels)
+
+    def defaults(self, examples: int, given: Options) -> JSON:
+        """Few epochs, if they are given, have few events."""
+        asked = given.get("sparsify") == "recode" or (
+            bool(given.get("budget")) and not (PROX_OPTIONS | {"sparsify"}) & set(given) and given.get("anchors") != "auto"
+        )
+        if given.get("model") != "mean" or not asked:
+            return {}
+        epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
+        return {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)}
 
     def regularizers(self, config: TextConfig, splits: TextSplits, model: TextModel) -> list[Regularizer]:
         own, found = config.anchors, list[Regularizer]()
