@@ -36,6 +36,8 @@ def l1(t: Tensor, amount: Tensor, before: Tensor) -> Tensor:
 
 def reweighted(t: Tensor, amount: Tensor, before: Tensor) -> Tensor:
     """ℓ1 with a weight for each entry, 1/(|t| + ε) at the begin of the epoch (Candès, Wakin, Boyd 2008)."""
+    if not before.any():
+        return t
     typical = before[before > 0].mean()
     return (t - amount * typical / (before + 0.1 * typical)).clamp(min=0)
 
@@ -89,7 +91,7 @@ class Trial:
             A.numel() for layer in (self.model.users, self.model.items) for _, A in layer.pairs
         )
         self.full = sum(int(unit.table.weight.numel()) for unit in self.units)
-        self.strength, self.averages = 1e-4, dict[str, Tensor]()
+        self.strength, self.averages = 1e-7, dict[str, Tensor]()
 
     def run(self) -> None:
         if self.way.startswith(("recode", "prune")):
@@ -105,7 +107,7 @@ class Trial:
             elif epoch < self.last:
                 f = epoch / self.last
                 aim = self.target + (self.full - self.target) * (1 - f) ** 3
-                self.strength *= min(max((self._count() / aim) ** 1.0, 0.5), 2.5)
+                self.strength *= min(max((self._count() / aim) ** 0.5, 0.6), 1.6)
             if epoch == self.last:
                 self.prune.step()
 

@@ -33,7 +33,7 @@ def test_logits_are_the_tied_output_in_either_order(n):
     layer = layer_of(V=300, d=4, K=9)
     hidden, bias = torch.randn(n, 4), torch.randn(300)
     expected = hidden @ layer.to_dense().T + bias
-    torch.testing.assert_close(layer.logits(hidden, bias), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer.logits(hidden, bias=bias), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_logits_leave_padding_at_zero():

@@ -77,6 +77,11 @@ class TrainConfig(Config):
     device: str = option("cpu", "cpu, cuda, …")
     engine: Literal["auto", "fused", "torch"] = option("auto", "fused (compiled, CPU, ratings) where it can, else torch.")
 
+    @property
+    def clip(self) -> float | None:
+        """The norm to which longer gradients are shortened."""
+        return None
+
 
 class SparsityConfig(Config):
     """How T becomes sparse, and how sparse."""

@@ -80,20 +80,28 @@ def unpacked(path: Path, file: BinaryIO) -> tuple[Iterator[bytes], bool]:
     return pieces, changed
 
 
-def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escapes: bool = True) -> Converted:
-    """The file's text. The dialect is found in its first piece, unless it is given. `escapes`: marks may be escaped."""
-    magic = file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
-    pieces: Iterable[bytes] = _pieces(file)
+def _magic(file: BinaryIO) -> bytes:
+    return file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+
+
+def decompressed(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The bytes of a file, piece by piece, unpacked if it is .gz or .zst by its first bytes."""
+    magic = _magic(file)
     if magic.startswith(ZIP):
         raise DataError(f"{path} is a zip archive, which may contain several files; unpack it and give one of them")
-    packed = magic.startswith((GZIP, ZSTD))
     if magic.startswith(GZIP):
-        pieces = _unpack(path, pieces, lambda: zlib.decompressobj(wbits=31))
-    elif magic.startswith(ZSTD):
+        return _unpack(path, _pieces(file), lambda: zlib.decompressobj(wbits=31))
+    if magic.startswith(ZSTD):
         from zstandard import ZstdDecompressor
 
-        pieces = _unpack(path, pieces, lambda: ZstdDecompressor().decompressobj())
-    first, pieces = _first(iter(pieces))
+        return _unpack(path, _pieces(file), lambda: ZstdDecompressor().decompressobj())
+    return _pieces(file)
+
+
+def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escapes: bool = True) -> Converted:
+    """The file's text. The dialect is found in its first piece, unless it is given. `escapes`: marks may be escaped."""
+    packed = _magic(file).startswith((GZIP, ZSTD))
+    first, pieces = _first(decompressed(path, file))
     encoding = encoding_of(first) if dialect is None else dialect.encoding
     # Polars skips a byte order mark of UTF-8 in CSV, but not in JSON.
     if encoding not in (UTF8, MARKED) or (encoding == MARKED and first[3:4] == b"{"):

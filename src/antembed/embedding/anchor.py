@@ -129,18 +129,20 @@ class AnchoredTable(Embedding):
         """T (V, K) and A (K, d) with E = T·A, for `export`."""
         return self.transform, self.anchors
 
-    def logits(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Scores of a tied output layer, hidden: (*batch, d) → E·h + bias: (*batch, V), multiplied in the cheaper order."""
-        if hidden.shape[-1] != self.embedding_dim:
-            raise ValueError(f"hidden has {hidden.shape[-1]} dimensions, this layer {self.embedding_dim}; project it first")
+    def logits(self, hidden: Tensor, ids: Tensor | None = None, *, bias: Tensor | None = None) -> Tensor:
+        """Scores of a tied output layer, hidden (*batch, d) → E·h + bias: (*batch, V), or (*batch, n) of the objects `ids`
+        (n,); multiplied in the cheaper order."""
+        self.check_hidden(hidden)
         (V, K), d, n = self.rows.weight.shape, self.embedding_dim, hidden.numel() // self.embedding_dim
-        if n * (K * d + V * K) <= V * K * d + n * V * d:
-            scores = (hidden @ self.anchors.T) @ self.transform.T
+        m = V if ids is None else len(ids)
+        T = self.transform if ids is None else self.rows(ids)
+        if n * (K * d + m * K) <= m * K * d + n * m * d:
+            scores = (hidden @ self.anchors.T) @ T.T
         else:
-            scores = hidden @ self.to_dense().T
-        if self.padding_idx is not None:  # its vector is zero, and it gets no gradient
+            scores = hidden @ (T @ self.anchors).T
+        if self.padding_idx is not None and ids is None:  # its vector is zero, and it gets no gradient
             scores = scores.index_fill(-1, torch.tensor(self.padding_idx, device=scores.device), 0.0)
-        return scores if bias is None else scores + bias
+        return scores if bias is None else scores + (bias if ids is None else bias[ids])
 
     def extra_repr(self) -> str:
         V, K = self.rows.weight.shape

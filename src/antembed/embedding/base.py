@@ -88,6 +88,18 @@ class Embedding(nn.Module, ABC):
         by it first. (vectors, None) where there is nothing smaller."""
         return self(ids), None
 
+    def logits(self, hidden: Tensor, ids: Tensor | None = None, *, bias: Tensor | None = None) -> Tensor:
+        """Scores of a tied output layer, hidden (*batch, d) → E·h + bias: (*batch, V); or those of the objects `ids` (n,)
+        alone: (*batch, n), whose rows alone get a gradient."""
+        self.check_hidden(hidden)
+        scores = hidden @ (self.to_dense() if ids is None else self(ids)).T
+        return scores if bias is None else scores + (bias if ids is None else bias[ids])
+
+    def check_hidden(self, hidden: Tensor) -> None:
+        """Raise if the states have another width than the vectors."""
+        if hidden.shape[-1] != self.embedding_dim:
+            raise ValueError(f"hidden has {hidden.shape[-1]} dimensions, this layer {self.embedding_dim}; project it first")
+
     def divergence(self) -> Tensor | None:
         """A variational layer's KL(posterior ‖ prior), summed over all weights. Divide it by the number of training examples
         before adding it to a mean loss (and warm it up). None: there is no such term."""

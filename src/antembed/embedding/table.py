@@ -23,6 +23,7 @@ class RowTable(nn.Embedding):
 
     pending: PendingRows | None = None
     penalized = False  # an optimizer that applies the prox, or a solver, has had this table
+    support: Tensor | None = None  # (V, K) of bool: the entries that an optimizer can move (freeze_support); None: all
     unpenalized_by = ""  # the optimizer that has made a step without the prox
 
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):

@@ -208,6 +208,8 @@ class ProximalOptimizer(Optimizer):
         state = self.state_of(weight, group)
         weight.mul_(support)
         self._freeze(weight, state, support, second, group)
+        if group["table"] is not None:
+            group["table"].support = support
 
     @abstractmethod
     def _freeze(self, weight: Tensor, state: State, support: Tensor, second: Tensor | float | None, group: Group) -> None:
@@ -247,6 +249,18 @@ class ProximalOptimizer(Optimizer):
         """Load numbers from the checkpoint; keep this optimizer's own tables and penalties."""
         self.flush()  # torch's loading calls __setstate__, which drops deferred updates
         load_keeping_objects(self, super().load_state_dict, state_dict)
+        for group in self.param_groups:
+            for weight in group["params"] if group["table"] is not None else ():
+                group["table"].support = self.support_of(weight)
+
+    def support_of(self, weight: Tensor) -> Tensor | None:
+        """What `freeze_support` left free; None: everything."""
+        state = self.state.get(weight, {})
+        if "support" in state:
+            found: Tensor = state["support"]
+            return found
+        second = state.get("second")
+        return ~second.isinf() if second is not None and bool(second.isinf().any()) else None
 
 
 def masked(gradient: Tensor, support: Tensor) -> Tensor:

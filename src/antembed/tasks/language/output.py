@@ -1,0 +1,216 @@
+"""The loss of the next word: over all words (dense, or through a sparse T), over sampled ones, by noise contrast, thresholded.
+
+All take states (n, d) and targets (n,), and are means over the n words. Evaluation is always over all words.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from antembed.data.vocabulary import PADDING
+from antembed.embedding import AnchorEmbedding
+from antembed.kernels.softmax import sparse_cross_entropy
+from antembed.tasks.language.config import LanguageConfig
+from antembed.tasks.language.model import LanguageModel
+
+CHUNK = 1 << 24  # scores that are held at a time
+SPARSE_TO = 0.15  # density of T up to which the sparse kernel is faster
+
+
+class Output(ABC):
+    """states (n, d), targets (n,) → the mean loss."""
+
+    @abstractmethod
+    def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor: ...
+
+
+class Full(Output):
+    """Over all words. Where the zeros of T are frozen and many, only what is not zero is multiplied, with the same result."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+
+    def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+        table = model.words
+        if isinstance(table, AnchorEmbedding) and model.training and states.device.type == "cpu":
+            support = table.rows.support
+            if support is not None and float(support.float().mean()) <= SPARSE_TO:
+                X = states @ table.anchors.T
+                loss: Tensor = SparseSoftmax.apply(X, table.transform, model.bias, targets, support, self.threads)
+                return loss
+        return F.cross_entropy(table.logits(states, bias=model.bias), targets)
+
+
+class SparseSoftmax(torch.autograd.Function):
+    """Cross-entropy of X·Tᵀ + bias with T held by its support; gradients outside it, which nobody uses, are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, T: Tensor, bias: Tensor, targets: Tensor, support: Tensor, threads: int) -> Tensor:
+        rows, columns = pattern(support)
+        starts, values = rows.numpy(), T.detach()[support]
+        found = sparse_cross_entropy(
+            X.detach().contiguous().numpy(),
+            (starts, columns.numpy(), values.numpy()),
+            bias.detach().numpy(),
+            targets.numpy(),
+            threads,
+        )
+        loss, dX, dvalues, dbias = found
+        n = len(targets)
+        ctx.save_for_backward(*(torch.from_numpy(part) / n for part in (dX, dvalues, dbias)), support)
+        return X.new_tensor(loss / n)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        dX, dvalues, dbias, support = ctx.saved_tensors
+        dT = torch.zeros(support.shape)
+        dT[support] = dvalues * outer[0]
+        return dX * outer[0], dT, dbias * outer[0], None, None, None
+
+
+_patterns: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+
+def pattern(support: Tensor) -> tuple[Tensor, Tensor]:
+    """Where rows begin (V + 1,) and the columns (nnz,) of a mask; that of the last mask is kept."""
+    known = _patterns.get(0)
+    if known is None or known[0] is not support:
+        starts = torch.cat([torch.zeros(1, dtype=torch.int64), support.sum(1).cumsum(0)])
+        known = _patterns[0] = (support, starts, support.nonzero()[:, 1].to(torch.int32))
+    return known[1], known[2]
+
+
+class Thresholded(Output):
+    """Over all words, but gradients of scores (a word's probability, less 1 at the target) below `threshold` are dropped before
+    they are multiplied with states and rows: most words are all but impossible."""
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+        scores = model.words.logits(states, bias=model.bias)
+        loss: Tensor = ThresholdedLoss.apply(scores, targets, self.threshold)
+        return loss
+
+
+class ThresholdedLoss(torch.autograd.Function):
+    """Cross-entropy whose gradient has only entries of at least `threshold`."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, targets: Tensor, threshold: float) -> Tensor:
+        logs = F.log_softmax(scores, -1)
+        ctx.save_for_backward(logs, targets)
+        ctx.threshold = threshold
+        return F.nll_loss(logs, targets)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        logs, targets = ctx.saved_tensors
+        gradient = logs.exp()
+        gradient[torch.arange(len(targets)), targets] -= 1
+        gradient = torch.where(gradient.abs() >= ctx.threshold, gradient, 0.0) / len(targets)
+        return gradient * outer[0], None, None
+
+
+class Noise:
+    """Words to be told from the targets: drawn by their counts (to the power ¾) or by their rank; each is used once."""
+
+    def __init__(self, counts: np.ndarray, kind: str, draws: int):
+        weights = np.asarray(counts, np.float64) ** 0.75 if kind == "unigram" else np.zeros(len(counts))
+        if kind == "log-uniform":  # words are in the order of their counts
+            ranks = np.arange(len(counts))
+            weights = np.log1p(1 / (ranks + 1.0))
+        weights[PADDING] = 0.0
+        weights[1:] = np.maximum(weights[1:], weights[1:][weights[1:] > 0].min(initial=1.0))
+        share = weights / weights.sum()
+        self.cumulated = torch.from_numpy(np.cumsum(share))
+        self.draws = draws
+        self.log_expected = torch.from_numpy(
+            np.log(-np.expm1(draws * np.log1p(-share)) + 1e-300)
+        ).float()  # P(drawn at least once)
+        self.log_count = torch.from_numpy(np.log(draws * share + 1e-300)).float()  # how often, on average
+
+    def draw(self) -> Tensor:
+        """Different words, sorted: (m ≤ draws,)."""
+        spots = torch.rand(self.draws, dtype=torch.float64) * float(self.cumulated[-1])
+        return torch.searchsorted(self.cumulated, spots).clamp(1, len(self.cumulated) - 1).unique()
+
+
+class Sampled(Output):
+    """Softmax over the target and shared negatives, each score less the logarithm of how likely its word is among them."""
+
+    def __init__(self, noise: Noise):
+        self.noise = noise
+
+    def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+        negatives = self.noise.draw().to(states.device)
+        right, wrong, hit = self.scores(model, states, targets, negatives)
+        wrong = wrong - self.noise.log_expected.to(states.device)[negatives]
+        right = right - self.noise.log_expected.to(states.device)[targets]
+        both = torch.cat([right.unsqueeze(1), wrong.masked_fill(hit, -torch.inf)], 1)
+        return F.cross_entropy(both, torch.zeros_like(targets))
+
+    def scores(self, model: LanguageModel, states: Tensor, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the targets (n,), of the negatives (n, m), and where a negative is the target. Each row is looked up once."""
+        ids, where = torch.cat([negatives, targets]).unique(return_inverse=True)
+        of_negatives, of_targets = where[: len(negatives)], where[len(negatives) :]
+        vectors = model.words(ids)
+        right = (states * vectors[of_targets]).sum(-1) + model.bias[targets]
+        wrong = states @ vectors[of_negatives].T + model.bias[negatives]
+        return right, wrong, targets.unsqueeze(1) == negatives
+
+
+class NoiseContrast(Sampled):
+    """NCE: is a word the next one, or noise? Scores are taken as logarithms of probabilities."""
+
+    def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+        negatives = self.noise.draw().to(states.device)
+        right, wrong, hit = self.scores(model, states, targets, negatives)
+        expected = self.noise.log_expected.to(states.device)
+        log_V = float(np.log(model.words.num_embeddings))  # scores start near 0, probabilities near 1/V
+        right = right - log_V - expected[targets]
+        wrong = (wrong - log_V - expected[negatives]).masked_fill(hit, -torch.inf)
+        return (F.softplus(-right) + F.softplus(wrong).sum(1)).mean()
+
+
+class Adaptive(Output):
+    """torch's adaptive softmax, a table of its own: what people take instead."""
+
+    def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+        assert model.adaptive is not None
+        loss: Tensor = model.adaptive(states, targets).loss
+        return loss
+
+
+def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
+    own, threads = config.output, config.machine.threads
+    if own.softmax in ("sampled", "nce"):
+        assert counts is not None
+        noise = Noise(counts, own.noise, own.negatives)
+        return Sampled(noise) if own.softmax == "sampled" else NoiseContrast(noise)
+    made: dict[str, Callable[[], Output]] = {
+        "full": lambda: Full(threads),
+        "thresholded": lambda: Thresholded(own.threshold),
+        "adaptive": Adaptive,
+    }
+    return made[own.softmax]()
+
+
+@torch.no_grad()
+def log_likelihood(model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+    """log p of each target over all words but padding (n,), some words at a time."""
+    if model.adaptive is not None:
+        found: Tensor = model.adaptive(states, targets).output
+        return found
+    pieces = []
+    step = max(CHUNK // model.words.num_embeddings, 1)
+    for some, wanted in zip(states.split(step), targets.split(step), strict=True):
+        scores = model.words.logits(some, bias=model.bias)
+        scores[:, PADDING] = -torch.inf
+        pieces.append(scores.gather(1, wanted.unsqueeze(1)).squeeze(1) - scores.logsumexp(1))
+    return torch.cat(pieces)
