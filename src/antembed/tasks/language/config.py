@@ -89,7 +89,7 @@ class LanguageAnchors(AnchorConfig):
 
 
 class LanguageTrain(TrainConfig):
-    batch_size: Whole = option(700, "Words a step: --sequence-length times the streams that are read side by side.", ge=1)
+    batch_size: Whole = option(1400, "Words a step: --sequence-length times the streams that are read side by side.", ge=1)
     sequence_length: Whole = option(35, "Words over which gradients flow back.", ge=1)
     max_grad_norm: Number = option(1.0, "Longer gradients are shortened to this; 0: never.", ge=0)
     patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
@@ -100,8 +100,9 @@ class LanguageTrain(TrainConfig):
 
 
 class LanguageOptimizer(OptimizerConfig):
-    optimizer: Literal["adam", "yogi", "sgd"] = option("adam", "The rows of yogi and sgd are exactly lazy.")
-    lr: Number = option(3e-3, "Learning rate at the start.", ge=0)
+    optimizer: Literal["adam", "yogi", "sgd"] = option("yogi", "The rows of yogi and sgd are exactly lazy.")
+    lr: Number = option(5e-3, "Learning rate at the start.", ge=0)
+    eps: Number | None = option(1e-5, "Of yogi and adam.", gt=0, only_with={"optimizer": ("yogi", "adam")})
     schedule: Literal["halving", "cosine", "constant"] = option("cosine", "Of the learning rate.", only_with=PROX)
 
 
