@@ -23,6 +23,7 @@ _HOMES = {
     "VocabularyDropout": "embedding",
     "param_groups": "embedding",
     "HashedNgramClassifier": "estimators.classifier",
+    "LanguageModel": "estimators.language",
     "Recommender": "estimators.recommender",
     "TextClassifier": "estimators.classifier",
     "FreeEntries": "optim",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         param_groups,
     )
     from antembed.estimators.classifier import HashedNgramClassifier, TextClassifier  # noqa: F401
+    from antembed.estimators.language import LanguageModel  # noqa: F401
     from antembed.estimators.recommender import Recommender  # noqa: F401
     from antembed.optim import (  # noqa: F401
         L1,

@@ -89,6 +89,7 @@ for function in (
     apply.recommend,
     apply.similar,
     apply.predict,
+    apply.generate,
     sweep.sweep,
     sweep.select,
     measure.demo,

@@ -109,3 +109,26 @@ def predict(
                 typer.echo(f"{predictor.classes[best]}\t{row[best]:.4f}")
     for line in predictor.remarks(documents):
         show.say(line)
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `train language`, of an export, or of LanguageModel.save.")],
+    prompt: Annotated[str, typer.Option(help="How the text begins.")] = "",
+    words: Annotated[int, typer.Option(min=1, help="How many more.")] = 50,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0: always the likeliest word; 1: as likely as they are.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Among so many words; 0: all.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write text by a language model.
+
+    Example:  antembed generate runs/ptb --prompt "the company" --words 30 --temperature 0.8
+    """
+    from antembed.cli import show
+    from antembed.tasks.language.generator import TextGenerator
+
+    model = TextGenerator(run)
+    if unknown := sorted({word for word in prompt.split() if word not in set(model.vocabulary.words)}):
+        show.say(f"{len(unknown)} words of the prompt are unknown, and taken as <unk>: {', '.join(unknown[:5])}")
+    text = model.generate(prompt, words=words, temperature=temperature, top_k=top_k, seed=seed)
+    typer.echo(json.dumps({"text": text}) if as_json else text)

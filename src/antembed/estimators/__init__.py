@@ -1,1 +1,1 @@
-"""scikit-learn manners over tasks and runs: Recommender, TextClassifier, HashedNgramClassifier."""
+"""scikit-learn manners over tasks and runs: Recommender, TextClassifier, LanguageModel, HashedNgramClassifier."""

@@ -1,12 +1,16 @@
 """What every estimator shares: options with explicit names, and scikit-learn's ways to read, change and copy them."""
 
+import shutil
 from collections.abc import Mapping
 from inspect import signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 from antembed.config import Options, TaskConfig, from_options
 from antembed.config.options import nearest
 from antembed.files import JSON
+from antembed.runs import RunFolder
 from antembed.solvers.automatic import AUTOMATIC
 from antembed.tasks import TASKS
 
@@ -42,7 +46,11 @@ class Estimator:
             task, first = AUTOMATIC[self.task].first_options(options)
             return from_options(TASKS[task].Config, first)
         named = {name: value for name, value in options.items() if not (name == "model" and value == "auto")}
-        return from_options(self.Config, self.defaults | named)
+        return from_options(self.Config, self.defaults | self.usual(named) | named)
+
+    def usual(self, options: Options) -> JSON:
+        """What the task takes with these options, where they leave it open."""
+        return {}
 
     def is_automatic(self, options: Options | None = None) -> bool:
         """Whether a fit searches for what was not given."""
@@ -73,3 +81,24 @@ class Estimator:
     def __sklearn_clone__(self) -> Self:
         """The same options, not fitted."""
         return type(self)(**self.options)
+
+
+def write_folder(folder: str | Path, files: Mapping[str, bytes], overwrite: bool) -> None:
+    """Write the files of a model as a folder, all of them or none."""
+    place = RunFolder(folder)
+    if place.path.exists():
+        if not overwrite:
+            raise ValueError(f"{place.path} exists; choose another folder, or say overwrite=True")
+        place.remove()
+        if place.path.exists():
+            raise ValueError(f"{place.path} is no run, and is not overwritten; choose another folder")
+    with TemporaryDirectory(dir=_parent(place.path)) as scratch:
+        for name, contents in files.items():
+            (Path(scratch) / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(scratch) / "run" / name).write_bytes(contents)
+        shutil.move(Path(scratch) / "run", place.path)
+
+
+def _parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.parent

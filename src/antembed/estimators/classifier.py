@@ -1,7 +1,6 @@
 """Text classifiers in scikit-learn's manners: texts and labels in, classes out. Thin over the tasks of the same names."""
 
 import json
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from antembed.config import TaskConfig, from_options, to_options
+from antembed.config import Options, TaskConfig, from_options, to_options
 from antembed.data.documents import documents_of
 from antembed.data.frames import texts_from, values_from
-from antembed.estimators.base import Estimator, NotFittedError, own_arguments
-from antembed.files import write_atomically
+from antembed.estimators.base import Estimator, NotFittedError, own_arguments, write_folder
+from antembed.files import JSON, write_atomically
 from antembed.inference.folder import WEIGHTS, pack_weights
 from antembed.inference.text import WordPredictor
 from antembed.runs import RunFolder, open_predictor, train
@@ -125,18 +124,7 @@ class Classifier(Estimator, ABC):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """What `antembed export` writes: `antembed predict`, `explain` and TextClassifier.load take it."""
         self._must_be_fitted()
-        place = RunFolder(folder)
-        if place.path.exists():
-            if not overwrite:
-                raise ValueError(f"{place.path} exists; choose another folder, or say overwrite=True")
-            place.remove()
-            if place.path.exists():
-                raise ValueError(f"{place.path} is no run, and is not overwritten; choose another folder")
-        with TemporaryDirectory(dir=_parent(place.path)) as scratch:
-            for name, contents in self._files.items():
-                (Path(scratch) / "run" / name).parent.mkdir(parents=True, exist_ok=True)
-                (Path(scratch) / "run" / name).write_bytes(contents)
-            shutil.move(Path(scratch) / "run", place.path)
+        write_folder(folder, self._files, overwrite)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Classifier":
@@ -224,6 +212,9 @@ class TextClassifier(Classifier):
     ):
         super().__init__(own_arguments(locals()))
 
+    def usual(self, options: Options) -> JSON:
+        return Text().defaults(0, options)
+
     def _splits(self, texts: list[str | None], labels: list[Any]) -> TextSplits:
         assert isinstance(self.config, TextConfig)
         own = self.config.input
@@ -279,8 +270,3 @@ def plain_labels(labels: Iterable[Any]) -> list[Any]:
             f"labels are text, numbers or booleans, all of one type, not {' and '.join(sorted(kinds))}; convert them"
         )
     return found
-
-
-def _parent(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.parent

@@ -118,7 +118,8 @@ class ThresholdedLoss(torch.autograd.Function):
 
 
 class Noise:
-    """Words to be told from the targets: drawn by their counts (to the power ¾) or by their rank; each is used once."""
+    """Words to be told from the targets: drawn by their counts (to the power ¾) or by their rank; each is used once. There are
+    `draws` draws on average, by a Poisson distribution: so each word is among them independently of all others."""
 
     def __init__(self, counts: np.ndarray, kind: str, draws: int):
         weights = np.asarray(counts, np.float64) ** 0.75 if kind == "unigram" else np.zeros(len(counts))
@@ -136,13 +137,15 @@ class Noise:
         self.log_count = torch.from_numpy(np.log(draws * share + 1e-300)).float()  # how often, on average
 
     def draw(self) -> Tensor:
-        """Different words, sorted: (m ≤ draws,)."""
-        spots = torch.rand(self.draws, dtype=torch.float64) * float(self.cumulated[-1])
+        """Different words, sorted: (m,)."""
+        n = max(int(torch.poisson(torch.tensor(float(self.draws)))), 1)
+        spots = torch.rand(n, dtype=torch.float64) * float(self.cumulated[-1])
         return torch.searchsorted(self.cumulated, spots).clamp(1, len(self.cumulated) - 1).unique()
 
 
 class Sampled(Output):
-    """Softmax over the target and shared negatives, each score less the logarithm of how likely its word is among them."""
+    """Softmax over the target and shared negatives, each score less the logarithm of how likely its word is among them: right
+    scores have no gradient on average, however few negatives there are."""
 
     def __init__(self, noise: Noise):
         self.noise = noise
@@ -166,15 +169,16 @@ class Sampled(Output):
 
 
 class NoiseContrast(Sampled):
-    """NCE: is a word the next one, or noise? Scores are taken as logarithms of probabilities."""
+    """NCE: is a word the next one, or noise? Scores are taken as logarithms of probabilities. A target that is also drawn as
+    noise is both."""
 
     def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
         negatives = self.noise.draw().to(states.device)
-        right, wrong, hit = self.scores(model, states, targets, negatives)
+        right, wrong, _ = self.scores(model, states, targets, negatives)
         expected = self.noise.log_expected.to(states.device)
         log_V = float(np.log(model.words.num_embeddings))  # scores start near 0, probabilities near 1/V
         right = right - log_V - expected[targets]
-        wrong = (wrong - log_V - expected[negatives]).masked_fill(hit, -torch.inf)
+        wrong = wrong - log_V - expected[negatives]
         return (F.softplus(-right) + F.softplus(wrong).sum(1)).mean()
 
 

@@ -75,7 +75,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         if config.output.softmax == "adaptive":
             cutoffs = sorted({max(int(share * V), 1) for share in CUTOFFS})
             adaptive = nn.AdaptiveLogSoftmaxWithLoss(tables.embedding_dim, V, cutoffs)
-        model = LanguageModel(table, _network(config), word_dropout=tables.word_dropout, adaptive=adaptive)
+        model = LanguageModel(table, make_network(config), word_dropout=tables.word_dropout, adaptive=adaptive)
         model.anchor_ids = anchors
         with torch.no_grad():  # words start as likely as they are
             counts = torch.from_numpy(np.array(words.counts, np.float32))
@@ -109,6 +109,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
             raise ValueError(f"nothing to evaluate: the {part} part has {len(words)} words")
         model.eval()
         kept, total = model.state, 0.0
+        model.state = None
         for block, counted in _evaluation_blocks(words, source.length):
             ids = torch.from_numpy(block).to(source.device)
             states = model(ids[:-1], begin=counted is None)
@@ -162,7 +163,8 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         return splits.vocabulary is not None and len(splits.train) == PTB_WORDS
 
 
-def _network(config: LanguageConfig) -> Network:
+def make_network(config: LanguageConfig) -> Network:
+    """What is between the two ends."""
     own = config.tables
     d, hidden, layers, dropout = own.embedding_dim, own.hidden, own.layers, own.dropout
     if own.model == "transformer":

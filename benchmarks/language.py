@@ -1,0 +1,129 @@
+"""The two ends of a language model with a large vocabulary, side by side with what people take instead.
+
+    python benchmarks/language.py [--record results/language-speed.jsonl] [--threads 2] [--repeats 5]
+
+logits     256 states against 267,735 words: sparse T by our kernel, and h·Eᵀ with a dense E (in memory, and its memory)
+step       sampled softmax, 8,192 words and 4,096 negatives, the network left out: ours with Yogi's lazy rows, and nn.Embedding
+           with SparseAdam; beside the full and the adaptive softmax
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import antembed as ant
+from antembed.embedding import AnchorEmbedding
+from antembed.kernels.softmax import sparse_logits
+from antembed.tasks.language.model import LanguageModel, Network, State
+from antembed.tasks.language.output import Noise, Sampled
+from common import publish
+
+V, D, K, NONZEROS = 267_735, 400, 500, 10
+WORDS, NEGATIVES, STATES = 8192, 4096, 256
+
+
+def interleaved(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, in turns."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repeats + 1):
+        for name, run in contestants.items():
+            started = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - started)
+    return {name: float(np.median(found[1:])) for name, found in times.items()}
+
+
+def logits(threads: int, repeats: int) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.integers(0, K, (V, NONZEROS)).astype(np.int32), 1).reshape(-1)
+    values = rng.random(V * NONZEROS).astype(np.float32)
+    starts = np.arange(0, V * NONZEROS + 1, NONZEROS, dtype=np.int64)
+    A, hidden = rng.normal(size=(K, D)).astype(np.float32), rng.normal(size=(STATES, D)).astype(np.float32)
+    bias = np.zeros(V, np.float32)
+    E, h = torch.from_numpy(rng.normal(size=(V, D)).astype(np.float32)), torch.from_numpy(hidden)
+    found = interleaved(
+        {
+            "sparse": lambda: sparse_logits(hidden @ A.T, (starts, columns, values), bias, threads),
+            "dense": lambda: h @ E.T,
+        },
+        repeats,
+    )
+    memory = {"sparse": values.nbytes + columns.nbytes + starts.nbytes + A.nbytes, "dense": E.numel() * 4}
+    ratios = {"times faster": found["dense"] / found["sparse"], "times less memory": memory["dense"] / memory["sparse"]}
+    return {"bench": "logits", "V": V, "d": D, "K": K, "nonzeros": NONZEROS, "seconds": found, "bytes": memory, **ratios}
+
+
+class Nothing(Network):
+    def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        return x, ()
+
+
+def steps(repeats: int) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    counts = 1e7 / (np.arange(V) + 10)
+    share = counts / counts.sum()
+    ids = torch.from_numpy(rng.choice(V, WORDS, p=share))
+    targets = torch.from_numpy(np.maximum(rng.choice(V, WORDS, p=share), 1))
+    noise = Noise(counts, "unigram", NEGATIVES)
+    sampled = Sampled(noise)
+    model = LanguageModel(AnchorEmbedding(V, D, 0, num_anchors=K, sparse=True), Nothing())
+    optimizer = ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-6), lr=1e-3)
+
+    def ours() -> None:
+        sampled(model, model.words(ids), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    table, bias = nn.Embedding(V, D, sparse=True), nn.Embedding(V, 1, sparse=True)
+    others = torch.optim.SparseAdam([*table.parameters(), *bias.parameters()], lr=1e-3)
+
+    def full_table() -> None:
+        negatives = noise.draw()
+        states = table(ids)
+        right = (states * table(targets)).sum(-1) + bias(targets)[:, 0] - noise.log_expected[targets]
+        wrong = states @ table(negatives).T + bias(negatives)[:, 0] - noise.log_expected[negatives]
+        wrong = wrong.masked_fill(targets[:, None] == negatives, -torch.inf)
+        F.cross_entropy(torch.cat([right[:, None], wrong], 1), torch.zeros_like(targets)).backward()
+        others.step()
+        others.zero_grad()
+
+    adaptive = nn.AdaptiveLogSoftmaxWithLoss(D, V, [V // 50, V // 10])
+    weights = [*adaptive.parameters()]
+
+    def adaptive_softmax() -> None:
+        adaptive(table(ids).detach(), targets).loss.backward()
+        for weight in weights:
+            weight.grad = None
+
+    found = interleaved({"ours": ours, "nn.Embedding, SparseAdam": full_table, "adaptive softmax": adaptive_softmax}, repeats)
+    state = 3 * 4 * V * K  # T, momentum, second moment
+    return {
+        "bench": "step",
+        "V": V,
+        "d": D,
+        "K": K,
+        "words": WORDS,
+        "negatives": NEGATIVES,
+        "seconds": found,
+        "T and state": state,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    publish(arguments.record, logits(arguments.threads, arguments.repeats))
+    publish(arguments.record, steps(arguments.repeats))
+
+
+if __name__ == "__main__":
+    main()

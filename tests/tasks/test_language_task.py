@@ -1,0 +1,246 @@
+"""Language models: streams, output layers, whole runs, text that is written."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.command import call, refusal
+
+import antembed as ant
+from antembed.config import from_options
+from antembed.data.corpus import corpus_of
+from antembed.embedding import AnchorEmbedding
+from antembed.estimators.base import NotFittedError
+from antembed.optim import ProximalYogi
+from antembed.tasks.language.config import LanguageConfig
+from antembed.tasks.language.data import Streams, make_splits
+from antembed.tasks.language.model import LSTM, LanguageModel, Transformer
+from antembed.tasks.language.output import Full, Noise, NoiseContrast, Sampled, Thresholded
+from antembed.tasks.language.task import Language
+
+SMALL = (
+    *("--embedding-dim", "16", "--anchors", "8", "--batch-size", "140", "--sequence-length", "14", "--epochs", "8"),
+    *("--threads", "1", "--lr", "0.03"),
+)
+
+
+def chain(n=10_000, V=30, seed=0):
+    """A text in which each word is followed by one of three."""
+    rng = np.random.default_rng(seed)
+    follows = rng.integers(0, V, (V, 3))
+    words, at = [], 0
+    for pick in rng.integers(0, 3, n):
+        at = int(follows[at, pick])
+        words.append(f"w{at}")
+    return words
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "chain.txt"
+    words = chain()
+    path.write_text("\n".join(" ".join(words[n : n + 20]) for n in range(0, len(words), 20)) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("n", "length", "size", "first"), [(100, 7, 21, 0), (101, 7, 21, 3), (5, 10, 40, 0), (1000, 35, 140, 20)]
+)
+def test_streams_hold_every_word_once(n, length, size, first):
+    streams = Streams(np.arange(n, dtype=np.int32), length, "cpu", first)
+    pairs = [
+        pair
+        for inputs, _, targets in streams.batches(size)
+        for pair in zip(inputs.reshape(-1).tolist(), targets.tolist(), strict=True)
+    ]
+    assert sorted(pairs) == [(i, i + 1) for i in range(n - 1)]
+    batches = list(streams.batches(size))
+    assert bool(batches[0][1])
+    assert len(streams) == n - 1
+
+
+def small_model(V=40, d=8, K=5, network=None, sparse=False):
+    torch.manual_seed(0)
+    table = AnchorEmbedding(V, d, 0, num_anchors=K, sparse=sparse)
+    table.anchors.data.normal_()
+    model = LanguageModel(table, network or LSTM(d, 0, 2, 0.0))
+    model.bias.data.normal_()
+    return model
+
+
+@pytest.mark.parametrize("network", [LSTM(8, 0, 2, 0.3), Transformer(8, 0, 2, 0.3, 2)])
+def test_evaluation_is_that_of_one_long_stream(network):
+    model = small_model(network=network).eval()
+    words = np.random.default_rng(1).integers(1, 40, 3001).astype(np.int32)
+    corpus = corpus_of({"train": ["a"] * 5})
+    splits = make_splits(corpus, 35, "cpu")
+    splits.test = Streams(words, 35)
+    found = Language().evaluate(model, splits, "test")
+    assert found["examples"] == 3000
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    with torch.no_grad():  # one stream, without the help of batches
+        model.state, total = None, 0.0
+        for at in range(0, 3000, 300):
+            states = model(torch.from_numpy(words[at : at + 300].astype(np.int64)).unsqueeze(1)).flatten(0, 1)
+            scores = model.words.logits(states, bias=model.bias)
+            scores[:, 0] = -torch.inf
+            total += float(
+                F.cross_entropy(scores, torch.from_numpy(words[at + 1 : at + 301].astype(np.int64)), reduction="sum")
+            )
+    assert found["loss"] == pytest.approx(total / 3000, rel=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "log-uniform"])
+@pytest.mark.parametrize("loss", [Sampled, NoiseContrast])
+def test_right_scores_have_no_gradient_on_average(loss, kind):
+    """With few negatives, too: neither way is drawn away from the words' true probabilities."""
+    model = small_model(V=12).train()
+    p = torch.softmax(torch.randn(11), 0)
+    with torch.no_grad():
+        model.words.rows.weight.zero_()
+        model.bias[1:] = p.log() + math.log(12)
+    output = loss(Noise(np.arange(1, 13), kind, 8))
+
+    def mean_gradient():
+        total = torch.zeros(12)
+        for _ in range(2_500):
+            targets = 1 + torch.multinomial(p, 10, replacement=True)
+            (found,) = torch.autograd.grad(output(model, torch.zeros(10, 8), targets), [model.bias])
+            total += found / 2_500
+        return float(total[1:].abs().max())
+
+    assert mean_gradient() < 0.02
+    with torch.no_grad():
+        model.bias[1:] = 0  # wrong ones do
+    assert mean_gradient() > 0.04
+
+
+def test_thresholded_gradients_are_near_the_full_ones():
+    model = small_model().train()
+    states, targets = torch.randn(50, 8), torch.randint(1, 40, (50,))
+    found = [
+        torch.autograd.grad(output(model, states, targets), [model.words.rows.weight])[0]
+        for output in (Full(1), Thresholded(1e-3), Thresholded(0.0))
+    ]
+    assert float((found[1] - found[0]).norm() / found[0].norm()) < 0.02
+    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_frozen_sparse_table_trains_as_the_dense_one():
+    """Through the sparse kernel, and by torch: same losses, same weights."""
+    ends = []
+    for sparse_kernel in (True, False):
+        model = small_model(V=300, K=20).train()
+        optimizer = ProximalYogi(ant.param_groups(model, l1_penalty=0.0), lr=0.01)
+        rows = model.words.rows
+        keep = torch.rand(300, 20, generator=torch.Generator().manual_seed(1)) < 0.1
+        optimizer.freeze_support(rows.weight, keep)
+        if not sparse_kernel:
+            rows.support = None
+        torch.manual_seed(2)
+        for _ in range(5):
+            loss = Full(2)(model, torch.randn(70, 8), torch.randint(1, 300, (70,)))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        ends.append((loss.item(), rows.weight.detach().clone(), model.words.anchors.detach().clone()))
+        assert not bool((rows.weight[~keep] != 0).any())
+    assert ends[0][0] == pytest.approx(ends[1][0], rel=1e-5)
+    for one, other in zip(ends[0][1:], ends[1][1:], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--budget", "400", "--negatives", "20"),
+        ("--softmax", "full", "--budget", "400"),
+        ("--softmax", "nce", "--embedding", "low-rank"),
+        ("--softmax", "adaptive", "--embedding", "full"),
+        ("--model", "awd-lstm", "--embedding", "full", "--weight-dropout", "0.1"),
+        ("--model", "transformer", "--heads", "2", "--noise", "log-uniform", "--lr", "0.005", "--optimizer", "adam"),
+    ],
+)
+def test_it_learns(file, tmp_path, options):
+    result = json.loads(call("train", "language", file, *SMALL, *options, "--out", tmp_path / "r", "--json"))
+    assert result["test"]["perplexity"] < 0.6 * result["baselines"]["words by their counts"]
+    if "--budget" in options:
+        assert result["parameters"] <= 400
+    again = json.loads(call("evaluate", tmp_path / "r", "--json"))
+    assert again["test"]["perplexity"] == pytest.approx(result["test"]["perplexity"], rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [("--dropout", "0.3"), ("--softmax", "full", "--budget", "400")])
+def test_an_interrupted_run_ends_in_the_same_bytes(file, tmp_path, monkeypatch, options):
+    from typer.testing import CliRunner
+
+    from antembed.cli.app import app
+    from antembed.solvers.stochastic import Stochastic
+
+    words = [str(word) for word in ("train", "language", file, *SMALL, *options)]
+    call(*words, "--out", tmp_path / "whole")
+    train, done = Stochastic._train, []
+
+    def stops(self, *arguments):
+        if len(done) == 6:
+            raise MemoryError
+        done.append(arguments)
+        return train(self, *arguments)
+
+    monkeypatch.setattr(Stochastic, "_train", stops)
+    with pytest.raises(MemoryError):
+        CliRunner().invoke(app, [*words, "--out", str(tmp_path / "r")], catch_exceptions=False)
+    monkeypatch.setattr(Stochastic, "_train", train)
+    call(*words, "--out", tmp_path / "r", "--resume")
+    for name in ("words.ant", "checkpoint/final.safetensors"):
+        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_text_is_written_and_anchors_are_explained(file, tmp_path):
+    call(
+        "train", "language", file, *SMALL, "--anchor-init", "frequency", "--relations", "cooccurrence", "--out", tmp_path / "r"
+    )
+    text = call("generate", tmp_path / "r", "--prompt", "w1 w2", "--words", "12", "--seed", "1")
+    assert text.split()[:2] == ["w1", "w2"]
+    assert text == call("generate", tmp_path / "r", "--prompt", "w1 w2", "--words", "12", "--seed", "1")
+    assert "anchor 0" in call("explain", tmp_path / "r")
+    call("export", tmp_path / "r", tmp_path / "out")
+    assert call("generate", tmp_path / "out", "--prompt", "w1 w2", "--words", "12", "--seed", "1") == text
+    with pytest.raises(ValueError, match="not of language"):
+        call("generate", _ngrams(tmp_path))
+
+
+def _ngrams(tmp_path):
+    documents = tmp_path / "d.csv"
+    documents.write_text("text,label\n" + "\n".join(f"good {n},a\nbad {n},b" for n in range(40)))
+    call("train", "classify-ngrams", documents, "--out", tmp_path / "n")
+    return tmp_path / "n"
+
+
+def test_in_python(file, tmp_path):
+    model = ant.LanguageModel(epochs=4, embedding_dim=16, anchors=8, batch_size=140, sequence_length=14, lr=0.03)
+    with pytest.raises(NotFittedError, match="fit"):
+        model.generate("w1")
+    model.fit(file.read_text().splitlines())
+    assert model.result_["test"]["perplexity"] < 20
+    assert model.perplexity("w1 w2 w3") > 1
+    assert model.generate("w1", words=3, temperature=0).split()[0] == "w1"
+    model.save(tmp_path / "saved")
+    again = ant.LanguageModel.load(tmp_path / "saved")
+    assert again.generate("w1", words=9, seed=3, top_k=5) == model.generate("w1", words=9, seed=3, top_k=5)
+    with pytest.raises(ValueError, match="5 words are too few"):
+        model.fit(["only a few words"])
+
+
+def test_what_does_not_go_together(file, tmp_path):
+    start = ("train", "language", file, "--out", tmp_path / "r")
+    assert "shorter than a sequence of 35" in refusal(*start, "--batch-size", "20")
+    assert "4 heads need a width that is a multiple of 8, not 20" in refusal(
+        *start, "--model", "transformer", "--embedding-dim", "20"
+    )
+    assert "negatives is for --softmax sampled or nce, not full" in refusal(*start, "--softmax", "full", "--negatives", "5")
+    assert "anchors must be words" in refusal(*start, "--relations", "wordnet")
+    assert from_options(LanguageConfig, {"softmax": "full"}).row_sparse is False
