@@ -11,7 +11,7 @@ import antembed
 SOURCE = Path(antembed.__file__).parent
 # A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of
 # ours (serving so that a table can be counted where it is made); `optim` needs only kernels.
-ROOMS = ["files", "labels", "budget", "kernels", "serving", "optim", "data", "inference", "anchors", "embedding",
+ROOMS = ["files", "labels", "budget", "kernels", "serving", "optim", "data", "compression", "inference", "anchors", "embedding",
          "sparsify", "checkpoint", "growth", "config", "tasks", "solvers", "runs", "estimators", "experiments", "cli",
          "__main__", "__init__"]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -22,6 +22,7 @@ _HOMES = {
     "SparsityController": "embedding",
     "VocabularyDropout": "embedding",
     "param_groups": "embedding",
+    "compress": "compression",
     "HashedNgramClassifier": "estimators.classifier",
     "LanguageModel": "estimators.language",
     "Recommender": "estimators.recommender",

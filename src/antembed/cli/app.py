@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
-from antembed.cli import apply, inspection, measure, sweep
+from antembed.cli import apply, compress, inspection, measure, sweep
 from antembed.cli.data import data_app
 from antembed.cli.verbosity import verbosity
 
@@ -90,6 +90,8 @@ for function in (
     apply.similar,
     apply.predict,
     apply.generate,
+    compress.compress,
+    compress.neighbours,
     sweep.sweep,
     sweep.select,
     measure.demo,

@@ -135,6 +135,17 @@ def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
 
 
 @contextmanager
+def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that is given (what is done, how far, of how much); where stderr is no terminal, nothing."""
+    if not moves():
+        yield lambda what, done, total: None
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=err) as shown:
+        task = shown.add_task(label, total=1.0)
+        yield lambda what, done, total: shown.update(task, completed=done, total=total)
+
+
+@contextmanager
 def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A bar that is given (bytes so far, of how many); where stderr is no terminal, nothing."""
     if not moves():

@@ -18,8 +18,8 @@ from antembed.serving.lookup import Table
 from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize
 from antembed.serving.product import FORMAT
 
-VERSION, PACKED_VERSION = 2, 4  # of what is written here; product.py writes 3
-NEWEST = PACKED_VERSION
+VERSION, PACKED_VERSION, CODED_VERSION = 2, 4, 5  # of what is written here; product.py writes 3
+NEWEST = CODED_VERSION
 
 
 class TableError(ValueError):
@@ -97,6 +97,19 @@ def serialize(
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     # One entry only: safetensors writes several in a random order, and equal tables must give equal bytes.
     return safetensors.numpy.save(contiguous, {FORMAT: json.dumps(about)})
+
+
+def serialize_coded(arrays: dict[str, np.ndarray], about: dict[str, object], words: dict[str, np.ndarray]) -> bytes:
+    """Entropy-coded rows (coded.py), and their words, as the bytes of the file."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays | words).items()}
+    return safetensors.numpy.save(contiguous, {FORMAT: json.dumps({"version": CODED_VERSION, "offset": 0.0, **about})})
+
+
+def read_table(contents: bytes) -> Table:
+    """The table whose file has these bytes; `save` writes them."""
+    size = int.from_bytes(contents[:8], "little")
+    about = json.loads(json.loads(contents[8 : 8 + size])["__metadata__"][FORMAT])
+    return Table(safetensors.numpy.load(contents), about, len(contents), contents)
 
 
 def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:

@@ -1,0 +1,207 @@
+"""Tables that people have: GloVe and word2vec files, .npy, safetensors, folders of Hugging Face and of static models."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors
+
+from antembed.data.plain import DataError, decompressed
+
+TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight", "word_embeddings.weight")
+STATIC = ("embeddings", "embedding.weight", "embeddings.weight")  # model2vec, WordLlama
+WORD_FILES = ("words.txt", "vocab.txt", "vocabulary.txt")
+GUESSED = 1000  # lines by which a file of vectors is told from others
+PIECE = 1 << 16  # rows of a text file that are held as text
+
+
+@dataclass(frozen=True)
+class Source:
+    """Vectors, their words if they have any, and whether the rows are in the order of falling frequency."""
+
+    vectors: np.ndarray  # (V, d), perhaps mapped
+    words: list[str] | None = None
+    by_frequency: bool = False
+    about: str = ""
+
+
+def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None = None) -> Source:
+    """The table in a file or folder; `tensor`: its name, where a file has several; `words`: a file with a word a line."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give vectors (.npy, .safetensors, GloVe or word2vec) or a model's folder")
+    if path.is_dir():
+        found = _folder(path, tensor)
+    elif path.suffix == ".npy":
+        found = Source(_table(np.load(path, mmap_mode="r", allow_pickle=False), path), about=".npy")
+    elif path.suffix == ".npz":
+        found = _npz(path, tensor)
+    elif path.suffix == ".safetensors":
+        found = _safetensors(path, tensor)
+    elif path.suffix == ".bin":
+        found = _word2vec_binary(path)
+    else:
+        found = _text(path)
+    if tensor and found.about not in ("safetensors", "npz", "folder"):
+        raise DataError(f"{path} has one table; leave out --tensor {tensor}")
+    if words is None and found.words is None and path.is_file():
+        words = next((path.parent / name for name in WORD_FILES if (path.parent / name).is_file()), None)
+    if words is not None:
+        known = Path(words).read_text(encoding="utf-8").splitlines()
+        if len(known) != len(found.vectors):
+            raise DataError(f"{words} has {len(known):,} words for {len(found.vectors):,} vectors; give a line for each")
+        found = Source(found.vectors, known, True, found.about)
+    return found
+
+
+def _table(array: np.ndarray, path: Path) -> np.ndarray:
+    if array.ndim != 2 or array.dtype.kind != "f":
+        raise DataError(
+            f"{path} holds an array of shape {array.shape} and type {array.dtype}; a table is (objects, width), floats"
+        )
+    return array
+
+
+def _npz(path: Path, tensor: str) -> Source:
+    with np.load(path, allow_pickle=False) as file:
+        tables = [name for name in file.files if file[name].ndim == 2]
+        return Source(_table(file[_chosen(path, tables, tensor)], path), about="npz")
+
+
+def _safetensors(path: Path, tensor: str) -> Source:
+    with safetensors.safe_open(path, framework="np") as file:
+        tables = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118 (not a dict)
+        wanted = tensor or _embedding(tables) or _chosen(path, tables, "")
+        return Source(_table(_as_float(file, wanted, tables, path), path), about="safetensors")
+
+
+def _as_float(file: safetensors.safe_open, name: str, tables: list[str], path: Path) -> np.ndarray:
+    _chosen(path, tables, name)
+    found: np.ndarray = file.get_tensor(name)
+    return found
+
+
+def _embedding(names: list[str]) -> str:
+    """The table of words among the tensors of a model."""
+    for ending in (*TENSORS, *STATIC):
+        fitting = [name for name in names if name == ending or name.endswith(f".{ending}")]
+        if len(fitting) == 1:
+            return fitting[0]
+    return ""
+
+
+def _chosen(path: Path, tables: list[str], tensor: str) -> str:
+    if tensor and tensor not in tables:
+        raise DataError(f"{path} has no table {tensor!r}; it has: {', '.join(tables[:8]) or 'none'}")
+    if not tensor and len(tables) != 1:
+        raise DataError(f"{path} has {len(tables)} tables; say which with --tensor: {', '.join(tables[:8]) or 'none'}")
+    return tensor or tables[0]
+
+
+def _folder(path: Path, tensor: str) -> Source:
+    """A model: its input embedding, and the words of its tokenizer."""
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        arrays = sorted(path.glob("*.npy"))
+        if len(arrays) == 1:
+            return read_source(arrays[0], words=next((path / name for name in WORD_FILES if (path / name).is_file()), None))
+        raise DataError(f"{path} has no .safetensors file; convert the model, or give one file of vectors")
+    for file in files:
+        with safetensors.safe_open(file, framework="np") as opened:
+            tables = [name for name in opened.keys() if len(opened.get_slice(name).get_shape()) == 2]  # noqa: SIM118
+            wanted = tensor if tensor in tables else "" if tensor else _embedding(tables)
+            if wanted:
+                vectors = _table(opened.get_tensor(wanted), file)
+                return Source(vectors, _tokens(path, len(vectors)), False, "folder")
+    raise DataError(f"{path} has no table of words that is known by its name; say which with --tensor")
+
+
+def _tokens(path: Path, rows: int) -> list[str] | None:
+    """The tokens of tokenizer.json in the order of their ids, if there is one for each row."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        return None
+    vocabulary = json.loads(file.read_text(encoding="utf-8")).get("model", {}).get("vocab", {})
+    if isinstance(vocabulary, list):  # unigram: pairs
+        vocabulary = {word: number for number, (word, _) in enumerate(vocabulary)}
+    words = [""] * rows
+    for word, number in vocabulary.items():
+        if 0 <= number < rows:
+            words[number] = word
+    named = [word or f"<row {n}>" for n, word in enumerate(words)]
+    return named if len(set(named)) == rows and not any("\n" in word for word in named) else None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        left = b""
+        for piece in decompressed(path, file):
+            *lines, left = (left + piece).split(b"\n")
+            yield from lines
+        if left:
+            yield left
+
+
+def _text(path: Path) -> Source:
+    """GloVe or word2vec text: a word and its numbers a line; word2vec begins with how many."""
+    words: list[str] = []
+    pieces: list[np.ndarray] = []
+    held: list[bytes] = []
+    width = 0
+    for number, line in enumerate(_lines(path), 1):
+        parts = line.rstrip(b"\r ").split(b" ")
+        if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
+            continue
+        if not width:
+            width = len(parts) - 1
+            if width < 1:
+                raise DataError(f"{path}, line {number}: no word and numbers; is it a file of vectors?")
+        if len(parts) <= width:
+            if not line.strip():
+                continue
+            raise DataError(
+                f"{path}, line {number}: {len(parts) - 1} numbers, the first vector has {width}; mend or remove the line"
+            )
+        words.append(b" ".join(parts[:-width]).decode("utf-8", "replace"))
+        held.append(b" ".join(parts[-width:]))
+        if len(held) == PIECE:
+            pieces.append(_numbers(held, width, path))
+            held = []
+    pieces.append(_numbers(held, width, path))
+    if not words:
+        raise DataError(f"{path} has no vectors")
+    kept = list(dict(reversed(list(zip(words, range(len(words)), strict=True)))).items())  # the first of equal words
+    order = np.sort(np.array([row for _, row in kept]))
+    vectors = np.concatenate(pieces)
+    if len(order) < len(words):
+        words, vectors = [words[row] for row in order], vectors[order]
+    return Source(vectors, words, True, "text")
+
+
+def _numbers(lines: list[bytes], width: int, path: Path) -> np.ndarray:
+    try:
+        flat = np.array(b" ".join(lines).split(), np.float32) if lines else np.empty(0, np.float32)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; is it a file of vectors?") from error
+    return flat.reshape(-1, width)
+
+
+def _word2vec_binary(path: Path) -> Source:
+    """Mikolov's binary format: "V d\\n", then word, space, d floats."""
+    data = path.read_bytes()
+    head, _, _ = data.partition(b"\n")
+    try:
+        V, d = (int(part) for part in head.split())
+    except ValueError as error:
+        raise DataError(f"{path} is no word2vec file: it does not begin with how many vectors there are") from error
+    words, vectors, at = [], np.empty((V, d), np.float32), len(head) + 1
+    for row in range(V):
+        end = data.find(b" ", at)
+        if end < 0 or end + 1 + 4 * d > len(data):
+            raise DataError(f"{path} ends after {row:,} of {V:,} vectors; download it again")
+        words.append(data[at:end].lstrip(b"\n").decode("utf-8", "replace"))
+        vectors[row] = np.frombuffer(data, np.float32, d, end + 1)
+        at = end + 1 + 4 * d
+    return Source(vectors, words, True, "word2vec")

@@ -1,0 +1,192 @@
+"""Rows of whole numbers as bytes and back: context by context, entropy-coded (rANS), in blocks of rows that stand alone.
+
+A number's context is its column's class (how large its numbers are, in quarter octaves), moved by how large the row's numbers
+have been so far beside what their columns promise. All of it is integer arithmetic: every machine finds the same contexts.
+serving/coded.py describes the format and has the plain twin of the decoder.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+PRECISION = 14
+TOTAL = 1 << PRECISION
+LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
+CLASSES, LARGEST = 48, 15  # contexts; numbers from LARGEST on are escaped
+UNIT, WEIGHT = 64, 4 * 64  # a number of 1, and how much is assumed of a row before its first number
+SHIFTS = 6  # quarter octaves by which a row can be larger or smaller
+THRESHOLDS = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
+MOST = 64  # a single number counts at most so much
+
+
+@njit(nogil=True, cache=True)
+def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
+    """The context of the next number of a row: `seen` and `promised` are sums over the numbers before it."""
+    ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
+    moved = 0
+    for k in range(len(thresholds)):
+        if ratio >= thresholds[k]:
+            moved += 1
+    found = column + moved - SHIFTS
+    if found < 0:
+        return 0
+    return CLASSES - 1 if found >= CLASSES else found
+
+
+@njit(nogil=True, cache=True)
+def quantize_rows(
+    X: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, Q: Any, C: Any
+) -> None:
+    """X (n, K) in steps → whole numbers Q and their contexts C: each is the one of least (x − its centre)² + rate·bits."""
+    n, K = X.shape
+    for i in range(n):
+        seen, promised = 0, 0
+        for j in range(K):
+            c = context(classes[j], seen, promised, thresholds)
+            x = abs(X[i, j])
+            nearest = int(x + 0.5)
+            best, least = 0, x * x + rate * bits[c, 0]
+            for m in range(max(nearest - 1, 1), nearest + 2):
+                y = m - centres[c, min(m, 3)]
+                cost = (x - y) * (x - y) + rate * bits[c, min(m, LARGEST)]
+                if m >= LARGEST:
+                    cost += rate * (5 + np.log2(m - LARGEST + 1.0))
+                if cost < least:
+                    best, least = m, cost
+            Q[i, j] = best if X[i, j] >= 0 else -best
+            C[i, j] = c
+            seen += min(best, MOST) * UNIT
+            promised += promise[classes[j]]
+
+
+@njit(nogil=True, cache=True)
+def _length(v: int) -> int:
+    n = 0
+    while v > 1:
+        v >>= 1
+        n += 1
+    return n
+
+
+@njit(nogil=True, cache=True)
+def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any, offsets: Any) -> int:
+    """Q (n, K) with contexts C → bytes in `out`, blocks of `rows` rows; offsets (blocks + 1,). → how many bytes, or −1 if `out`
+    is too small."""
+    n, K = Q.shape
+    starts, sizes = np.empty(rows * K * 16, np.int32), np.empty(rows * K * 16, np.int32)
+    piece = np.empty(rows * K * 8 + 64, np.uint8)
+    end, half = 0, TOTAL >> 1
+    for block in range((n + rows - 1) // rows):
+        count = 0
+        for i in range(block * rows, min((block + 1) * rows, n)):
+            for j in range(K):
+                q = Q[i, j]
+                m, c = abs(q), C[i, j]
+                symbol = min(m, LARGEST)
+                starts[count], sizes[count] = firsts[c, symbol], shares[c, symbol]
+                count += 1
+                if m >= LARGEST:
+                    v = m - LARGEST + 1
+                    length = _length(v)
+                    for b in range(5):
+                        starts[count], sizes[count] = (length >> b & 1) * half, half
+                        count += 1
+                    for b in range(length):
+                        starts[count], sizes[count] = (v >> b & 1) * half, half
+                        count += 1
+                if m:
+                    starts[count], sizes[count] = (1 if q < 0 else 0) * half, half
+                    count += 1
+        state, written = LOW, 0
+        for s in range(count - 1, -1, -1):
+            share = sizes[s]
+            while state >= ((LOW >> PRECISION) << 8) * share:
+                piece[written] = state & 255
+                written += 1
+                state >>= 8
+            state = (state // share << PRECISION) + state % share + starts[s]
+        for b in range(4):
+            piece[written + b] = state >> (8 * b) & 255
+        written += 4
+        if end + written > len(out):
+            return -1
+        for b in range(written):  # the decoder reads forward
+            out[end + b] = piece[written - 1 - b]
+        end += written
+        offsets[block + 1] = end
+    return end
+
+
+@njit(nogil=True, cache=True)
+def decode_rows(
+    data: Any, offsets: Any, wanted: Any, rows: int, total: int, classes: Any, promise: Any, shares: Any, firsts: Any,
+    symbols: Any, thresholds: Any, out: Any,
+) -> int:  # fmt: skip
+    """The numbers of rows `wanted` (sorted) → out (len(wanted), K). → −1, or the block that is damaged."""
+    K, half, at = out.shape[1], TOTAL >> 1, 0
+    while at < len(wanted):
+        block = wanted[at] // rows
+        p, stop = offsets[block], offsets[block + 1]
+        if stop - p < 4 or p < 0 or stop > len(data):
+            return block
+        state: Any = 0
+        for b in range(4):
+            state = state << 8 | np.int64(data[p + b])
+        p += 4
+        for i in range(block * rows, min((block + 1) * rows, total)):
+            if at >= len(wanted) or wanted[at] // rows != block:
+                break
+            keep = wanted[at] == i
+            seen, promised = 0, 0
+            for j in range(K):
+                c = context(classes[j], seen, promised, thresholds)
+                slot = state & (TOTAL - 1)
+                m: Any = np.int64(symbols[c, slot])
+                state = shares[c, m] * (state >> PRECISION) + slot - firsts[c, m]
+                while state < LOW:
+                    if p >= stop:
+                        return block
+                    state = state << 8 | np.int64(data[p])
+                    p += 1
+                if m == LARGEST:
+                    length, v = 0, 0
+                    for b in range(5):
+                        bit = (state & (TOTAL - 1)) // half
+                        state = half * (state >> PRECISION) + (state & (TOTAL - 1)) - bit * half
+                        while state < LOW:
+                            if p >= stop:
+                                return block
+                            state = state << 8 | np.int64(data[p])
+                            p += 1
+                        length |= bit << b
+                    for b in range(length):
+                        bit = (state & (TOTAL - 1)) // half
+                        state = half * (state >> PRECISION) + (state & (TOTAL - 1)) - bit * half
+                        while state < LOW:
+                            if p >= stop:
+                                return block
+                            state = state << 8 | np.int64(data[p])
+                            p += 1
+                        v |= bit << b
+                    m = LARGEST + (v | 1 << length) - 1
+                sign = 1
+                if m:
+                    bit = (state & (TOTAL - 1)) // half
+                    state = half * (state >> PRECISION) + (state & (TOTAL - 1)) - bit * half
+                    while state < LOW:
+                        if p >= stop:
+                            return block
+                        state = state << 8 | np.int64(data[p])
+                        p += 1
+                    sign = 1 - 2 * bit
+                if keep:
+                    out[at, j] = sign * m
+                seen += min(m, MOST) * UNIT
+                promised += promise[classes[j]]
+            while keep and at < len(wanted) and wanted[at] == i:  # the same row more than once
+                if at + 1 < len(wanted) and wanted[at + 1] == i:
+                    for j in range(K):
+                        out[at + 1, j] = out[at, j]
+                at += 1
+    return -1

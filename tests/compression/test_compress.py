@@ -1,0 +1,203 @@
+"""Tables that exist, made small: the budget is met, the error is what it should be, files come back the same."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from tests.command import call
+
+import antembed as ant
+from antembed.compression import as_array, compare, read_source
+from antembed.compression.transform import fit
+from antembed.data.plain import DataError
+from antembed.serving.coded import CodedRows
+
+
+def vectors(V=1500, d=24, seed=0, spread=1.0):
+    """Correlated, with a mean, and rows of different length."""
+    rng = np.random.default_rng(seed)
+    mix = rng.normal(size=(d, d)) * 0.8 ** np.arange(d)
+    E = rng.normal(size=(V, d)) @ mix.T + rng.normal(size=d)
+    return (E * np.exp(spread * rng.normal(size=(V, 1)) * 0.3)).astype(np.float32)
+
+
+WORDS = [f"word{n}" for n in range(1500)]
+
+
+@pytest.mark.parametrize("budget", ["4x", "8x", "16x"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_budget_is_met_and_used(budget, named):
+    E = vectors()
+    table = ant.compress(E, budget=budget, vocabulary=WORDS if named else None)
+    target = E.nbytes / int(budget[:-1])
+    assert 0.8 * target < table.size - table.sizes()["words"] <= target
+    assert len(table) == 1500
+    assert table.shape == (1500, 24)
+
+
+def test_more_bytes_mean_less_error():
+    E = vectors()
+    errors = [compare(E, ant.compress(E, budget=budget)[:])["relative_error"] for budget in ("16x", "8x", "4x")]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+    assert errors[2] < 0.01
+
+
+def test_it_loses_less_than_whole_numbers_of_the_same_size():
+    """Eight bits a number are 4x; a grid for each column is what people take first."""
+    E = vectors()
+    scale = np.abs(E).max(0) / 7
+    plain = compare(E, np.clip(np.rint(E / scale), -8, 7) * scale)["relative_error"]  # 4 bits: 8x
+    assert compare(E, ant.compress(E, budget="8x")[:])["relative_error"] < 0.6 * plain
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_compiled_decoder_is_the_plain_one(apart):
+    coded = fit(vectors(), 9000, split_norms=apart, weighting=0.25)
+    rows = CodedRows(coded.arrays, dict(coded.about))
+    ids = np.array([3, 3, 1499, 0, 700, 3, 701])
+    np.testing.assert_array_equal(rows.numbers(ids), rows.numbers(ids, compiled=False))
+    everything = rows.numbers(np.arange(1500))
+    np.testing.assert_array_equal(everything, rows.numbers(np.arange(1500), compiled=False))
+    np.testing.assert_array_equal(everything[ids], rows.numbers(ids))
+
+
+def test_large_numbers_are_escaped():
+    E = vectors(spread=0.0)
+    E[5] *= 500
+    table = ant.compress(E, budget="2x", split_norms=False)
+    np.testing.assert_allclose(table[5], E[5], rtol=0.05, atol=np.abs(E[5]).max() * 1e-2)
+
+
+def test_files_come_back_the_same(tmp_path):
+    E = vectors()
+    table = ant.compress(E, budget="8x", vocabulary=WORDS)
+    table.save(tmp_path / "a.ant")
+    again = ant.load_table(tmp_path / "a.ant")
+    assert again.size == (tmp_path / "a.ant").stat().st_size == table.size
+    np.testing.assert_array_equal(again[:], table[:])
+    np.testing.assert_array_equal(again[["word7", "word3"]], table[[7, 3]])
+    assert again["word9"].shape == (24,)
+    assert "word9" in again
+    assert "word" not in again
+    near = again.most_similar("word0", 5)
+    F = again[:] / np.linalg.norm(again[:], axis=1, keepdims=True)
+    wanted = np.argsort(-(F @ F[0]))[1:6]
+    assert [name for name, _ in near] == [f"word{n}" for n in wanted]
+    with pytest.raises(KeyError, match="none of the 1500 words"):
+        again["nothing"]
+    with pytest.raises(ValueError, match="copy that"):
+        again.save(tmp_path / "b.ant")
+    assert again.words.all() == WORDS
+    assert ant.compress(E, budget="8x", vocabulary=WORDS)._contents == table._contents  # the same bytes each time
+
+
+def test_damaged_files_are_errors(tmp_path):
+    ant.compress(vectors(), budget="8x", vocabulary=WORDS).save(tmp_path / "a.ant")
+    whole = bytearray((tmp_path / "a.ant").read_bytes())
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(60):
+        mutated = bytearray(whole)
+        mutated[int(rng.integers(8, len(whole)))] ^= 1 << int(rng.integers(8))
+        (tmp_path / "b.ant").write_bytes(mutated)
+        try:
+            table = ant.load_table(tmp_path / "b.ant")
+            table[:]
+        except (ant.TableError, ValueError, KeyError):
+            wrong += 1
+    assert wrong  # issue 19 brings checksums; nothing here may crash the interpreter
+
+
+def test_frequent_words_are_kept_better():
+    E = vectors(V=4000)
+    plain, weighted = (ant.compress(E, budget="24x", by_frequency=frequent)[:] for frequent in (False, True))
+    first = slice(0, 400)
+    errors = [float(((E[first] - F[first]) ** 2).sum()) for F in (plain, weighted)]
+    assert errors[1] < 0.85 * errors[0]
+
+
+def test_norms_are_stored_apart_where_that_helps():
+    E = vectors(spread=6.0)
+    E[E == 0] = 1e-3
+    best = [compare(E, ant.compress(E, budget="8x", split_norms=apart)[:])["cosine"] for apart in (True, False)]
+    assert best[0] > best[1]
+
+
+def test_what_is_not_a_table_is_refused():
+    with pytest.raises(ValueError, match=r"got shape \(3,\)"):
+        ant.compress(np.zeros(3))
+    with pytest.raises(ValueError, match="row 2 has a number that is not finite"):
+        ant.compress(np.array([[1.0], [2.0], [np.nan]]))
+    with pytest.raises(ValueError, match="2 words for 1500 vectors"):
+        ant.compress(vectors(), vocabulary=["a", "b"])
+    with pytest.raises(ValueError, match="counts parameters"):
+        ant.compress(vectors(), budget="4000")
+    with pytest.raises(ValueError, match="too few for 1,500 vectors"):
+        ant.compress(vectors(), budget="2500B")
+    with pytest.raises(ValueError, match="occur twice"):
+        ant.compress(vectors(V=2), vocabulary=["a", "a"])
+
+
+def test_layers_and_tensors_are_tables():
+    layer = torch.nn.Embedding(50, 8)
+    np.testing.assert_array_equal(as_array(layer), layer.weight.detach().numpy())
+    np.testing.assert_array_equal(as_array(layer.weight.half()), layer.weight.half().float().detach().numpy())
+
+
+class TestSources:
+    def test_text_with_and_without_a_head(self, tmp_path):
+        (tmp_path / "glove.txt").write_text("the 1 2\n. . -1 0.5\nnew york 3 4\nthe 9 9\n")
+        found = read_source(tmp_path / "glove.txt")
+        assert found.words == ["the", ". .", "new york"]  # words may have spaces; the first of equal ones counts
+        np.testing.assert_array_equal(found.vectors, [[1, 2], [-1, 0.5], [3, 4]])
+        (tmp_path / "w2v.txt").write_text("2 3\na 1 2 3\nb 4 5 6\n")
+        assert read_source(tmp_path / "w2v.txt").vectors.shape == (2, 3)
+        (tmp_path / "bad.txt").write_text("a 1 2 3\nb 4 5\n")
+        with pytest.raises(DataError, match="line 2: 2 numbers, the first vector has 3"):
+            read_source(tmp_path / "bad.txt")
+
+    def test_word2vec_binary(self, tmp_path):
+        rows = b"".join(f"w{n} ".encode() + struct.pack("<3f", n, 1, 2) + b"\n" for n in range(4))
+        (tmp_path / "v.bin").write_bytes(b"4 3\n" + rows)
+        found = read_source(tmp_path / "v.bin")
+        assert found.words == ["w0", "w1", "w2", "w3"]
+        np.testing.assert_array_equal(found.vectors[:, 0], range(4))
+        (tmp_path / "v.bin").write_bytes(b"5 3\n" + rows)
+        with pytest.raises(DataError, match="ends after 4 of 5 vectors"):
+            read_source(tmp_path / "v.bin")
+
+    def test_arrays(self, tmp_path):
+        E = vectors(V=10)
+        np.save(tmp_path / "v.npy", E)
+        (tmp_path / "words.txt").write_text("\n".join(WORDS[:10]))
+        assert read_source(tmp_path / "v.npy").words == WORDS[:10]
+        safetensors.numpy.save_file({"a": E, "b.wte.weight": E[:5], "c": E[0]}, tmp_path / "m.safetensors")
+        assert len(read_source(tmp_path / "m.safetensors", tensor="a").vectors) == 10
+        with pytest.raises(DataError, match=r"has no table 'x'; it has: a, b\.wte\.weight"):
+            read_source(tmp_path / "m.safetensors", tensor="x")
+
+    def test_a_model_of_hugging_face(self, tmp_path):
+        E = vectors(V=6)
+        others = {"encoder.weight": E, "embeddings.word_embeddings.weight": E + 1}
+        safetensors.numpy.save_file(others, tmp_path / "model.safetensors")
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {f"t{n}": n for n in range(6)}}}))
+        found = read_source(tmp_path)
+        np.testing.assert_array_equal(found.vectors, E + 1)
+        assert found.words == [f"t{n}" for n in range(6)]
+
+
+def test_on_the_command_line(tmp_path):
+    np.save(tmp_path / "v.npy", vectors())
+    (tmp_path / "words.txt").write_text("\n".join(WORDS))
+    found = json.loads(call("compress", tmp_path / "v.npy", tmp_path / "v.ant", "--budget", "8x", "--json"))
+    assert found["bytes"] == (tmp_path / "v.ant").stat().st_size
+    assert found["times_smaller"] >= 8
+    assert found["relative_error"] < 0.1
+    assert "word3: " in call("neighbours", tmp_path / "v.ant", "word3", "-k", "2")
+    assert "coded" in call("inspect", tmp_path / "v.ant")
+    with pytest.raises(ValueError, match="exists; choose another name, or say --overwrite"):
+        call("compress", tmp_path / "v.npy", tmp_path / "v.ant")
+    with pytest.raises(ValueError, match="none of its 1,500 words"):
+        call("neighbours", tmp_path / "v.ant", "nothing")
