@@ -58,10 +58,10 @@ def test_the_compiled_decoder_is_the_plain_one(apart):
     coded = fit(vectors(), 9000, split_norms=apart, weighting=0.25)
     rows = CodedRows(coded.arrays, dict(coded.about))
     ids = np.array([3, 3, 1499, 0, 700, 3, 701])
-    np.testing.assert_array_equal(rows.numbers(ids), rows.numbers(ids, compiled=False))
-    everything = rows.numbers(np.arange(1500))
-    np.testing.assert_array_equal(everything, rows.numbers(np.arange(1500), compiled=False))
-    np.testing.assert_array_equal(everything[ids], rows.numbers(ids))
+    np.testing.assert_array_equal(rows.values(ids), rows.values(ids, compiled=False))
+    everything = rows.values(np.arange(1500))
+    np.testing.assert_array_equal(everything, rows.values(np.arange(1500), compiled=False))
+    np.testing.assert_array_equal(everything[ids], rows.values(ids))
 
 
 def test_large_numbers_are_escaped():

@@ -307,7 +307,7 @@ class TestBadFiles:
     def test_newer(self, tmp_path):
         about = {"antembed-table": json.dumps({"version": 99})}
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}, about))
-        with pytest.raises(TableError, match="version 99, this antembed reads up to 4; upgrade antembed"):
+        with pytest.raises(TableError, match="version 99, this antembed reads up to 5; upgrade antembed"):
             load_table(tmp_path / "t.ant")
 
     def test_incomplete(self, tmp_path):

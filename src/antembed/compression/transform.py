@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from antembed.compression.report import Progress, quiet
-from antembed.kernels.coded import CLASSES, LARGEST, MOST, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
+from antembed.kernels.coded import CLASSES, LARGEST, MOST, MOVES, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
 from antembed.serving.coded import HEAD, NORM_STEP, row_weights
 
-OFFSET = 16  # the class of a column whose deviation is one step
-RATE = 0.12  # price of a bit, in squared steps: the slope of error over bits at this grid
+OFFSET = 12  # the class of a column whose deviation is one step: half of what a number of 1 is
+RATE = 0.44  # price of a bit, in squared steps: the slope of error over bits at this grid
 SAMPLE = 8192
 ROUNDS = 3  # of frequencies and numbers that follow each other
 OVERHEAD = 0.012  # of a block's bytes, for its state
@@ -72,11 +72,12 @@ def prepare(E: np.ndarray, weighting: float, split_norms: bool) -> Prepared:
 def laplacian(step: float, deviations: np.ndarray) -> Model:
     """Where the search begins: numbers that fall off exponentially."""
     classes = np.clip(np.rint(4 * np.log2(np.maximum(deviations, 1e-12) / step)) + OFFSET, 0, CLASSES - 1).astype(np.int64)
-    scale = 2.0 ** ((np.arange(CLASSES) - OFFSET) / 4)
+    scale = 2.0 ** ((np.arange(2 * CLASSES) % CLASSES - OFFSET) / 4)
     m = np.arange(LARGEST + 1)
-    p = np.exp(-np.sqrt(2) * m / scale[:, None]) * np.where(m > 0, 2, 1)
-    promise = np.rint(UNIT * np.minimum((p * m).sum(1) / p.sum(1), MOST)).astype(np.int64)
-    return Model(step, classes, promise, whole(p), np.zeros((CLASSES, 4), np.int8))
+    stands = np.where(m > 0, 2 * m - (np.arange(2 * CLASSES) >= CLASSES)[:, None], 0)
+    p = np.exp(-np.sqrt(2) * stands / scale[:, None]) * np.where(m > 0, 2, 1)
+    promise = np.rint(UNIT * np.minimum((p * m).sum(1) / p.sum(1), MOST)).astype(np.int64)[:CLASSES]
+    return Model(step, classes, promise, whole(p), np.zeros((2 * CLASSES, 4), np.int8))
 
 
 def whole(weights: np.ndarray) -> np.ndarray:
@@ -93,7 +94,7 @@ def quantized(Y: np.ndarray, model: Model, rate: float) -> tuple[np.ndarray, np.
     Q, C = np.empty(Y.shape, np.int32), np.empty(Y.shape, np.uint8)
     X = (Y / np.float32(model.step)).astype(np.float32)
     centres = model.centres.astype(np.float64) / 128
-    quantize_rows(X, model.classes, model.promise, model.bits, centres, rate, THRESHOLDS, Q, C)
+    quantize_rows(X, model.classes, model.promise, model.bits, centres, rate, THRESHOLDS, MOVES, Q, C)
     return Q, C
 
 
@@ -101,20 +102,20 @@ def learned(Y: np.ndarray, Q: np.ndarray, C: np.ndarray, model: Model) -> Model:
     """Frequencies, promises and centres of what was quantized."""
     m = np.abs(Q).astype(np.int64)
     symbol, context = np.minimum(m, LARGEST), C.astype(np.int64)
-    counts = np.bincount((context * (LARGEST + 1) + symbol).reshape(-1), minlength=CLASSES * (LARGEST + 1))
+    counts = np.bincount((context * (LARGEST + 1) + symbol).reshape(-1), minlength=2 * CLASSES * (LARGEST + 1))
     before = laplacian(model.step, model.step * 2.0 ** ((model.classes - OFFSET) / 4)).frequencies / TOTAL
-    frequencies = whole(counts.reshape(CLASSES, -1) + 8 * before)
+    frequencies = whole(counts.reshape(2 * CLASSES, -1) + 8 * before)
     columns = np.broadcast_to(model.classes, Q.shape).reshape(-1)
     number = np.bincount(columns, minlength=CLASSES)
     sums = np.bincount(columns, np.minimum(m, MOST).reshape(-1), CLASSES)
     promise = np.where(number > 0, np.rint(UNIT * sums / np.maximum(number, 1)), model.promise).astype(np.int64)
     kind = np.minimum(m, 3)
-    shift = np.where(m > 0, m - np.abs(Y) / model.step, 0.0)
+    shift = np.where(m > 0, 2 * m - (context >= CLASSES) - np.abs(Y) / model.step, 0.0)
     place = (context * 4 + kind).reshape(-1)
-    many = np.bincount(place, minlength=CLASSES * 4)
-    mean = np.bincount(place, shift.reshape(-1), CLASSES * 4) / np.maximum(many, 1)
-    centres = np.where((many > 50) & (np.arange(CLASSES * 4) % 4 > 0), np.clip(np.rint(128 * mean), -40, 60), 0)
-    return replace(model, promise=promise, frequencies=frequencies, centres=centres.reshape(CLASSES, 4).astype(np.int8))
+    many = np.bincount(place, minlength=8 * CLASSES)
+    mean = np.bincount(place, shift.reshape(-1), 8 * CLASSES) / np.maximum(many, 1)
+    centres = np.where((many > 50) & (np.arange(8 * CLASSES) % 4 > 0), np.clip(np.rint(128 * mean), -60, 80), 0)
+    return replace(model, promise=promise, frequencies=frequencies, centres=centres.reshape(-1, 4).astype(np.int8))
 
 
 def estimated_bits(Q: np.ndarray, C: np.ndarray, model: Model) -> float:
@@ -193,7 +194,7 @@ def fit(
     """E (V, d) → a table of at most `target` bytes (without vocabulary and header)."""
     prepared = prepare(E, weighting, split_norms)
     V, d = E.shape
-    fixed = CLASSES * (2 * (LARGEST + 1) + 2 + 4) + 2 * d + (V if split_norms else 0)
+    fixed = 2 * CLASSES * (2 * (LARGEST + 1) + 1 + 4) + 2 * d + (V if split_norms else 0)
     if target < fixed + 0.05 * V:
         raise ValueError(f"{target:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more")
     step, model = _searched(prepared, target, fixed, seed)

@@ -18,6 +18,9 @@ UNIT, WEIGHT = 64, 4 * 64  # a number of 1, and how much is assumed of a row bef
 SHIFTS = 6  # quarter octaves by which a row can be larger or smaller
 THRESHOLDS = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
 MOST = 64  # a single number counts at most so much
+# Trellis-coded quantization: even states know the numbers 0, ±2, ±4, …, odd ones 0, ±1, ±3, …; a number's parity says which
+# state comes next. So the grid is twice as fine as what a number costs.
+MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
 
 
 @njit(nogil=True, cache=True)
@@ -36,28 +39,52 @@ def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
 
 @njit(nogil=True, cache=True)
 def quantize_rows(
-    X: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, Q: Any, C: Any
+    X: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, moves: Any, Q: Any, C: Any
 ) -> None:
-    """X (n, K) in steps → whole numbers Q and their contexts C: each is the one of least (x − its centre)² + rate·bits."""
+    """X (n, K) in steps → whole numbers Q and their contexts C: for each row, of all paths through the states (Viterbi), the
+    one of least Σ (x − what the number stands for)² + rate·bits."""
     n, K = X.shape
+    S = len(moves)
+    cost, new_cost = np.empty(S), np.empty(S)
+    seen, new_seen = np.empty(S, np.int64), np.empty(S, np.int64)
+    came, number, where = np.empty((K, S), np.int8), np.empty((K, S), np.int32), np.empty((K, S), np.uint8)
     for i in range(n):
-        seen, promised = 0, 0
+        for s in range(S):
+            cost[s] = 1e30
+        cost[0], seen[0], promised = 0.0, 0, 0
         for j in range(K):
-            c = context(classes[j], seen, promised, thresholds)
             x = abs(X[i, j])
-            nearest = int(x + 0.5)
-            best, least = 0, x * x + rate * bits[c, 0]
-            for m in range(max(nearest - 1, 1), nearest + 2):
-                y = m - centres[c, min(m, 3)]
-                cost = (x - y) * (x - y) + rate * bits[c, min(m, LARGEST)]
-                if m >= LARGEST:
-                    cost += rate * (5 + np.log2(m - LARGEST + 1.0))
-                if cost < least:
-                    best, least = m, cost
-            Q[i, j] = best if X[i, j] >= 0 else -best
-            C[i, j] = c
-            seen += min(best, MOST) * UNIT
+            for s in range(S):
+                new_cost[s] = 1e30
+            for s in range(S):
+                if cost[s] >= 1e30:
+                    continue
+                odd = s & 1
+                c = context(classes[j], seen[s], promised, thresholds) + odd * CLASSES
+                low = int((x + odd) / 2)
+                for k in range(3):
+                    m = 0 if k == 2 else low + k
+                    if k == 2 and low <= 0:
+                        continue
+                    y = 0.0 if m == 0 else 2 * m - odd - centres[c, min(m, 3)]
+                    found = cost[s] + (x - y) * (x - y) + rate * bits[c, min(m, LARGEST)]
+                    if m >= LARGEST:
+                        found += rate * (5 + np.log2(m - LARGEST + 1.0))
+                    to = moves[s, m & 1]
+                    if found < new_cost[to]:
+                        new_cost[to], new_seen[to] = found, seen[s] + min(m, MOST) * UNIT
+                        came[j, to], number[j, to], where[j, to] = s, m, c
+            for s in range(S):
+                cost[s], seen[s] = new_cost[s], new_seen[s]
             promised += promise[classes[j]]
+        s = 0
+        for other in range(1, S):
+            if cost[other] < cost[s]:
+                s = other
+        for j in range(K - 1, -1, -1):
+            Q[i, j] = number[j, s] if X[i, j] >= 0 else -number[j, s]
+            C[i, j] = where[j, s]
+            s = came[j, s]
 
 
 @njit(nogil=True, cache=True)
@@ -121,9 +148,9 @@ def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any,
 @njit(nogil=True, cache=True)
 def decode_rows(
     data: Any, offsets: Any, wanted: Any, rows: int, total: int, classes: Any, promise: Any, shares: Any, firsts: Any,
-    symbols: Any, thresholds: Any, out: Any,
+    symbols: Any, thresholds: Any, moves: Any, centres: Any, step: Any, out: Any,
 ) -> int:  # fmt: skip
-    """The numbers of rows `wanted` (sorted) → out (len(wanted), K). → −1, or the block that is damaged."""
+    """The values of rows `wanted` (sorted) → out (len(wanted), K). → −1, or the block that is damaged."""
     K, half, at = out.shape[1], TOTAL >> 1, 0
     while at < len(wanted):
         block = wanted[at] // rows
@@ -138,9 +165,10 @@ def decode_rows(
             if at >= len(wanted) or wanted[at] // rows != block:
                 break
             keep = wanted[at] == i
-            seen, promised = 0, 0
+            seen, promised, s = 0, 0, 0
             for j in range(K):
-                c = context(classes[j], seen, promised, thresholds)
+                odd = s & 1
+                c = context(classes[j], seen, promised, thresholds) + odd * CLASSES
                 slot = state & (TOTAL - 1)
                 m: Any = np.int64(symbols[c, slot])
                 state = shares[c, m] * (state >> PRECISION) + slot - firsts[c, m]
@@ -181,7 +209,9 @@ def decode_rows(
                         p += 1
                     sign = 1 - 2 * bit
                 if keep:
-                    out[at, j] = sign * m
+                    value = np.float32(2 * m - odd) - centres[c, min(m, 3)] if m else np.float32(0)
+                    out[at, j] = sign * value * step
+                s = moves[s, m & 1]
                 seen += min(m, MOST) * UNIT
                 promised += promise[classes[j]]
             while keep and at < len(wanted) and wanted[at] == i:  # the same row more than once

@@ -1,13 +1,16 @@
 """Entropy-coded rows: T in whole numbers on one grid, coded by contexts in blocks of rows that are read by themselves.
 
     payload, offsets     bytes of the blocks, and where each begins (blocks + 1)
-    classes              (K,) of each column of T: how large its numbers are
-    promise              (CLASSES,): 64 times the mean absolute number of the columns of a class
-    frequencies          (CLASSES, 16): of the absolute numbers 0 … 14 and of an escape, in each context; they sum to 2¹⁴
-    centres              (CLASSES, 4) int8: a number m stands for m − centre/128, by context and min(m, 3)
-    about                step, rows_per_block, and weighting: a row i was multiplied by ((i + 10)/mean)^−weighting before
+    classes              (K,) of each column of T: how large its numbers are, in quarter octaves
+    promise              (48,): 64 times the mean absolute number of the columns of a class
+    frequencies          (96, 16): of the absolute numbers 0 … 14 and of an escape, in each context; they sum to 2¹⁴
+    centres              (96, 4) int8, by context and min(m, 3)
+    norms                (V,) uint8, where lengths are stored apart: base·2^(norm/8)
+    about                step, rows_per_block, and weighting: row i was multiplied by ((i + 10)/mean_place)^−weighting before
 
-A value of T is sign·(m − centre)·step, divided by the row's weight. The last column is 1: its anchor is the vectors' mean.
+A row begins in state 0. In an even state a number m stands for 2m − centre/128 steps, in an odd one for 2m − 1 − centre/128 (0
+for 0); MOVES[state][m mod 2] is the next state. A number's context is its column's class, moved by the row (kernels/coded.py),
+plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
 """
 
 from collections.abc import Callable
@@ -21,6 +24,7 @@ CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
 HEAD = 10  # added to a row's number before it is weighted
 NORM_STEP = 1 / 8  # octaves between two norms
+MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
 
 
 def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
@@ -42,14 +46,14 @@ class CodedRows:
         self.step, self.weighting, self.mean_place = float(about["step"]), float(about["weighting"]), float(about["mean_place"])
         self._check()
         self.firsts = np.cumsum(self.shares, 1) - self.shares
-        self.symbols = np.repeat(np.tile(np.arange(LARGEST + 1), CLASSES), self.shares.reshape(-1)).reshape(CLASSES, TOTAL)
+        self.symbols = np.repeat(np.tile(np.arange(LARGEST + 1), 2 * CLASSES), self.shares.reshape(-1)).reshape(-1, TOTAL)
         self.symbols = self.symbols.astype(np.uint8)
         self.thresholds = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
         self.nnz = 0 if not len(self.payload) else -1  # counted when asked
 
     def _check(self) -> None:
         blocks = -(-self.total // max(self.per_block, 1))
-        if self.shares.shape != (CLASSES, LARGEST + 1) or (self.shares.sum(1) != TOTAL).any() or (self.shares < 0).any():
+        if self.shares.shape != (2 * CLASSES, LARGEST + 1) or (self.shares.sum(1) != TOTAL).any() or (self.shares < 0).any():
             raise DamagedError("the frequencies do not sum to 2¹⁴ in every context")
         if self.per_block < 1 or len(self.offsets) != blocks + 1 or self.offsets[0] != 0 or (np.diff(self.offsets) < 4).any():
             raise DamagedError(f"{len(self.offsets)} offsets for {blocks} blocks, or they do not rise")
@@ -57,20 +61,20 @@ class CodedRows:
             raise DamagedError(f"the blocks end at {self.offsets[-1]} of {len(self.payload)} bytes")
         if len(self.classes) and not (self.classes.min() >= 0 and self.classes.max() < CLASSES):
             raise DamagedError(f"a column has class {self.classes.max()}, there are {CLASSES}")
-        if self.centres.shape != (CLASSES, 4) or self.promise.shape != (CLASSES,) or not np.isfinite(self.step):
+        if self.centres.shape != (2 * CLASSES, 4) or self.promise.shape != (CLASSES,) or not np.isfinite(self.step):
             raise DamagedError("centres, promise or step are not as they should be")
         if self.norms is not None and len(self.norms) != self.total:
             raise DamagedError(f"{len(self.norms)} norms for {self.total} rows")
 
-    def numbers(self, ids: np.ndarray, compiled: bool = True) -> np.ndarray:
-        """Whole numbers of these rows, (n, K)."""
+    def values(self, ids: np.ndarray, compiled: bool = True) -> np.ndarray:
+        """What the numbers of these rows stand for, (n, K)."""
         order = np.argsort(ids, kind="stable")
         wanted = ids[order]
-        found = np.zeros((len(ids), len(self.classes)), np.int32)
+        found = np.zeros((len(ids), len(self.classes)), np.float32)
         if compiled and (kernel := _kernel()) is not None:
             damaged = kernel(
                 *(self.payload, self.offsets, wanted, self.per_block, self.total, self.classes, self.promise),
-                *(self.shares, self.firsts, self.symbols, self.thresholds, found),
+                *(self.shares, self.firsts, self.symbols, self.thresholds, MOVES, self.centres, np.float32(self.step), found),
             )
             if damaged >= 0:
                 raise DamagedError(f"block {damaged} ends too soon")
@@ -85,10 +89,7 @@ class CodedRows:
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         distinct, where = np.unique(ids, return_inverse=True)
-        q = self.numbers(distinct)
-        contexts = self._contexts(q)
-        m = np.abs(q)
-        values = np.sign(q) * (m - self.centres[contexts, np.minimum(m, 3)]) * np.float32(self.step)
+        values = self.values(distinct)
         values /= row_weights(distinct, self.weighting, self.mean_place)[:, None]
         last = np.ones((len(distinct), 1), np.float32)
         if self.norms is not None:
@@ -96,15 +97,6 @@ class CodedRows:
             values *= scale[:, None]
             last *= scale[:, None]
         return np.concatenate([values, last], 1).astype(np.float32)[where]
-
-    def _contexts(self, q: np.ndarray) -> np.ndarray:
-        """Contexts of numbers that are known: as the coder had them."""
-        sizes = np.minimum(np.abs(q), MOST).astype(np.int64) * UNIT
-        before = np.cumsum(sizes, 1) - sizes
-        promised = np.cumsum(self.promise[self.classes]) - self.promise[self.classes]
-        ratio = (before + 4 * UNIT) * 1024 // (promised + 4 * UNIT)
-        moved = np.searchsorted(self.thresholds, ratio.reshape(-1), "right").reshape(ratio.shape)
-        return np.clip(self.classes + moved - SHIFTS, 0, CLASSES - 1)
 
     def _block(self, block: int) -> np.ndarray:
         """All rows of a block, number by number: what the compiled decoder does."""
@@ -127,21 +119,25 @@ class CodedRows:
 
         rows = []
         for _ in range(min(self.per_block, self.total - block * self.per_block)):
-            row: list[int] = []
-            seen, promised = 0, 0
+            row: list[np.float32] = []
+            seen, promised, s = 0, 0, 0
             for column in self.classes.tolist():
                 ratio = (seen + 4 * UNIT) * 1024 // (promised + 4 * UNIT)
                 c = min(max(column + sum(ratio >= limit for limit in self.thresholds.tolist()) - SHIFTS, 0), CLASSES - 1)
+                c += (s & 1) * CLASSES
                 m = int(self.symbols[c, state & (TOTAL - 1)])
                 take(int(self.shares[c, m]), int(self.firsts[c, m]))
                 if m == LARGEST:
                     length = sum(bit() << b for b in range(5))
                     m += (sum(bit() << b for b in range(length)) | 1 << length) - 1
-                row.append(-m if m and bit() else m)
+                sign = -1 if m and bit() else 1
+                value = np.float32(2 * m - (s & 1)) - self.centres[c, min(m, 3)] if m else np.float32(0)
+                row.append(sign * value * np.float32(self.step))
+                s = int(MOVES[s, m & 1])
                 seen += min(m, MOST) * UNIT
                 promised += int(self.promise[column])
             rows.append(row)
-        return np.array(rows, np.int32).reshape(len(rows), len(self.classes))
+        return np.array(rows, np.float32).reshape(len(rows), len(self.classes))
 
 
 def _kernel() -> Callable[..., int] | None:
