@@ -22,6 +22,7 @@ _HOMES = {
     "SparsityController": "embedding",
     "VocabularyDropout": "embedding",
     "param_groups": "embedding",
+    "replace_embeddings": "embedding",
     "compress": "compression",
     "HashedNgramClassifier": "estimators.classifier",
     "LanguageModel": "estimators.language",
@@ -48,6 +49,7 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
+    from antembed.compression import compress  # noqa: F401
     from antembed.embedding import (  # noqa: F401
         AnchorEmbedding,
         AnchorEmbeddingBag,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         SparsityController,
         VocabularyDropout,
         param_groups,
+        replace_embeddings,
     )
     from antembed.estimators.classifier import HashedNgramClassifier, TextClassifier  # noqa: F401
     from antembed.estimators.language import LanguageModel  # noqa: F401

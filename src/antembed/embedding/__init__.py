@@ -25,6 +25,7 @@ from antembed.embedding.baselines import (
 from antembed.embedding.controller import SparsityController
 from antembed.embedding.mixture import MixtureEmbedding, SoftmaxMixture
 from antembed.embedding.quantized import QuantizedEmbedding, quantize
+from antembed.embedding.replace import TiedHead, replace_embeddings
 from antembed.embedding.usage import Usage
 
 # name → class; the contract tests and the command line run over all of them.
@@ -74,10 +75,12 @@ __all__ = [
     "SparsityController",
     "SubgradientSparseEmbedding",
     "TfidfEmbedding",
+    "TiedHead",
     "Usage",
     "VocabularyDropout",
     "keep_largest",
     "param_groups",
     "quantize",
+    "replace_embeddings",
     "sparse_codes",
 ]

@@ -118,6 +118,8 @@ def sparsifiers(records: Records) -> str:
     for record in records:
         solver = record["config"]["solver"]
         way = WAYS[solver["sparsity"]["sparsify"]] if solver["name"] == "stochastic" else "coordinate descent (ratings only)"
+        if record["embedding"] == "full":
+            way = f"full tables, k={record['config']['tables']['embedding_dim']}, packed"
         budget = solver["sparsity"]["budget"] if solver["name"] == "stochastic" else solver["budget"]
         groups.setdefault((budget, way, record["config"]["export"]["values"]), []).append(record)
     rows = []
@@ -126,7 +128,7 @@ def sparsifiers(records: Records) -> str:
         rows.append(
             [
                 way,
-                budget + ("" if values == "auto" else f", {values}"),
+                ", ".join(part for part in (budget, "" if values == "auto" else values) if part),
                 f"{mean(errors):.4f} ± {(max(errors) - min(errors)) / 2:.4f}",
                 f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
                 f"{mean(run['bytes'] for run in runs) / 1000:.0f} kB",
@@ -155,6 +157,8 @@ def shapes(records: Records) -> str:
 
 
 def _size(budget: str) -> tuple[str, float]:
+    if not budget:
+        return "", 0.0
     wanted = parse_budget(budget, 1e6)
     return wanted.unit, wanted.amount
 

@@ -131,6 +131,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "text-large": ("large-text.jsonl", text.large),
     "text-budgets": ("budgets.jsonl", text.budgets),
     "text-front": ("ngrams.jsonl", text.front),
+    "language": ("language.jsonl", text.language),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
     "defaults": ("defaults.jsonl,front.jsonl,ngrams.jsonl", defaults),

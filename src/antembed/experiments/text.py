@@ -6,7 +6,7 @@ from statistics import mean
 
 from antembed.experiments.front import save
 from antembed.experiments.markdown import markdown, options
-from antembed.experiments.records import Records, read_records
+from antembed.experiments.records import Records, by_setting, read_records
 from antembed.files import JSON
 
 LIMITS = (40, 100)  # times fewer parameters than the full table
@@ -247,3 +247,42 @@ def draw(records: Records, out: Path) -> None:
 
 if __name__ == "__main__":
     draw(read_records(sys.argv[1]), Path(sys.argv[2]))
+
+
+def language(records: Records) -> str:
+    """One row a setting: means over seeds, the full table first, then by size."""
+    full = max(mean(r["parameters"] for r in runs) for runs in by_setting(records))
+    rows = []
+    for runs in sorted(by_setting(records), key=lambda runs: -mean(r["parameters"] for r in runs)):
+        first, own = runs[0], runs[0]["config"]
+        known = own["anchors"]["anchor_init"] != "none"
+        knowledge = f", {own['anchors']['anchor_init']}" + "".join(f", {name}" for name in own["anchors"]["relations"])
+        rows.append(
+            [
+                f"{first['model']}-{own['tables']['embedding_dim']}",
+                first["embedding"] + (knowledge if known else ""),
+                str(first["anchors"]) if first["anchors"] else "–",
+                f"{mean(r['parameters'] for r in runs) / 1e6:.3f}M",
+                f"{full / mean(r['parameters'] for r in runs):.1f}",
+                f"{mean(r['validation']['perplexity'] for r in runs):.1f}",
+                f"{mean(r['test']['perplexity'] for r in runs):.1f}",
+                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                str(first["epochs"]),
+                str(len(runs)),
+            ]
+        )
+    return markdown(
+        [
+            "network",
+            "table",
+            "anchors",
+            "parameters",
+            "times fewer",
+            "validation",
+            "test perplexity",
+            "file",
+            "epochs",
+            "seeds",
+        ],
+        rows,
+    )
