@@ -172,9 +172,9 @@ def test_what_is_not_to_be_compared(tmp_path):
     with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
         gather([tmp_path])
     with pytest.raises(
-        ValueError, match="x is a run of 'language'; there are: recommend, recommend-events, classify, classify-ngrams"
+        ValueError, match="x is a run of 'vision'; there are: recommend, recommend-events, classify, classify-ngrams, language"
     ):
-        rank([record(0.5, 99, (2, 2), source="x") | {"config": {"task": "language"}}], 1, 1)
+        rank([record(0.5, 99, (2, 2), source="x") | {"config": {"task": "vision"}}], 1, 1)
     with pytest.raises(ValueError, match="runs of 2 tasks: x of recommend and y of classify; select among one"):
         rank([record(0.5, 99, (2, 2), source="x"), text_record(0.5, 0.1, 99, 2, source="y")], 1, 1)
     without = record(0.5, 99, (2, 2), source="x") | {"test": {"mse": 0.5}}

@@ -207,7 +207,7 @@ def test_wrong_calls_say_what_is_known(data, tmp_path):
     assert "--lr is an option of --solver stochastic" in told
     told = call("sweep", nowhere, "--vary", "anchors=5/6/7", code=2)
     assert "3 numbers of anchors for 2 tables; give one, or one for each" in told
-    assert "--task" in call("sweep", nowhere, "--vary", "l1-penalty=0", "--task", "language", code=2)
+    assert "--task" in call("sweep", nowhere, "--vary", "l1-penalty=0", "--task", "vision", code=2)
     with pytest.raises(ValueError, match="a sweep of 0 trials"):
         job.sweep([], "s.jsonl", cut(read_ratings(data), "80/10/10", 0))
 

@@ -80,8 +80,8 @@ def test_wrong_calls_are_told_before_the_data_are_read(tmp_path):
     assert "'anchors' is no option of a run; there are: epochs, budget, tolerance, ngrams" in told
     told = call("sweep", nowhere, "--vary", "l1-penalty=0", "--set", "text=1", code=2)
     assert "'text' is no option of a run; there are: " in told
-    told = sweep(nowhere, "--vary", "l1-penalty=0", task="language", code=2)
-    assert "'language' is none of: recommend, recommend-events, classify, classify-ngrams" in told
+    told = sweep(nowhere, "--vary", "l1-penalty=0", task="vision", code=2)
+    assert "'vision' is none of: recommend, recommend-events, classify, classify-ngrams, language" in told
 
 
 def test_a_sweep_is_what_single_runs_would_be(train_file, test_file, tmp_path):

@@ -74,23 +74,23 @@ def small_model(V=40, d=8, K=5, network=None, sparse=False):
 @pytest.mark.parametrize("network", [LSTM(8, 0, 2, 0.3), Transformer(8, 0, 2, 0.3, 2)])
 def test_evaluation_is_that_of_one_long_stream(network):
     model = small_model(network=network).eval()
-    words = np.random.default_rng(1).integers(1, 40, 3001).astype(np.int32)
+    words = np.random.default_rng(1).integers(1, 40, 6001).astype(np.int32)
     corpus = corpus_of({"train": ["a"] * 5})
     splits = make_splits(corpus, 35, "cpu")
     splits.test = Streams(words, 35)
     found = Language().evaluate(model, splits, "test")
-    assert found["examples"] == 3000
+    assert found["examples"] == 6000
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     with torch.no_grad():  # one stream, without the help of batches
         model.state, total = None, 0.0
-        for at in range(0, 3000, 300):
+        for at in range(0, 6000, 300):
             states = model(torch.from_numpy(words[at : at + 300].astype(np.int64)).unsqueeze(1)).flatten(0, 1)
             scores = model.words.logits(states, bias=model.bias)
             scores[:, 0] = -torch.inf
             total += float(
                 F.cross_entropy(scores, torch.from_numpy(words[at + 1 : at + 301].astype(np.int64)), reduction="sum")
             )
-    assert found["loss"] == pytest.approx(total / 3000, rel=2e-3)
+    assert found["loss"] == pytest.approx(total / 6000, rel=2e-3)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "log-uniform"])

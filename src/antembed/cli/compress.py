@@ -31,9 +31,9 @@ def compress(
 ) -> None:
     """Make a table of vectors small: an entropy-coded file that is looked up without torch.
 
-    Examples:  antembed compress glove.6B.300d.txt glove.ant --budget 16x
+    Example:  antembed compress glove.6B.300d.txt glove.ant --budget 16x
 
-               antembed compress all-MiniLM-L6-v2 minilm.ant --budget 3MB
+    Example:  antembed compress all-MiniLM-L6-v2 minilm.ant --budget 3MB
     """
     from antembed.cli import show
     from antembed.compression import as_array, compare, read_source

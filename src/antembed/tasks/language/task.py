@@ -20,13 +20,14 @@ from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.language.config import PROX_OPTIONS, SPARSIFIED, LanguageConfig
 from antembed.tasks.language.data import LanguageSplits, make_splits, read_input
 from antembed.tasks.language.knowledge import anchor_words, free_pairs, gather
-from antembed.tasks.language.model import LSTM, AwdLSTM, LanguageModel, Network, Transformer
+from antembed.tasks.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
 from antembed.tasks.language.output import log_likelihood, make_output
 from antembed.tasks.text.explain import explain_words
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
-STREAMS, WARM = 16, 128  # evaluation: streams side by side, each warmed up by so many words before its own
+LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
+STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
 CUTOFFS = (0.1, 0.3)  # of adaptive softmax, as shares of the vocabulary
 
 
@@ -57,6 +58,8 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         if not given.get("budget") or (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
             return {}
         epochs = int(str(given.get("epochs", LanguageConfig().solver.epochs)))
+        if epochs < LEAST_EPOCHS:
+            return {}
         return {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs - 2), 1)}
 
     def build(self, config: LanguageConfig, splits: LanguageSplits) -> LanguageModel:

@@ -21,7 +21,7 @@ from antembed.files import JSON
 from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
-from antembed.tasks.text.config import PROX_OPTIONS, SPARSIFIED, TextConfig
+from antembed.tasks.text.config import LEAST_EPOCHS, PROX_OPTIONS, SPARSIFIED, TextConfig
 from antembed.tasks.text.data import TextSplits, largest_class, make_splits, read_input
 from antembed.tasks.text.explain import explain_words
 from antembed.tasks.text.knowledge import anchor_words, free_pairs, gather
@@ -107,9 +107,9 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         asked = given.get("sparsify") == "recode" or (
             bool(given.get("budget")) and not (PROX_OPTIONS | {"sparsify"}) & set(given) and given.get("anchors") != "auto"
         )
-        if given.get("model") != "mean" or not asked:
-            return {}
         epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
+        if given.get("model") != "mean" or not asked or (epochs < LEAST_EPOCHS and "sparsify" not in given):
+            return {}
         return {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)}
 
     def regularizers(self, config: TextConfig, splits: TextSplits, model: TextModel) -> list[Regularizer]:
