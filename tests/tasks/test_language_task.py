@@ -235,6 +235,15 @@ def test_in_python(file, tmp_path):
         model.fit(["only a few words"])
 
 
+def test_without_options_long_corpora_become_small():
+    usual = Language().defaults
+    assert usual(10_000, {}) == {}
+    assert usual(10**6, {}) == {"sparsify": "prune", "events": 4, "budget": "20x"}
+    assert usual(10**6, {"budget": "400k", "epochs": 4}) == {"sparsify": "prune", "events": 2}
+    for own in ({"l1_penalty": 1e-6}, {"embedding": "full"}, {"anchors": "auto"}, {"sparsify": "recode"}, {"epochs": 2}):
+        assert usual(10**6, own) == {}
+
+
 def test_what_does_not_go_together(file, tmp_path):
     start = ("train", "language", file, "--out", tmp_path / "r")
     assert "shorter than a sequence of 35" in refusal(*start, "--batch-size", "20")

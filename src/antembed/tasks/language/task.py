@@ -26,6 +26,7 @@ from antembed.tasks.text.explain import explain_words
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
+LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
 CUTOFFS = (0.1, 0.3)  # of adaptive softmax, as shares of the vocabulary
@@ -54,13 +55,14 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         return splits
 
     def defaults(self, examples: int, given: Options) -> JSON:
-        """With a budget T is dense first, and pruned; a third of the epochs has events."""
-        if not given.get("budget") or (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
+        """With a budget T is dense first, and pruned; without an option that says how sparse it is, long corpora have one."""
+        if (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
             return {}
         epochs = int(str(given.get("epochs", LanguageConfig().solver.epochs)))
-        if epochs < LEAST_EPOCHS:
+        if epochs < LEAST_EPOCHS or not (given.get("budget") or examples >= LONG):
             return {}
-        return {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs - 2), 1)}
+        usual: JSON = {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs - 2), 1)}
+        return usual if given.get("budget") else usual | {"budget": BUDGET}
 
     def build(self, config: LanguageConfig, splits: LanguageSplits) -> LanguageModel:
         torch.manual_seed(config.machine.seed)
