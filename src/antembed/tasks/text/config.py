@@ -27,7 +27,7 @@ PROX_OPTIONS = {
     *("relations", "unrelated_penalty"),
 }
 LEAST_EPOCHS = 6  # from which on there is time for that
-RIDGE = 1.0  # AG-News likes 3 to 10 (by validation documents), few documents like none
+RIDGE, MANY = 5.0, 10_000  # AG-News likes 3 to 10 (by validation documents); where there are fewer documents, less
 
 
 def _initializer(name: str) -> str:
@@ -107,17 +107,18 @@ class TextStochastic(StochasticConfig):
     )
     epochs: Whole = option(8, "Passes over the data, at most.", ge=1)
     l2_penalty: Number | None = option(
-        None, "½·l2_penalty·‖e‖² on the vector of every word; default: 0, with recode and prune 1.", ge=0
+        None,
+        "½·l2_penalty·‖e‖² on the vector of every word; default: 0, with recode and prune 5, with few documents less.",
+        ge=0,
     )
     train: TextTrain = TextTrain()
     optimizer: TextOptimizer = TextOptimizer()
     growth: TextGrowth = TextGrowth()
 
-    @property
-    def ridge(self) -> float:
-        """On the vector of every word."""
+    def ridge(self, documents: int) -> float:
+        """On the vector of every word, with so many documents to learn from."""
         if self.l2_penalty is None:
-            return 0.0 if self.sparsity.sparsify == "prox" else RIDGE
+            return 0.0 if self.sparsity.sparsify == "prox" else RIDGE * min(documents / MANY, 1.0)
         return self.l2_penalty
 
 

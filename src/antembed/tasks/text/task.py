@@ -118,8 +118,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
             found.append(_unrelated(own.unrelated_penalty, splits, model.words, config.machine.seed))
         if own.orthogonality_penalty:
             found += [_orthogonal(own.orthogonality_penalty, A) for _, A in model.words.pairs]
-        if config.solver.ridge:
-            model.words.set_ridge(config.solver.ridge, splits.lookups() * (1 - config.tables.word_dropout))
+        if ridge := config.solver.ridge(len(splits.train)):
+            model.words.set_ridge(ridge, splits.lookups() * (1 - config.tables.word_dropout))
             found.append(lambda batch, step: model.words.ridge(batch[0], len(batch[-1])))
         return found
 
