@@ -40,9 +40,9 @@ def interleaved(contestants: dict[str, Callable[[], object]], repeats: int) -> d
 
 def logits(threads: int, repeats: int) -> dict[str, object]:
     rng = np.random.default_rng(0)
-    columns = np.sort(rng.integers(0, K, (V, NONZEROS)).astype(np.int32), 1).reshape(-1)
+    columns = np.sort(rng.integers(0, K, (V, NONZEROS)).astype(np.int16), 1).reshape(-1)
     values = rng.random(V * NONZEROS).astype(np.float32)
-    starts = np.arange(0, V * NONZEROS + 1, NONZEROS, dtype=np.int64)
+    starts = np.arange(0, V * NONZEROS + 1, NONZEROS, dtype=np.int32)
     A, hidden = rng.normal(size=(K, D)).astype(np.float32), rng.normal(size=(STATES, D)).astype(np.float32)
     bias = np.zeros(V, np.float32)
     E, h = torch.from_numpy(rng.normal(size=(V, D)).astype(np.float32)), torch.from_numpy(hidden)

@@ -81,7 +81,8 @@ def pattern(support: Tensor) -> tuple[Tensor, Tensor]:
     known = _patterns.get(0)
     if known is None or known[0] is not support:
         starts = torch.cat([torch.zeros(1, dtype=torch.int64), support.sum(1).cumsum(0)])
-        known = _patterns[0] = (support, starts, support.nonzero()[:, 1].to(torch.int32))
+        narrow = torch.int16 if support.shape[1] < 1 << 15 else torch.int32
+        known = _patterns[0] = (support, starts, support.nonzero()[:, 1].to(narrow))
     return known[1], known[2]
 
 
