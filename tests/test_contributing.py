@@ -81,7 +81,7 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A command": {
         "cli/NAME.py": '"""Greets."""\nimport typer\n\n\ndef hello() -> None:\n    """Say hello."""\n    typer.echo("hello")\n',
-        "cli/app.py": [("    inspection.evaluate,\n", "    NAME.hello,\n    inspection.evaluate,\n"), ("import apply, inspection", "import NAME, apply, inspection")],
+        "cli/app.py": [("    inspection.evaluate,\n", "    NAME.hello,\n    inspection.evaluate,\n"), ("import apply, compress, inspection", "import NAME, apply, compress, inspection")],
     },
     "A report column": {
         "experiments/report.py": [
@@ -96,7 +96,7 @@ EDITS: dict[str, dict[str, object]] = {
         ),
         "tasks/__init__.py": [
             ("TASKS: dict", "from antembed.tasks.NAME import Links\nTASKS: dict"),
-            ("(Ratings(), Events(), Text(), HashedNgramTask())", "(Ratings(), Events(), Text(), HashedNgramTask(), Links())"),
+            ("(Ratings(), Events(), Text(), HashedNgramTask(), Language())", "(Ratings(), Events(), Text(), HashedNgramTask(), Language(), Links())"),
         ],
     },
 }  # fmt: skip
