@@ -41,6 +41,14 @@ def test_layers_are_replaced_and_stay_tied():
     assert sum(name.endswith("rows.weight") for name in dict(model.named_parameters())) == 1
 
 
+def test_layers_that_share_a_weight_stay_one():
+    model = nn.ModuleList([nn.Embedding(20, 4), nn.Embedding(20, 4), nn.Embedding(20, 4)])
+    model[1].weight = model[0].weight
+    made = ant.replace_embeddings(model, num_anchors=3)
+    assert model[0] is model[1] is made["1"]
+    assert model[2] is not model[0]
+
+
 def test_it_trains_at_both_ends_and_becomes_small():
     torch.manual_seed(0)
     model = Tied()

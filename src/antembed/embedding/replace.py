@@ -67,7 +67,13 @@ def replace_embeddings(
             raise ValueError(
                 f"{name} has scale_grad_by_freq, which anchored layers lack; set it to False, or leave it out by pattern"
             )
-    made = {name: _anchored(module, num_anchors, fresh, seed) for name, module in found}
+    shared: dict[tuple[int, type], AnchorEmbedding | AnchorEmbeddingBag] = {}  # layers that share a weight stay one
+    made: dict[str, AnchorEmbedding | AnchorEmbeddingBag] = {}
+    for name, module in found:
+        key = (id(module.weight), type(module))
+        if key not in shared:
+            shared[key] = _anchored(module, num_anchors, fresh, seed)
+        made[name] = shared[key]
     for (_, old), new in zip(found, made.values(), strict=True):
         _put(model, old, new)
     return made
