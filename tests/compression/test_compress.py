@@ -6,6 +6,7 @@ import struct
 import numpy as np
 import pytest
 import safetensors.numpy
+import safetensors.torch
 import torch
 from tests.command import call
 
@@ -177,6 +178,11 @@ class TestSources:
         assert len(read_source(tmp_path / "m.safetensors", tensor="a").vectors) == 10
         with pytest.raises(DataError, match=r"has no table 'x'; it has: a, b\.wte\.weight"):
             read_source(tmp_path / "m.safetensors", tensor="x")
+
+    def test_numbers_that_numpy_lacks_are_refused(self, tmp_path):
+        safetensors.torch.save_file({"embeddings": torch.zeros(4, 2, dtype=torch.bfloat16)}, tmp_path / "m.safetensors")
+        with pytest.raises(DataError, match="save it as float32 or float16"):
+            read_source(tmp_path / "m.safetensors")
 
     def test_a_model_of_hugging_face(self, tmp_path):
         E = vectors(V=6)

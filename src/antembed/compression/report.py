@@ -1,4 +1,4 @@
-"""How much of a table is left after it was compressed, and who is told how far it is."""
+"""How much of a table is left after it was compressed, and callbacks for progress."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ QUERIES, NEIGHBOURS = 1000, 10
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """Nobody is told."""
+    """No progress is shown."""
 
 
 def compare(E: np.ndarray, F: np.ndarray, seed: int = 0) -> dict[str, float]:

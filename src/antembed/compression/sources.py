@@ -13,7 +13,6 @@ from antembed.data.plain import DataError, decompressed
 TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight", "word_embeddings.weight")
 STATIC = ("embeddings", "embedding.weight", "embeddings.weight")  # model2vec, WordLlama
 WORD_FILES = ("words.txt", "vocab.txt", "vocabulary.txt")
-GUESSED = 1000  # lines by which a file of vectors is told from others
 PIECE = 1 << 16  # rows of a text file that are held as text
 
 
@@ -73,14 +72,15 @@ def _npz(path: Path, tensor: str) -> Source:
 def _safetensors(path: Path, tensor: str) -> Source:
     with safetensors.safe_open(path, framework="np") as file:
         tables = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118 (not a dict)
-        wanted = tensor or _embedding(tables) or _chosen(path, tables, "")
-        return Source(_table(_as_float(file, wanted, tables, path), path), about="safetensors")
+        wanted = _chosen(path, tables, tensor or _embedding(tables))
+        return Source(_tensor(file, wanted, path), about="safetensors")
 
 
-def _as_float(file: safetensors.safe_open, name: str, tables: list[str], path: Path) -> np.ndarray:
-    _chosen(path, tables, name)
-    found: np.ndarray = file.get_tensor(name)
-    return found
+def _tensor(file: safetensors.safe_open, name: str, path: Path) -> np.ndarray:
+    try:
+        return _table(file.get_tensor(name), path)
+    except TypeError as error:  # NumPy has no bfloat16
+        raise DataError(f"{path}: {name} is of a type that NumPy has not ({error}); save it as float32 or float16") from error
 
 
 def _embedding(names: list[str]) -> str:
@@ -113,7 +113,7 @@ def _folder(path: Path, tensor: str) -> Source:
             tables = [name for name in opened.keys() if len(opened.get_slice(name).get_shape()) == 2]  # noqa: SIM118
             wanted = tensor if tensor in tables else "" if tensor else _embedding(tables)
             if wanted:
-                vectors = _table(opened.get_tensor(wanted), file)
+                vectors = _tensor(opened, wanted, file)
                 return Source(vectors, _tokens(path, len(vectors)), False, "folder")
     raise DataError(f"{path} has no table of words that is known by its name; say which with --tensor")
 

@@ -1,5 +1,6 @@
 """Networks that read words and say which comes next: LSTM, AWD-LSTM, Transformer; in and out by one tied table."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -16,11 +17,11 @@ State = tuple[Tensor, ...]
 CONTEXT = 512  # words that a Transformer looks back, at most
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """x (L, B, d) and a state → y (L, B, d) and the next state."""
 
-    def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]: ...
 
     def penalty(self) -> Tensor | None:
         """A term of the loss, of the last forward pass."""

@@ -119,7 +119,7 @@ class ThresholdedLoss(torch.autograd.Function):
 
 
 class Noise:
-    """Words to be told from the targets: drawn by their counts (to the power ¾) or by their rank; each is used once. There are
+    """Negative words: drawn by their counts (to the power ¾) or by their rank; each is used once. There are
     `draws` draws on average, by a Poisson distribution: so each word is among them independently of all others."""
 
     def __init__(self, counts: np.ndarray, kind: str, draws: int):
