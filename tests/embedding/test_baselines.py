@@ -5,9 +5,11 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.embedding import SparseEmbedding, SubgradientSparseEmbedding, keep_largest
+from antembed.embedding import LowRankEmbedding, SparseEmbedding, SubgradientSparseEmbedding, keep_largest
+from antembed.embedding.baselines.after_training import ksvd, nearest_mixes, pursuit
 from antembed.embedding.baselines.hashed import buckets_of
 from antembed.embedding.baselines.mixed_dimension import blocks_of
+from antembed.embedding.baselines.tensor_train import three_factors
 from antembed.optim import L1, OPTIMIZERS, SubgradientL1
 
 V, d = 60, 8
@@ -195,3 +197,63 @@ def test_other_optimizers_do_not_ignore_a_subgradient():
     with pytest.raises(ValueError, match="SubgradientL1 acts on the gradient, before the step; use ProximalSGD"):
         ant.Proximal(torch.optim.SGD(layer.param_groups(0.1), lr=0.1))
     assert L1(0.1).subgradient(torch.ones(2)) is None
+
+
+class TestTensorTrain:
+    def test_factors(self):
+        assert three_factors(200, exact=True) == (8, 5, 5)
+        assert three_factors(7, exact=True) == (7, 1, 1)
+        for n in (1, 2, 50, 9999, 253_854):
+            a, b, c = three_factors(n, exact=False)
+            assert n <= a * b * c <= 1.2 * n + 8
+
+    def test_vectors_by_hand(self):
+        """Digit by digit: G₁[i]·G₂[j]·G₃[k], as sums over the ranks."""
+        layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3, padding_idx=5)
+        (_, J, K), (d1, d2, d3), r = layer.digits, layer.widths, layer.rank
+        one, two, three = (core.weight for core in layer.tables)
+        for word in (0, 17, 59):
+            i, j, k = word // (J * K), word // K % J, word % K
+            parts = one[i].view(d1, r), two[j].view(r, d2, r), three[k].view(r, d3)
+            torch.testing.assert_close(layer(torch.tensor(word)), torch.einsum("ap,pbq,qc->abc", *parts).reshape(12))
+        assert not layer(torch.tensor(5)).any()
+        assert layer.usage().parameters == sum(core.weight.numel() for core in layer.tables)
+
+    def test_new_objects_are_rows_of_the_first_core(self):
+        layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3)
+        before = layer.to_dense()
+        layer.add_objects(50)
+        torch.testing.assert_close(layer.to_dense()[:60], before)
+        assert layer(torch.arange(110)).shape == (110, 12)
+
+
+class TestAfterTraining:
+    def test_matching_pursuit_finds_what_is_there(self):
+        """Mixes of two of eight orthogonal vectors are found exactly."""
+        generator = torch.Generator().manual_seed(0)
+        A = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q
+        T = torch.zeros(50, 8)
+        for row in T:
+            row[torch.randperm(8, generator=generator)[:2]] = torch.randn(2, generator=generator)
+        torch.testing.assert_close(pursuit(T @ A, A, 2), T, atol=1e-4, rtol=1e-4)
+
+    @pytest.mark.parametrize("method", [nearest_mixes, ksvd])
+    def test_rows_are_mixes(self, method):
+        generator = torch.Generator().manual_seed(0)
+        A, T = torch.randn(6, 10, generator=generator), torch.rand(200, 6, generator=generator)
+        E = (T * (torch.rand(200, 6, generator=generator) < 0.4)) @ A
+        layer = method(E, num_anchors=12, nonzeros=3)
+        assert (layer.rows.weight.count_nonzero(1) <= 3).all()
+        rank3 = LowRankEmbedding.from_pretrained(E, num_anchors=3).reconstruction_error
+        assert layer.reconstruction_error < rank3
+        again = method(E, num_anchors=12, nonzeros=3)
+        assert torch.equal(again.rows.weight, layer.rows.weight)
+
+    def test_ksvd_is_better_than_the_nearest(self):
+        E = torch.randn(300, 12, generator=torch.Generator().manual_seed(1))
+        found = [method(E, num_anchors=24, nonzeros=4).reconstruction_error for method in (ksvd, nearest_mixes)]
+        assert found[0] < found[1]
+
+    def test_too_few_anchors(self):
+        with pytest.raises(ValueError, match="5 of 4 anchors for 9 rows"):
+            ksvd(torch.randn(9, 3), num_anchors=4, nonzeros=5)

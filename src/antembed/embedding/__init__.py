@@ -18,6 +18,7 @@ from antembed.embedding.baselines import (
     SparseVariationalEmbedding,
     SparseVDWords,
     SubgradientSparseEmbedding,
+    TensorTrainEmbedding,
     TfidfEmbedding,
     VocabularyDropout,
     sparse_codes,
@@ -47,6 +48,7 @@ EMBEDDINGS: dict[str, type[Embedding]] = {
     "sparse-subgradient": SubgradientSparseEmbedding,
     "sparse-vd": SparseVariationalEmbedding,
     "sparse-vd-words": SparseVDWords,
+    "tensor-train": TensorTrainEmbedding,
     "tf-idf": TfidfEmbedding,
     "vvd": VocabularyDropout,
 }
@@ -74,6 +76,7 @@ __all__ = [
     "SparseVariationalEmbedding",
     "SparsityController",
     "SubgradientSparseEmbedding",
+    "TensorTrainEmbedding",
     "TfidfEmbedding",
     "TiedHead",
     "Usage",

@@ -9,6 +9,7 @@ from antembed.embedding.baselines.slimming import SlimmingEmbedding, SlimmingTra
 from antembed.embedding.baselines.sparse import SparseEmbedding, SubgradientSparseEmbedding
 from antembed.embedding.baselines.sparse_code import SparseCodeEmbedding, sparse_codes
 from antembed.embedding.baselines.sparse_vd import SparseVariationalEmbedding, SparseVDWords
+from antembed.embedding.baselines.tensor_train import TensorTrainEmbedding
 from antembed.embedding.baselines.vvd import VocabularyDropout
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "SparseVDWords",
     "SparseVariationalEmbedding",
     "SubgradientSparseEmbedding",
+    "TensorTrainEmbedding",
     "TfidfEmbedding",
     "VocabularyDropout",
     "sparse_codes",
