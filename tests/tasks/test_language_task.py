@@ -26,6 +26,19 @@ SMALL = (
     *("--threads", "1", "--lr", "0.03"),
 )
 
+AWD = (
+    "--model",
+    "awd-lstm",
+    "--optimizer",
+    "sgd",
+    "--lr",
+    "15",
+    "--schedule",
+    "constant",
+    "--average-after",
+    "1",
+)  # from epoch 3 on
+
 
 def chain(n=10_000, V=30, seed=0):
     """A text in which each word is followed by one of three."""
@@ -174,7 +187,7 @@ def test_it_learns(file, tmp_path, options):
     assert again["test"]["perplexity"] == pytest.approx(result["test"]["perplexity"], rel=1e-5)
 
 
-@pytest.mark.parametrize("options", [("--dropout", "0.3"), ("--softmax", "full", "--budget", "400")])
+@pytest.mark.parametrize("options", [("--dropout", "0.3"), ("--softmax", "full", "--budget", "400"), AWD])
 def test_an_interrupted_run_ends_in_the_same_bytes(file, tmp_path, monkeypatch, options):
     from typer.testing import CliRunner
 

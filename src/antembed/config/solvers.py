@@ -82,6 +82,11 @@ class TrainConfig(Config):
         """The norm to which longer gradients are shortened."""
         return None
 
+    @property
+    def averaging(self) -> int:
+        """Epochs without progress after which weights are averaged; 0: never."""
+        return 0
+
 
 class SparsityConfig(Config):
     """How T becomes sparse, and how sparse."""

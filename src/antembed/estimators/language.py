@@ -61,6 +61,7 @@ class LanguageModel(Estimator):
         sequence_length: int | None = None,
         max_grad_norm: float | None = None,
         patience: int | None = None,
+        average_after: int | None = None,
         device: str | None = None,
         engine: Literal["auto", "fused", "torch"] | None = None,
         optimizer: str | None = None,

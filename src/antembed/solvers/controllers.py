@@ -46,6 +46,9 @@ class Controller:
     def begin(self, epoch: int) -> None:
         """Before an epoch."""
 
+    def step(self) -> None:
+        """After a step (of the torch engine)."""
+
     def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
         """After an epoch; may add to its record."""
 
@@ -53,6 +56,10 @@ class Controller:
         """After the last epoch."""
 
     def state(self) -> JSON:
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps of it beside `state`."""
         return {}
 
     def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
@@ -181,7 +188,8 @@ class BestEpoch(Controller):
         own = record["objective"] if self.select_by == "loss" else record["validation"][self.select_by] + record["penalty"]
         if own < self.lowest:
             self.lowest, self.epoch = own, epoch
-            write_checkpoint(files.best, capture(self.loop.model, None, {"epoch": epoch}))
+            with self.loop.averaged():
+                write_checkpoint(files.best, capture(self.loop.model, None, {"epoch": epoch}))
 
     def finish(self, files: RunFiles) -> None:
         if files.best.exists():

@@ -1,5 +1,7 @@
 """The state of the stochastic loop, which its controllers read and change between epochs."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from antembed.config import StochasticConfig, TaskConfig
@@ -24,6 +26,7 @@ class Loop:
     engine: Engine | None = None  # None: made anew before the next epoch, since tensors were replaced
     step: int = 0
     polishing: bool = field(default=False)
+    averaged: Callable[[], AbstractContextManager[None]] = nullcontext  # the weights that are evaluated and kept, for so long
 
     @property
     def steps_per_epoch(self) -> int:

@@ -16,6 +16,7 @@ from antembed.files import JSON
 from antembed.growth.objective import penalties
 from antembed.optim import OPTIMIZERS
 from antembed.optim.base import ProximalOptimizer
+from antembed.solvers.averaging import Averaging
 from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
 from antembed.solvers.controllers import BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning
 from antembed.solvers.engine import Engine, TorchEngine, rates
@@ -54,7 +55,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         if own.sparsity.sparsify != "prox":
             biases = task.sparse_biases(model)
             made = (Sparsify(self.loop, splits.train, partial(task.loss, model), biases), BestEpoch(self.loop))
-        self.controllers: list[Controller] = [controller for controller in made if controller is not None]
+        averaging = Averaging(self.loop, own.train.averaging) if own.train.averaging else None
+        self.controllers: list[Controller] = [controller for controller in (averaging, *made) if controller is not None]
 
     def _optimizer(self, lr: float, l1_penalty: float) -> ProximalOptimizer:
         own = self.own.optimizer
@@ -86,7 +88,9 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
                 break
             for controller in self.controllers:
                 controller.begin(epoch)
-            record = self._train(epoch, callback, record) | self._evaluate()
+            record = self._train(epoch, callback, record)
+            with self.loop.averaged():
+                record |= self._evaluate()
             for controller in self.controllers:
                 controller.end(epoch, record, files)
             self.epoch = epoch
@@ -105,6 +109,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         for examples, loss in engine.run(self._shuffled(epoch), batch_size, loop.step, loop.lr, loop.l1):
             seen += examples
             total += loss
+            for controller in self.controllers:
+                controller.step()
             if (now := time.perf_counter()) - reported > REPORT_EVERY:
                 reported = now
                 callback(Progress(epoch, seen, total / seen, now - started, before))
@@ -139,7 +145,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
 
     def state_dict(self) -> Checkpoint:
         states = {controller.name: controller.state() for controller in self.controllers}
-        extra = {} if self.growth is None else self.growth.tensors()
+        extra = {name: tensor for controller in self.controllers for name, tensor in controller.tensors().items()}
         progress = {"epoch": self.epoch, "step": self.loop.step, "controllers": states}
         return capture(self.model, self.loop.optimizer, progress, extra)
 

@@ -93,10 +93,17 @@ class LanguageTrain(TrainConfig):
     sequence_length: Whole = option(35, "Words over which gradients flow back.", ge=1)
     max_grad_norm: Number = option(1.0, "Longer gradients are shortened to this; 0: never.", ge=0)
     patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
+    average_after: Whole = option(
+        0, "Average the weights once validation was no better for so many epochs (NT-ASGD); 0: never.", ge=0
+    )
 
     @property
     def clip(self) -> float | None:
         return self.max_grad_norm or None
+
+    @property
+    def averaging(self) -> int:
+        return self.average_after
 
 
 class LanguageOptimizer(OptimizerConfig):
