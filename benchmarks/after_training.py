@@ -66,7 +66,7 @@ def main() -> None:
         coded = name.startswith(("compress", "full"))
         size = E.numel() if coded else model.words.usage().parameters
         metrics = task.evaluate(model, splits, "test")
-        error = float((model.words.to_dense() - E).square().sum() / E.square().sum())
+        error = float((model.words.to_dense().detach() - E).square().sum() / E.square().sum())
         record = {"method": name, "perplexity": metrics["perplexity"], "parameters": size + model.bias_parameters()}
         publish(arguments.record, {**record, "relative_error": error, "seconds": round(seconds, 1)})
 
