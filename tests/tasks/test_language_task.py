@@ -267,3 +267,21 @@ def test_what_does_not_go_together(file, tmp_path):
     assert "negatives is for --softmax sampled or nce, not full" in refusal(*start, "--softmax", "full", "--negatives", "5")
     assert "anchors must be words" in refusal(*start, "--relations", "wordnet")
     assert from_options(LanguageConfig, {"softmax": "full"}).row_sparse is False
+
+
+def test_sampled_softmax_in_pieces_is_the_plain_one(monkeypatch):
+    """Loss and all gradients, against torch's cross-entropy over the target and the negatives."""
+    from antembed.tasks.language import output
+
+    monkeypatch.setattr(output, "IN_CACHE", 40)
+    generator = torch.Generator().manual_seed(0)
+    negatives, targets = torch.tensor([2, 5, 6, 11]), torch.randint(1, 14, (23,), generator=generator)
+    shapes = ((23, 3), (4, 3), (4,), (23,))
+    given = [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+    states, vectors, offsets, right = given
+    scores = (states @ vectors.T + offsets).masked_fill(targets[:, None] == negatives, -torch.inf)
+    plain = F.cross_entropy(torch.cat([right[:, None], scores], 1), torch.zeros_like(targets))
+    ours = output.SampledSoftmax.apply(*given, negatives, targets)
+    torch.testing.assert_close(ours, plain)
+    for a, b in zip(torch.autograd.grad(2 * ours, given), torch.autograd.grad(2 * plain, given), strict=True):
+        torch.testing.assert_close(a, b)

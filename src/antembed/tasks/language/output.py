@@ -19,6 +19,7 @@ from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.model import LanguageModel
 
 CHUNK = 1 << 24  # scores that are held at a time
+IN_CACHE = 1 << 21  # scores of sampled words that are held at a time
 SPARSE_TO = 0.15  # density of T up to which the sparse kernel is faster
 
 
@@ -153,20 +154,50 @@ class Sampled(Output):
 
     def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
         negatives = self.noise.draw().to(states.device)
-        right, wrong, hit = self.scores(model, states, targets, negatives)
-        wrong = wrong - self.noise.log_expected.to(states.device)[negatives]
-        right = right - self.noise.log_expected.to(states.device)[targets]
-        both = torch.cat([right.unsqueeze(1), wrong.masked_fill(hit, -torch.inf)], 1)
-        return F.cross_entropy(both, torch.zeros_like(targets))
+        right, vectors = self.of_targets(model, states, targets, negatives)
+        expected = self.noise.log_expected.to(states.device)
+        loss: Tensor = SampledSoftmax.apply(
+            states, vectors, model.bias[negatives] - expected[negatives], right - expected[targets], negatives, targets
+        )
+        return loss
 
-    def scores(self, model: LanguageModel, states: Tensor, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the targets (n,), of the negatives (n, m), and where a negative is the target. Each row is looked up once."""
+    def of_targets(self, model: LanguageModel, states: Tensor, targets: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """The targets' scores (n,), and the vectors of the negatives (m, d). Each row is looked up once."""
         ids, where = torch.cat([negatives, targets]).unique(return_inverse=True)
-        of_negatives, of_targets = where[: len(negatives)], where[len(negatives) :]
         vectors = model.words(ids)
-        right = (states * vectors[of_targets]).sum(-1) + model.bias[targets]
-        wrong = states @ vectors[of_negatives].T + model.bias[negatives]
-        return right, wrong, targets.unsqueeze(1) == negatives
+        right = (states * vectors[where[len(negatives) :]]).sum(-1) + model.bias[targets]
+        return right, vectors[where[: len(negatives)]]
+
+
+class SampledSoftmax(torch.autograd.Function):
+    """Mean of log(e^right + Σ e^(states·vectorsᵀ + offsets)) − right, a negative that is the target left out (negatives are
+    sorted). Scores and their gradients are made some states at a time: those of all states would be the largest arrays."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, vectors: Tensor, offsets: Tensor, right: Tensor, negatives: Tensor, targets: Tensor
+    ) -> Tensor:
+        n = len(states)
+        at = torch.searchsorted(negatives, targets).clamp(max=len(negatives) - 1)
+        hit = negatives[at] == targets
+        total = torch.empty_like(right)
+        dstates, dvectors, doffsets = torch.empty_like(states), torch.zeros_like(vectors), torch.zeros_like(offsets)
+        for first in range(0, n, max(IN_CACHE // len(vectors), 1)):
+            some = slice(first, first + max(IN_CACHE // len(vectors), 1))
+            scores = torch.addmm(offsets, states[some], vectors.T)
+            rows = hit[some].nonzero()[:, 0]
+            scores[rows, at[some][rows]] = -torch.inf
+            total[some] = torch.logaddexp(scores.logsumexp(1), right[some])
+            shares = scores.sub_(total[some].unsqueeze(1)).exp_()
+            torch.mm(shares, vectors, out=dstates[some])
+            dvectors.addmm_(shares.T, states[some])
+            doffsets += shares.sum(0)
+        ctx.save_for_backward(dstates / n, dvectors / n, doffsets / n, torch.expm1(right - total) / n)
+        return (total - right).mean()
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(gradient * outer[0] for gradient in ctx.saved_tensors), None, None)
 
 
 class NoiseContrast(Sampled):
@@ -175,7 +206,8 @@ class NoiseContrast(Sampled):
 
     def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
         negatives = self.noise.draw().to(states.device)
-        right, wrong, _ = self.scores(model, states, targets, negatives)
+        right, vectors = self.of_targets(model, states, targets, negatives)
+        wrong = states @ vectors.T + model.bias[negatives]
         expected = self.noise.log_expected.to(states.device)
         log_V = float(np.log(model.words.num_embeddings))  # scores start near 0, probabilities near 1/V
         right = right - log_V - expected[targets]
