@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +94,37 @@ def test_the_official_files_of_wikitext():
         pytest.skip("ANTEMBED_DATA has no wikitext-103")
     corpus = read_corpus(folder / "wiki.valid.tokens")
     assert len(corpus) == 217_646  # as published, with <eos>
+
+
+READ_ALL = """
+import sys
+from pathlib import Path
+from antembed.data.corpus import read_corpus
+from antembed.tasks.language.data import make_splits
+
+def held():  # without pages of mapped files
+    return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("RssAnon")) >> 10
+
+folder, most = Path(sys.argv[1]), 0
+read_corpus(folder / "small.txt", cache=folder / "cache")  # kernels are compiled
+before = held()
+corpus = read_corpus(folder / "large.txt", cache=folder / "cache")
+for n, (inputs, _, _) in enumerate(make_splits(corpus, 35, "cpu").train.batches(35_000)):
+    most = max(most, held()) if n % 50 == 0 else most
+print(len(corpus.train), most - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_a_corpus_needs_no_memory_of_its_size(tmp_path):
+    """60 MB of text, 42 MB of ids, read and trained on within 30 MB."""
+    lines = "\n".join(" ".join(f"w{(7 * n + k) % 5000}" for k in range(20)) for n in range(2000)) + "\n"
+    (tmp_path / "small.txt").write_text(lines)
+    with (tmp_path / "large.txt").open("w") as file:
+        for _ in range(250):
+            file.write(lines)
+    assert (tmp_path / "large.txt").stat().st_size > 55e6
+    done = subprocess.run([sys.executable, "-c", READ_ALL, str(tmp_path)], capture_output=True, text=True, check=True)
+    words, megabytes = map(int, done.stdout.split())
+    assert words > 9_000_000
+    assert megabytes < 30, f"{megabytes} MB for ids of {words * 4 >> 20} MB"
