@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
 from typer.testing import CliRunner
 
@@ -34,10 +35,14 @@ WORDS = (
     *("--unrelated-penalty", "0.1", "--orthogonality-penalty", "0.01"),
 )
 RECODED = ("--solver", "stochastic", "--budget", "900", "--anchors", "6,5", "--batch-size", "256")
+WRITTEN = (
+    *("--embedding-dim", "16", "--epochs", "4", "--anchors", "8", "--batch-size", "140", "--sequence-length", "14"),
+    *("--lr", "0.03", "--seed", "3", "--threads", "1"),
+)
 GROWN = ("--anchors", "auto", "--epochs", "12", "--initial-anchors", "2")
 
 # What is found by a search or an event may be another choice on another processor: there, only its metrics are compared.
-CHOSEN = {"automatic", "classify-automatic", "descent-auto", "recode", "prune", "bag-recode"}
+CHOSEN = {"automatic", "classify-automatic", "descent-auto", "recode", "prune", "bag-recode", "language-budget"}
 
 # name → task, options
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -77,17 +82,26 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "bag-sparse-code": ("classify", (*MEAN, "--embedding", "sparse-code")),
     "ngrams": ("classify-ngrams", ("--budget", "2KB", "--seed", "3")),
     "classify-automatic": ("classify", ("--seed", "3")),
+    "language": ("language", WRITTEN),
+    "language-budget": ("language", (*WRITTEN, "--softmax", "full", "--budget", "400")),
+    "language-transformer": ("language", (*WRITTEN, "--model", "transformer", "--heads", "2", "--lr", "0.005")),
 }
 
 
 def write_data(folder: Path) -> dict[str, Path]:
-    """Ratings and labelled text with a known answer, the same everywhere."""
+    """Ratings, labelled text and a corpus with a known answer, the same everywhere."""
     users, items = planted(200, 8, anchors=4, exponent=0.3, seed=0), planted(80, 8, anchors=4, exponent=0.3, seed=1)
     r = ratings(users, items, 8000, noise=0.2, seed=2)
     rows = (f"u{u},{i},{v:.2f}" for u, i, v in zip(r.users, r.items, r.values, strict=True))
     (folder / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
     write_topics(folder / "text.csv", 600, 300, classes=3, length=20, purity=0.6)
-    return {"recommend": folder / "ratings.csv"} | dict.fromkeys(("classify", "classify-ngrams"), folder / "text.csv")
+    words, at = [], 0
+    for step in np.random.default_rng(0).integers(0, 3, 6000):
+        at = (at * 7 + int(step) * 11 + 1) % 30  # three words may follow each
+        words.append(f"w{at}")
+    (folder / "corpus.txt").write_text("\n".join(" ".join(words[n : n + 20]) for n in range(0, 6000, 20)) + "\n")
+    own = {"recommend": folder / "ratings.csv", "language": folder / "corpus.txt"}
+    return own | dict.fromkeys(("classify", "classify-ngrams"), folder / "text.csv")
 
 
 def run_case(name: str, data: dict[str, Path], out: Path) -> dict[str, object]:
