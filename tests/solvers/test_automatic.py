@@ -81,6 +81,19 @@ def test_options_of_a_solver_choose_it(data, given, solver):
     assert config.solver.name == solver
 
 
+def test_more_room_for_an_object_has_more_dimensions_and_finer_numbers(data):
+    about, splits = configure(TASKS["recommend"], {"data": str(data), "solver": "stochastic", "budget": "1k"})
+    objects = sum(splits.num_embeddings)
+    chosen = []
+    for budget in (f"{4 * objects}", f"{10 * objects}", f"{20 * objects}", f"{20 * objects}B", "5x"):
+        config, _ = configure(TASKS["recommend"], {"data": str(data), "solver": "stochastic", "budget": budget})
+        chosen.append((config.tables.embedding_dim, config.solver.optimizer.lr))
+    assert chosen == [(8, 0.03), (12, 0.015), (16, 0.01), (16, 0.01), (8, 0.03)]
+    given = {"data": str(data), "solver": "stochastic", "budget": f"{20 * objects}", "embedding_dim": 8}
+    assert configure(TASKS["recommend"], given)[0].solver.optimizer.lr == 0.03
+    assert about.tables.embedding_dim == 8
+
+
 def test_a_solver_without_penalties_is_searched_too(data):
     config, _ = configure(TASKS["recommend"], {"data": str(data), "solver": "coordinate_descent"})
     assert (config.tolerance, config.solver.penalties.ridge) != ("", 7.0)

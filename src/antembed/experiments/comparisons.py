@@ -33,9 +33,10 @@ def method(config: JSON) -> str:
     return name + (", coordinate descent" if config["solver"]["name"] == "coordinate_descent" else "")
 
 
-def spread(errors: Sequence[float]) -> str:
+def spread(errors: Sequence[float], digits: int = 4) -> str:
     """Mean, and half of how far the seeds lie apart."""
-    return f"{mean(errors):.4f}" + (f" ± {(max(errors) - min(errors)) / 2:.4f}" if len(errors) > 1 else "")
+    apart = f" ± {(max(errors) - min(errors)) / 2:.{digits}f}" if len(errors) > 1 else ""
+    return f"{mean(errors):.{digits}f}{apart}"
 
 
 def baselines(records: Records) -> str:
@@ -137,6 +138,47 @@ def sparsifiers(records: Records) -> str:
             ]
         )
     return markdown(["way", "budget", "test MSE", "parameters", "files", "training", "seeds"], rows)
+
+
+def text_sparsifiers(records: Records) -> str:
+    """One row a network, way and size: means over seeds, beside dense tables of rank K in packed int8."""
+    groups: dict[tuple[str, str, str], Records] = {}
+    for record in records:
+        config, own = record["config"], record["config"]["solver"]["sparsity"]
+        way = WAYS[own["sparsify"]] if record["embedding"] == "anchor" else f"dense, rank {config['anchors']['anchors'][0]}"
+        groups.setdefault((config["tables"]["model"], own["budget"], way), []).append(record)
+    rows = [
+        [
+            model,
+            way,
+            budget or "int8 packed",
+            spread([100 * run["test"]["accuracy"] for run in runs], 2),
+            f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
+            f"{mean(run['bytes'] for run in runs) / 1000:.0f} kB",
+            str(len(runs)),
+        ]
+        for (model, budget, way), runs in sorted(groups.items(), key=lambda pair: (pair[0][0], _size(pair[0][1]), pair[0][2]))
+    ]
+    return markdown(["network", "way", "budget", "test accuracy", "parameters", "file", "seeds"], rows)
+
+
+def penalties(records: Records) -> str:
+    """Other ways to zeros in one loop: means over seeds, best first."""
+    ways: dict[str, Records] = {}
+    for record in records:
+        ways.setdefault(record["penalty"], []).append(record)
+    rows = [
+        [
+            way,
+            spread([run["validation"] for run in runs]),
+            spread([run["test"] for run in runs]),
+            f"{mean(run['parameters'] for run in runs) / 1000:.1f}K",
+            f"{mean(run['seconds'] for run in runs):.0f} s",
+            str(len(runs)),
+        ]
+        for way, runs in sorted(ways.items(), key=lambda pair: mean(run["test"] for run in pair[1]))
+    ]
+    return markdown(["way", "validation MSE", "test MSE", "parameters", "training", "seeds"], rows)
 
 
 def shapes(records: Records) -> str:

@@ -116,6 +116,8 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "sizes": ("front.jsonl", comparisons.sizes),
     "baselines": ("baselines.jsonl", comparisons.baselines),
     "sparsifiers": ("sparsify.jsonl", comparisons.sparsifiers),
+    "penalties": ("penalties.jsonl", comparisons.penalties),
+    "text-sparsifiers": ("text-sparsify.jsonl", comparisons.text_sparsifiers),
     "shapes": ("shapes.jsonl", comparisons.shapes),
     "ablation": ("ablation.jsonl", comparisons.ablation),
     "online": ("online.jsonl", online),

@@ -1,5 +1,6 @@
 """Ratings and events without options: the best dense factorization, and how many anchors, as options of coordinate descent."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
@@ -38,6 +39,9 @@ EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight"
 ANCHORS = 48
 ROUNDED = {"int6": 0.1, "int8": 0.01}  # from which share of unexplained variance on they are fine enough
 ROUNDED_IN_BYTES = {"int5": 0.3, **ROUNDED}  # the same where bytes are given, and coarser numbers leave room for more of them
+BYTES_UP_TO = {"int5": 8.0, "int6": 16.0}  # for each object: with more, rounding is most of what is lost
+# From so many numbers, or bytes, for each object on:
+ROOMY: list[tuple[float, JSON]] = [(16.0, {"embedding_dim": 16, "lr": 0.01}), (8.0, {"embedding_dim": 12, "lr": 0.015})]
 WIDE = 24  # widths from which learned anchors take too long: there must be more of them than dimensions
 MOST_RATINGS, NARROWEST = 20_000_000, 8
 
@@ -72,8 +76,9 @@ class SearchRatings:
         users, items = splits.num_embeddings
         large = len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY
         if sparsifies(given) and config.task == "recommend":
-            usual: JSON = {name: value for name, value in Ratings().defaults(splits.count, given).items() if name not in given}
-            return usual if large else usual | self._ridges(config, given, splits, report)
+            usual = {**Ratings().defaults(splits.count, given), **self._roomier(config, given, users + items)}
+            usual = {name: value for name, value in usual.items() if name not in given}
+            return usual if large else usual | self._ridges(config, given, usual, splits, report)
         if large and config.task == "recommend":  # events have no other solver
             report(
                 f"{len(splits.train):,} ratings of {users + items:,} users and items are too many for the search: "
@@ -101,13 +106,25 @@ class SearchRatings:
         key = {"search": config.task, "data": splits.digest, "seed": config.machine.seed, "split": config.input.split, **fixed}
         return cached(key, lambda: self._search(config, splits, fixed, report), report)
 
-    def _ridges(self, config: RatingsConfig, given: Options, splits: RatingsSplits, report: Report) -> JSON:
+    def _roomier(self, config: RatingsConfig, given: Options, objects: int) -> JSON:
+        """Where there is room for many numbers of an object: more dimensions, and smaller steps, since each adds noise."""
+        if "embedding_dim" in given or config.budget.lower().endswith("x"):  # times smaller than this width
+            return {}
+        room = parse_budget(config.budget, 1.0).amount / objects
+        return next((dict(options) for least, options in ROOMY if room > least), {})
+
+    def _ridges(self, config: RatingsConfig, given: Options, usual: JSON, splits: RatingsSplits, report: Report) -> JSON:
         """The ridges of the best dense factorization of this width, as options of mini-batches; and how to round numbers."""
-        fixed: JSON = {"embedding_dim": config.tables.embedding_dim} | ({} if config.tables.biases else {"bias_ridge": NO_BIAS})
+        width = usual.get("embedding_dim", config.tables.embedding_dim)
+        fixed: JSON = {"embedding_dim": width} | ({} if config.tables.biases else {"bias_ridge": NO_BIAS})
         found = self._found(config, splits, fixed, report)
         chosen = {name: found["options"][known] for name, known in L2_OPTIONS.items() if known in found["options"]}
         if counts_bytes(config.budget) and "values" not in given:
-            chosen["values"] = fine_enough(found["error"] / splits.deviation**2, ROUNDED_IN_BYTES)
+            each = parse_budget(config.budget, 4.0 * sum(splits.num_embeddings) * (width + 1)).amount / sum(
+                splits.num_embeddings
+            )
+            coarse = {values: least for values, least in ROUNDED_IN_BYTES.items() if each < BYTES_UP_TO.get(values, math.inf)}
+            chosen["values"] = fine_enough(found["error"] / splits.deviation**2, coarse)
         return chosen
 
     def _affordable(self, given: Options, width: int, objects: int) -> int:
