@@ -6,8 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
+from antembed.serving.container import DamagedError
 from antembed.serving.entropy import (
-    DamagedError,
     decode_symbols,
     encode_symbols,
     frequencies,

@@ -288,7 +288,7 @@ class TestBadFiles:
         data = serialize(*factors())
         for length in (0, 4, 40, len(data) // 2, len(data) - 1):
             (tmp_path / "t.ant").write_bytes(data[:length])
-            with pytest.raises(TableError, match=rf"t.ant is no complete safetensors file .*, {length} bytes; copy it again"):
+            with pytest.raises(TableError, match=rf"t.ant is damaged: .* a file of {length} bytes; copy it again"):
                 load_table(tmp_path / "t.ant")
 
     def test_compressed_bytes_that_are_none(self, tmp_path):
@@ -296,7 +296,7 @@ class TestBadFiles:
         about = {"version": 2, "encoding": "packed", "values": "fp32", "objects": 40, "columns": 11, "dimensions": 5}
         data["coded_bits"] = data["coded_bits"][::-1].copy()
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save(data, {"antembed-table": json.dumps(about)}))
-        with pytest.raises(TableError, match=r"t.ant is damaged: it cannot be decompressed"):
+        with pytest.raises(TableError, match=r"t.ant is damaged: compressed bytes"):
             load_table(tmp_path / "t.ant")
 
     def test_foreign(self, tmp_path):
@@ -307,7 +307,7 @@ class TestBadFiles:
     def test_newer(self, tmp_path):
         about = {"antembed-table": json.dumps({"version": 99})}
         (tmp_path / "t.ant").write_bytes(safetensors.numpy.save({"x": np.zeros(3)}, about))
-        with pytest.raises(TableError, match="version 99, this antembed reads up to 5; upgrade antembed"):
+        with pytest.raises(TableError, match="version 99, this antembed reads up to 6; upgrade antembed"):
             load_table(tmp_path / "t.ant")
 
     def test_incomplete(self, tmp_path):

@@ -1,10 +1,11 @@
 """Trained layer → small file → vectors. NumPy and safetensors only; of this package it imports files.py only."""
 
+from antembed.serving.container import TableError
 from antembed.serving.hashed_ngrams import HashedNgrams, HashedNgramsError, load_hashed_ngrams, read_hashed_ngrams
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import VALUES
 from antembed.serving.product import serialize_product
-from antembed.serving.table import TableError, export, file_size, load_table, serialize
+from antembed.serving.table import export, file_size, load_table, serialize
 
 __all__ = [
     "VALUES",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.entropy import DamagedError
+from antembed.serving.container import DamagedError
 
 CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64

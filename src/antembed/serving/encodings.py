@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from antembed.serving.entropy import DamagedError
+from antembed.serving.container import DamagedError
 
 Arrays = dict[str, np.ndarray]
 

@@ -5,14 +5,12 @@ A symbol of frequency f of `TOTAL` takes log2(TOTAL/f) bits, fractions included;
 
 import numpy as np
 
+from antembed.serving.container import DamagedError
+
 PRECISION = 14
 TOTAL = 1 << PRECISION
 LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
 LONGEST = 31  # a longer gap takes several symbols
-
-
-class DamagedError(ValueError):
-    """Bytes that were not written by the encoder."""
 
 
 def weights_of(symbols: np.ndarray, alphabet: int) -> np.ndarray:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from antembed.files import write_atomically
+from antembed.serving.container import DamagedError
 from antembed.serving.entropy import (
     LONGEST,
-    DamagedError,
     decode_symbols,
     encode_symbols,
     join_gaps,

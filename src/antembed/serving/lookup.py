@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from antembed.files import write_atomically
 from antembed.serving.biases import decode_bias
 from antembed.serving.coded import CodedRows
+from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, decode
-from antembed.serving.entropy import DamagedError
 from antembed.serving.product import ProductRows
 from antembed.serving.words import WordIndex
 

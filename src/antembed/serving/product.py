@@ -3,13 +3,12 @@
 As many parts as dimensions with 16 entries each are 4-bit numbers, with levels of their own for each column.
 """
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
-import safetensors.numpy
 
-FORMAT, VERSION = "antembed-table", 3  # older versions of antembed refuse it and say why
+from antembed.serving.container import pack
+
 NIBBLE = 16
 
 
@@ -57,7 +56,6 @@ def serialize_product(codes: np.ndarray, books: np.ndarray, padding: int | None,
         raise ValueError(f"the codebooks' values are one of {', '.join(kinds)}, not {values!r}")
     parts, entries, width = books.shape
     about = {
-        "version": VERSION,
         "encoding": "product",
         "values": values,
         "objects": len(codes),
@@ -65,5 +63,5 @@ def serialize_product(codes: np.ndarray, books: np.ndarray, padding: int | None,
         "dimensions": parts * width,
         "padding": padding,
     }
-    arrays = {"codes": packed(codes, entries), "books": np.ascontiguousarray(books.astype(kinds[values]))}
-    return safetensors.numpy.save(arrays, {FORMAT: json.dumps(about)})
+    arrays = {"codes": packed(codes, entries), "books": books.astype(kinds[values])}
+    return pack(arrays, about)

@@ -1,29 +1,17 @@
 """The small file: export a layer, load a table."""
 
-import json
 import os
-import zlib
 from pathlib import Path
 from typing import Protocol, Self
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from antembed.files import write_atomically
+from antembed.files import JSON, write_atomically
 from antembed.serving.biases import encode_bias
+from antembed.serving.container import TableError, map_file, naming, pack, unpack
 from antembed.serving.encodings import encode, smallest_unsigned
-from antembed.serving.entropy import DamagedError
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize
-from antembed.serving.product import FORMAT
-
-VERSION, PACKED_VERSION, CODED_VERSION = 2, 4, 5  # of what is written here; product.py writes 3
-NEWEST = CODED_VERSION
-
-
-class TableError(ValueError):
-    """A file that is no table, or one that this version cannot read."""
 
 
 class TensorLike(Protocol):
@@ -85,7 +73,6 @@ def serialize(
     if not np.isfinite(offset):
         raise ValueError(f"offset is {offset}; training has diverged, lower the learning rate")
     about = {
-        "version": PACKED_VERSION if encoding == "packed" else VERSION,
         "encoding": encoding,
         "values": values,
         "objects": num_embeddings,
@@ -94,22 +81,18 @@ def serialize(
         "dimensions": embedding_dim,
         "offset": float(offset),
     }
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    # One entry only: safetensors writes several in a random order, and equal tables must give equal bytes.
-    return safetensors.numpy.save(contiguous, {FORMAT: json.dumps(about)})
+    return pack(arrays, about)
 
 
-def serialize_coded(arrays: dict[str, np.ndarray], about: dict[str, object], words: dict[str, np.ndarray]) -> bytes:
+def serialize_coded(arrays: dict[str, np.ndarray], about: JSON, words: dict[str, np.ndarray]) -> bytes:
     """Entropy-coded rows (coded.py), and their words, as the bytes of the file."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays | words).items()}
-    return safetensors.numpy.save(contiguous, {FORMAT: json.dumps({"version": CODED_VERSION, "offset": 0.0, **about})})
+    return pack(arrays | words, {"offset": 0.0, **about})
 
 
 def read_table(contents: bytes) -> Table:
     """The table whose file has these bytes; `save` writes them."""
-    size = int.from_bytes(contents[:8], "little")
-    about = json.loads(json.loads(contents[8 : 8 + size])["__metadata__"][FORMAT])
-    return Table(safetensors.numpy.load(contents), about, len(contents), contents)
+    found = unpack(contents)
+    return Table(found.arrays, found.about, found.size, contents)
 
 
 def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:
@@ -156,31 +139,12 @@ def export(
     return load_table(path)
 
 
-def load_table(path: str | os.PathLike[str]) -> Table:
-    """Load a file written by `export`."""
-    path = Path(path)
-    if path.is_dir():
-        raise TableError(f"{path} is a folder; give one of its files, FILE.ant")
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            header = file.metadata() or {}
-            if FORMAT not in header:
-                found = ", ".join(header) or "nothing"
-                raise TableError(
-                    f"{path} is no antembed table: its header says {found}, expected {FORMAT!r}; write one with antembed.export"
-                )
-            about = json.loads(header[FORMAT])
-            if about["version"] > NEWEST:
-                raise TableError(
-                    f"{path} has table version {about['version']}, this antembed reads up to {NEWEST}; upgrade antembed"
-                )
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return Table(arrays, about, path.stat().st_size)
-    except safetensors.SafetensorError as error:
-        raise TableError(
-            f"{path} is no complete safetensors file ({error}), {path.stat().st_size} bytes; copy it again or export it anew"
-        ) from error
-    except (zlib.error, DamagedError) as error:
-        raise TableError(f"{path} is damaged: it cannot be decompressed ({error}); export it anew") from error
-    except KeyError as error:
-        raise TableError(f"{path} lacks {error}, which every table has; export it anew") from error
+def load_table(path: str | os.PathLike[str], *, verify: bool | None = None) -> Table:
+    """Load a file written by `export`. Files of up to 64 MB are verified against their checksums, larger ones are mapped into
+    memory and verified with `verify=True` only (and their small arrays always, unless `verify=False`)."""
+    with naming(str(path)):
+        found = unpack(map_file(Path(path)), verify)
+        try:
+            return Table(found.arrays, found.about, found.size)
+        except KeyError as error:
+            raise TableError(f"lacks {error}, which every table has; export it anew") from error

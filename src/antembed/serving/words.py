@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from antembed.serving.container import DamagedError
 from antembed.serving.encodings import smallest_unsigned
-from antembed.serving.entropy import DamagedError
 
 BLOCK = 512  # words
 KEPT = 64  # blocks that stay unpacked
