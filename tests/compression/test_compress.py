@@ -98,17 +98,13 @@ def test_files_come_back_the_same(tmp_path):
 def test_damaged_files_are_errors(tmp_path):
     ant.compress(vectors(), budget="8x", vocabulary=WORDS).save(tmp_path / "a.ant")
     whole = bytearray((tmp_path / "a.ant").read_bytes())
-    rng, wrong = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
     for _ in range(60):
         mutated = bytearray(whole)
-        mutated[int(rng.integers(8, len(whole)))] ^= 1 << int(rng.integers(8))
+        mutated[int(rng.integers(len(whole)))] ^= 1 << int(rng.integers(8))
         (tmp_path / "b.ant").write_bytes(mutated)
-        try:
-            table = ant.load_table(tmp_path / "b.ant")
-            table[:]
-        except (ant.TableError, ValueError, KeyError):
-            wrong += 1
-    assert wrong  # issue 19 brings checksums; nothing here may crash the interpreter
+        with pytest.raises(ant.TableError):
+            ant.load_table(tmp_path / "b.ant")
 
 
 def test_frequent_words_are_kept_better():

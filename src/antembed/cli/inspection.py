@@ -97,16 +97,17 @@ def explain(
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Compare all checksums; without, of files up to 64 MB.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a small file.
 
-    Example:  antembed inspect items.ant
+    Example:  antembed inspect items.ant --verify
     """
     from antembed.cli import show
     from antembed.serving import load_table
 
-    table = load_table(file)
+    table = load_table(file, verify=True if verify else None)
     dense = 4 * table.num_embeddings * table.embedding_dim
     about: JSON = {
         "num_embeddings": table.num_embeddings,
@@ -119,6 +120,7 @@ def inspect(
         "bytes": table.size,
         "bytes_of_full_table": dense,
         "times_smaller": round(dense / table.size, 2),
+        "checksums": table.checksums,
     }
     if as_json:
         show.print_json(about)

@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from antembed.serving.container import DamagedError
 from antembed.serving.encodings import compressed, decompressed
 from antembed.serving.numbers import LARGEST_CODES, VALUES, check_fits, quantize
 
 Arrays = dict[str, np.ndarray]
 LEAST_CODES = 63  # a bias is in every prediction, and there is one for an object: it is never coarser than this
+BIAS_ARRAYS = {"bias", "coded_bias", "bias_bits", "bias_scale"}
 BITMAP_FROM = 1 / 3  # share of zeros from which a bitmap is used
 
 
@@ -37,17 +39,26 @@ def encode_bias(bias: np.ndarray, num_embeddings: int, values: str, pack: bool =
 
 def decode_bias(arrays: Arrays, num_embeddings: int) -> np.ndarray | None:
     """The inverse of encode_bias, in fp32; None if the file has no biases."""
-    if "coded_bias" in arrays:
-        count = int(np.bitwise_count(arrays["bias_bits"]).sum(dtype=np.int64)) if "bias_bits" in arrays else num_embeddings
-        bias = decompressed(arrays["coded_bias"], count).view(np.int8).astype(np.float32)
-    elif "bias" in arrays:
-        bias = arrays["bias"].astype(np.float32)
-    else:
+    if not arrays:
         return None
-    if "bias_scale" in arrays:
-        bias *= arrays["bias_scale"]
+    nonzero, count = None, num_embeddings
     if "bias_bits" in arrays:
-        whole = np.zeros(num_embeddings, np.float32)
-        whole[np.unpackbits(arrays["bias_bits"], count=num_embeddings, bitorder="little").astype(bool)] = bias
-        return whole
-    return bias
+        nonzero = np.unpackbits(arrays["bias_bits"], bitorder="little").astype(bool)
+        count = int(np.count_nonzero(nonzero))
+        if nonzero[num_embeddings:].any():
+            raise DamagedError(f"there are biases beyond the {num_embeddings} objects")
+    if "coded_bias" in arrays:
+        bias = decompressed(arrays["coded_bias"], count).view(np.int8).astype(np.float32)
+    else:
+        bias = arrays["bias"].astype(np.float32, copy=False)
+    if len(bias) != count and (nonzero is not None or len(bias) != 1):
+        raise DamagedError(f"{len(bias)} biases, {count} were expected")
+    if "bias_scale" in arrays:
+        bias = bias * arrays["bias_scale"]
+    if not np.isfinite(bias).all():
+        raise DamagedError("a bias is not finite")
+    if nonzero is None:
+        return bias
+    whole = np.zeros(num_embeddings, np.float32)
+    whole[nonzero[:num_embeddings]] = bias
+    return whole

@@ -23,6 +23,7 @@ from antembed.serving.container import DamagedError
 CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
 HEAD = 10  # added to a row's number before it is weighted
+LARGEST_BLOCK, LARGEST_SCALE = 1 << 24, 1e12  # numbers of a block, step and lengths; more are damage
 NORM_STEP = 1 / 8  # octaves between two norms
 MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
 
@@ -52,19 +53,25 @@ class CodedRows:
         self.nnz = 0 if not len(self.payload) else -1  # counted when asked
 
     def _check(self) -> None:
+        """Contents; checks.py has checked types and shapes."""
         blocks = -(-self.total // max(self.per_block, 1))
-        if self.shares.shape != (2 * CLASSES, LARGEST + 1) or (self.shares.sum(1) != TOTAL).any() or (self.shares < 0).any():
+        if (self.shares.sum(1) != TOTAL).any():
             raise DamagedError("the frequencies do not sum to 2¹⁴ in every context")
-        if self.per_block < 1 or len(self.offsets) != blocks + 1 or self.offsets[0] != 0 or (np.diff(self.offsets) < 4).any():
+        if self.per_block < 1 or self.per_block * max(len(self.classes), 1) > LARGEST_BLOCK:
+            raise DamagedError(
+                f"blocks of {self.per_block} rows of {len(self.classes)} numbers; at most {LARGEST_BLOCK} are read"
+            )
+        if len(self.offsets) != blocks + 1 or self.offsets[0] != 0 or (np.diff(self.offsets) < 4).any():
             raise DamagedError(f"{len(self.offsets)} offsets for {blocks} blocks, or they do not rise")
         if self.offsets[-1] != len(self.payload):
             raise DamagedError(f"the blocks end at {self.offsets[-1]} of {len(self.payload)} bytes")
-        if len(self.classes) and not (self.classes.min() >= 0 and self.classes.max() < CLASSES):
+        if len(self.classes) and self.classes.max() >= CLASSES:
             raise DamagedError(f"a column has class {self.classes.max()}, there are {CLASSES}")
-        if self.centres.shape != (2 * CLASSES, 4) or self.promise.shape != (CLASSES,) or not np.isfinite(self.step):
-            raise DamagedError("centres, promise or step are not as they should be")
-        if self.norms is not None and len(self.norms) != self.total:
-            raise DamagedError(f"{len(self.norms)} norms for {self.total} rows")
+        for name, number in (("step", self.step), ("mean_place", self.mean_place), ("norm_base", self.norm_base)):
+            if not 0 < number < LARGEST_SCALE:
+                raise DamagedError(f"{name} is {number}, not between 0 and {LARGEST_SCALE:g}")
+        if not 0 <= self.weighting <= 1:
+            raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
 
     def values(self, ids: np.ndarray, compiled: bool = True) -> np.ndarray:
         """What the numbers of these rows stand for, (n, K)."""

@@ -60,12 +60,13 @@ class DamagedError(TableError):
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds. `verified`: all of its checksums were compared, or it is so small that everything can be checked."""
+    """What a file holds. `verified`: the checksums of all arrays were compared, if it has any (`checksums`)."""
 
     arrays: dict[str, np.ndarray]
     about: JSON
     size: int
     verified: bool
+    checksums: bool
 
 
 def pack(arrays: dict[str, np.ndarray], about: JSON) -> bytes:
@@ -133,7 +134,7 @@ def unpack(data: bytes | mmap.mmap, verify: bool | None = None) -> Contents:
             found = f"{zlib.crc32(arrays[name].data if arrays[name].size else b''):08x}"
             if found != expected:
                 raise DamagedError(f"the checksum of {name!r} is {found}, expected {expected}")
-    return Contents(arrays, about, size, everything)
+    return Contents(arrays, about, size, everything, bool(sums))
 
 
 def _parsed(text: bytes | str) -> JSON:

@@ -9,13 +9,17 @@ import lzma
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
+from antembed.files import JSON
 from antembed.serving.container import DamagedError
 
 Arrays = dict[str, np.ndarray]
+FREE, MOST_TIMES = 1 << 24, 512  # what may be decompressed: so many bytes, and so many times as many as are stored
+PIECE = 1 << 16  # rows at a time
 
 
 def smallest_unsigned(largest: int) -> np.dtype:
@@ -66,6 +70,7 @@ def compressed(array: np.ndarray) -> np.ndarray:
 
 def decompressed(array: np.ndarray, size: int) -> np.ndarray:
     """The inverse of `compressed`: `size` bytes, or a DamagedError."""
+    _check_ratio(len(array), size)
     try:
         found = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS).decompress(array.tobytes(), size + 1)
     except lzma.LZMAError as error:
@@ -75,9 +80,22 @@ def decompressed(array: np.ndarray, size: int) -> np.ndarray:
     return np.frombuffer(found, np.uint8)
 
 
-def inflated(array: np.ndarray) -> np.ndarray:
+def inflated(array: np.ndarray, size: int) -> np.ndarray:
     """zlib's bytes, as older files have them."""
-    return np.frombuffer(zlib.decompress(array.tobytes()), np.uint8)
+    _check_ratio(len(array), size)
+    try:
+        found = zlib.decompressobj().decompress(array.tobytes(), size + 1)
+    except zlib.error as error:
+        raise DamagedError(f"compressed bytes are damaged ({error})") from error
+    if len(found) != size:
+        raise DamagedError(f"compressed bytes hold {len(found)} bytes or more, {size} were expected")
+    return np.frombuffer(found, np.uint8)
+
+
+def _check_ratio(stored: int, size: int) -> None:
+    """No table is so empty that it shrinks by more: a few forged bytes must not fill the memory."""
+    if size > FREE + MOST_TIMES * stored:
+        raise DamagedError(f"{stored} bytes claim to be {size}, at most {FREE + MOST_TIMES * stored} are plausible")
 
 
 class Rows(Protocol):
@@ -97,11 +115,19 @@ class PlainRows:
 
 
 class BitmapRows:
-    """Row look-up in `bitmap`: the start of each row's values is computed once, on loading."""
+    """Row look-up in `bitmap`: the start of each row's values is computed once, on the first look-up."""
 
     def __init__(self, bits: np.ndarray, values: np.ndarray, columns: int):
         self.bits, self.values, self.columns = bits, values, columns
-        self.starts = starts_of(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The start of each row's values."""
+        parts = [self.bits[at : at + PIECE] for at in range(0, len(self.bits), PIECE)]
+        if self.columns % 8 and any((part[:, -1] >> self.columns % 8).any() for part in parts):
+            raise DamagedError(f"a row has weights beyond its {self.columns} columns")
+        counts = [np.bitwise_count(part).sum(axis=1, dtype=np.uint32) for part in parts]
+        return starts_of(np.concatenate([np.empty(0, np.uint32), *counts]), len(self.values))
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         nonzero = np.unpackbits(self.bits[ids], axis=1, count=self.columns, bitorder="little").astype(bool)
@@ -114,13 +140,17 @@ class CsrRows:
     """Row look-up in `csr`."""
 
     def __init__(self, counts: np.ndarray, columns: np.ndarray, values: np.ndarray, width: int):
-        self.indices, self.values, self.columns = columns, values, width
-        self.starts = starts_of(counts.astype(np.int64))
+        self.counts, self.indices, self.values, self.columns = counts, columns, values, width
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The start of each row's values."""
+        return starts_of(self.counts, len(self.values))
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         where = spans(self.starts, ids)
         rows = np.zeros((len(ids), self.columns), np.float32)
-        rows[np.repeat(np.arange(len(ids)), self.starts[ids + 1] - self.starts[ids]), self.indices[where]] = self.values[where]
+        rows[np.repeat(np.arange(len(ids)), self.counts[ids]), self.indices[where]] = self.values[where]
         return rows
 
 
@@ -129,6 +159,7 @@ class PackedRows:
 
     def __init__(self, bits: np.ndarray, values: np.ndarray, order: np.ndarray):
         self.inner, self.columns = BitmapRows(np.ascontiguousarray(bits), values, len(order)), np.argsort(order)
+        _ = self.inner.starts  # checks the bits
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         return self.inner(ids)[:, self.columns]
@@ -156,12 +187,27 @@ class SharedRows:
         return self.inner(self.row_index[ids].astype(np.int64))
 
 
-def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows, int]:
+@dataclass(frozen=True)
+class UncheckedRows:
+    """Row look-up in a file that is too large to be checked when it is opened: what is wrong is found when it is used."""
+
+    inner: Rows
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        try:
+            return self.inner(ids)
+        except IndexError as error:
+            raise DamagedError(f"a row is damaged ({error}); load the file with verify=True, and copy it again") from None
+
+
+def decode(arrays: Arrays, about: JSON) -> tuple[Rows, int]:
     """The row look-up, and nnz(T)."""
+    encoding, columns = about["encoding"], about["columns"]
     if encoding == "plain":
-        return PlainRows(arrays["weights"]), int(np.count_nonzero(arrays["weights"]))
+        nnz = about["nonzeros"] if "nonzeros" in about else int(np.count_nonzero(arrays["weights"]))  # older files have none
+        return PlainRows(arrays["weights"]), nnz
     if encoding == "packed":
-        return _decode_packed(arrays, rows, columns)
+        return _decode_packed(arrays, about["rows"] if "rows" in about else about["objects"], columns)
     values = arrays["values"]
     if encoding == "bitmap":
         return BitmapRows(arrays["bits"], values, columns), len(values)
@@ -170,25 +216,32 @@ def decode(arrays: Arrays, encoding: str, rows: int, columns: int) -> tuple[Rows
 
 def _decode_packed(arrays: Arrays, rows: int, columns: int) -> tuple[Rows, int]:
     wide = -(-columns // 8)
-    plain = inflated(arrays["packed_bits"]) if "packed_bits" in arrays else decompressed(arrays["coded_bits"], rows * wide)
+    old, bits_size = "packed_bits" in arrays, rows * wide
+    plain = inflated(arrays["packed_bits"], bits_size) if old else decompressed(arrays["coded_bits"], bits_size)
     bits = plain.reshape(wide, rows).T
+    nnz = int(np.bitwise_count(plain).sum(dtype=np.int64))
     if "coded_values" in arrays:
-        values = decompressed(arrays["coded_values"], int(np.bitwise_count(bits).sum(dtype=np.int64))).view(np.int8)
+        values = decompressed(arrays["coded_values"], nnz).view(np.int8)
     else:
-        values = inflated(arrays["packed_values"]).view(np.int8) if "packed_values" in arrays else arrays["values"]
+        values = inflated(arrays["packed_values"], nnz).view(np.int8) if "packed_values" in arrays else arrays["values"]
     return PackedRows(bits, values, arrays["order"]), len(values)
 
 
-def starts_of(counts: np.ndarray) -> np.ndarray:
-    """The start of each row, and the end of the last: (V + 1,)."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+def starts_of(counts: np.ndarray, total: int) -> np.ndarray:
+    """The start of each row, and the end of the last: (V + 1,). There are `total` numbers."""
+    starts = np.zeros(len(counts) + 1, np.uint32 if total < 1 << 32 else np.uint64)
+    np.cumsum(counts, dtype=starts.dtype, out=starts[1:])
+    if int(starts[-1]) != total or int(counts.sum(dtype=np.uint64)) != total:
+        raise DamagedError(f"the rows have {int(counts.sum(dtype=np.uint64))} numbers, {total} were found")
+    return starts
 
 
 def spans(starts: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Positions starts[i]…starts[i+1] for every i of ids, concatenated."""
-    counts = starts[ids + 1] - starts[ids]
+    begin = starts[ids].astype(np.int64)
+    counts = starts[ids + 1].astype(np.int64) - begin
     first = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) + np.repeat(starts[ids] - first, counts)
+    return np.arange(counts.sum()) + np.repeat(begin - first, counts)
 
 
 ENCODERS: dict[str, Callable[[np.ndarray], Arrays]] = {

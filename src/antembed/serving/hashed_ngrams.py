@@ -16,11 +16,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from antembed.files import write_atomically
+from antembed.files import JSON, write_atomically
 from antembed.serving.container import DamagedError
 from antembed.serving.entropy import (
     LONGEST,
@@ -32,11 +31,12 @@ from antembed.serving.entropy import (
     unpack_bits,
     weights_of,
 )
-from antembed.serving.ngrams import buckets_of, document_scales, hash_words, ngram_hashes
+from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 
 MAGIC, VERSION = b"antbag", 2  # 1: without repeats, and still written for those
 HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest
 PIECE = 1 << 21  # words scored at a time
+LARGEST_DESCRIPTION, FREE_SYMBOLS, MOST_ORDERS = 1 << 22, 1 << 20, 1000  # of a file; more are damage
 
 
 class HashedNgramsError(ValueError):
@@ -157,7 +157,7 @@ def read_hashed_ngrams(data: bytes, path: str) -> HashedNgrams:
             f"{path} has {len(data)} bytes, its header alone has {HEAD.size}; copy it again or train it anew"
         )
     _, version, length, about_length, checksum = HEAD.unpack_from(data)
-    if version > VERSION:
+    if not 1 <= version <= VERSION:
         raise HashedNgramsError(f"{path} has version {version}, this antembed reads up to {VERSION}; upgrade antembed")
     body = data[HEAD.size :]
     if len(body) != length:
@@ -169,12 +169,38 @@ def read_hashed_ngrams(data: bytes, path: str) -> HashedNgrams:
             f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy it again or train it anew"
         )
     try:
-        return _parsed(json.loads(zlib.decompress(body[:about_length])), body[about_length:])
-    except (DamagedError, zlib.error, KeyError, ValueError) as error:
+        return _parsed(_description(body[:about_length]), body[about_length:])
+    except (DamagedError, zlib.error, RecursionError, ValueError) as error:
         raise HashedNgramsError(f"{path} is damaged ({error}); train it anew") from error
 
 
-def _parsed(about: dict[str, Any], body: bytes) -> HashedNgrams:
+def _description(packed: bytes) -> JSON:
+    unpacker = zlib.decompressobj()
+    about = json.loads(unpacker.decompress(packed, LARGEST_DESCRIPTION))
+    if not unpacker.eof:
+        raise DamagedError(f"its description ends too soon, or has more than {LARGEST_DESCRIPTION} bytes")
+    if not isinstance(about, dict) or not isinstance(about.get("s"), list) or not isinstance(about.get("c"), list):
+        raise DamagedError("it has no shape or no classes")
+    return about
+
+
+def _check(shape: list[int], classes: list[str], size: int) -> None:
+    """Raise unless these can be the numbers of a file of `size` bytes: nothing is allocated or counted before."""
+    if len(shape) != 10 or not all(type(number) is int and number >= 0 for number in shape):
+        raise DamagedError(f"its shape is {str(shape)[:80]}, expected ten whole numbers")
+    if not classes or not all(isinstance(name, str) for name in classes):
+        raise DamagedError("its classes are no names")
+    bits, orders, n, K, Q, gap_bits, gaps, *_ = shape
+    if not (1 <= bits <= MOST_BITS and 1 <= orders <= MOST_ORDERS and gap_bits <= bits):
+        raise DamagedError(f"{bits} bits (up to {MOST_BITS}), {orders} words in a run (up to {MOST_ORDERS})")
+    if not 1 <= K * Q < 1 << 16:
+        raise DamagedError(f"{K} anchors with {Q} weights; their product is less than 65,536")
+    if n > 1 << bits or max(n, gaps) > FREE_SYMBOLS + 16 * size:
+        raise DamagedError(f"{n} objects in {gaps} symbols, {1 << bits} buckets and {size} bytes")
+
+
+def _parsed(about: JSON, body: bytes) -> HashedNgrams:
+    _check(about["s"], about["c"], len(body))
     bits, orders, n, K, Q, gap_bits, gaps, *lengths = about["s"]
     C = len(about["c"])
     sizes = [*lengths, LONGEST + 1, K * Q, 2 * K * C, 4 * (C + Q)]
@@ -187,11 +213,17 @@ def _parsed(about: dict[str, Any], body: bytes) -> HashedNgrams:
     symbols = decode_symbols(high, gaps, np.frombuffer(gap_weights, np.uint8)) if n else np.empty(0, np.int64)
     code = decode_symbols(codes, n, np.frombuffer(code_weights, np.uint8)) if n else np.empty(0, np.int64)
     numbers = np.frombuffer(rest, "<f4").astype(np.float64)
+    scores = np.frombuffer(B, "<f2").astype(np.float64).reshape(K, C)
+    objects = join_gaps(gap_bits, unpack_bits(low, n, gap_bits), symbols)
+    if n and objects[-1] >= 1 << bits:
+        raise DamagedError(f"it has bucket {objects[-1]} of {1 << bits}")
+    if not (np.isfinite(numbers).all() and np.isfinite(scores).all()):
+        raise DamagedError("a score is not finite")
     return HashedNgrams(
-        objects=join_gaps(gap_bits, unpack_bits(low, n, gap_bits), symbols),
+        objects=objects,
         anchors=code // Q,
         levels=code % Q,
-        B=np.frombuffer(B, "<f2").astype(np.float64).reshape(K, C),
+        B=scores,
         bias=numbers[:C],
         values=numbers[C:],
         classes=about["c"],

@@ -1,6 +1,7 @@
 """Look-up in a loaded table, with NumPy alone."""
 
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from antembed.files import write_atomically
-from antembed.serving.biases import decode_bias
+from antembed.serving.biases import BIAS_ARRAYS, decode_bias
+from antembed.serving.checks import check_table
 from antembed.serving.coded import CodedRows
-from antembed.serving.container import DamagedError
-from antembed.serving.encodings import Rows, ScaledRows, SharedRows, decode
+from antembed.serving.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
 from antembed.serving.product import ProductRows
 from antembed.serving.words import WordIndex
 
@@ -22,7 +23,18 @@ class Table:
     """Vectors by id: table[7] → (d,), table[ids] → (*ids.shape, d), table[2:5], len(table); where the file has words also by
     these: table["stock"], table[["stock", "bond"]], "stock" in table, table.most_similar("stock")."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], about: dict[str, Any], size: int, contents: bytes | None = None):
+    checksums = "none"  # what is known of those in the file: "right", "not all compared", or it is older and has none
+
+    def __init__(
+        self,
+        arrays: dict[str, np.ndarray],
+        about: dict[str, Any],
+        size: int,
+        contents: bytes | None = None,
+        *,
+        scan: bool = True,
+    ):
+        check_table(arrays, about, scan)
         self._contents = contents
         self._bytes = {name: array.nbytes for name, array in arrays.items()}
         self.encoding, self.values, self.size = about["encoding"], about["values"], size
@@ -31,11 +43,11 @@ class Table:
         self.offset = about.get("offset", 0.0)  # older files have none
         anchors = arrays.get("anchors")
         self.anchors = None if anchors is None else anchors.astype(np.float32)
-        self.bias = decode_bias(arrays, self.num_embeddings)
+        self._bias = {name: arrays[name] for name in BIAS_ARRAYS & arrays.keys()}
+        if scan:
+            _ = self.bias
         self.rows: Rows
-        self.words = WordIndex(arrays) if "word_rows" in arrays else None
-        if self.words is not None and len(self.words) != self.num_embeddings:
-            raise DamagedError(f"{len(self.words)} words for {self.num_embeddings} vectors")
+        self.words = WordIndex(arrays, self.num_embeddings, scan) if "word_rows" in arrays else None
         if self.encoding == "coded":
             coded = CodedRows(arrays, about)
             self.rows, self.nnz = coded, int(about.get("nonzeros", 0))
@@ -43,11 +55,18 @@ class Table:
             product = ProductRows(arrays["codes"], arrays["books"], about["padding"])
             self.rows, self.nnz = product, product.numbers
         else:
-            self.rows, self.nnz = decode(arrays, self.encoding, about.get("rows", self.num_embeddings), self.columns)
+            self.rows, self.nnz = decode(arrays, about)
+        if not scan:
+            self.rows = UncheckedRows(self.rows)
         if "scales" in arrays:
             self.rows = ScaledRows(self.rows, arrays["scales"])
         if "places" in arrays:
             self.rows = SharedRows(self.rows, arrays["places"])
+
+    @cached_property
+    def bias(self) -> np.ndarray | None:
+        """(V,), or (1,) for all, in fp32; None: the file has none."""
+        return decode_bias(self._bias, self.num_embeddings)
 
     def __len__(self) -> int:
         return self.num_embeddings
@@ -64,7 +83,7 @@ class Table:
 
     def __getitem__(self, ids: slice | ArrayLike) -> np.ndarray:
         if isinstance(ids, slice):
-            ids = np.arange(self.num_embeddings)[ids]
+            ids = np.arange(*ids.indices(self.num_embeddings))
         ids = np.asarray(ids)
         if ids.dtype.kind in "UO":
             ids = self.ids(ids)

@@ -8,7 +8,7 @@ import numpy as np
 
 from antembed.files import JSON, write_atomically
 from antembed.serving.biases import encode_bias
-from antembed.serving.container import TableError, map_file, naming, pack, unpack
+from antembed.serving.container import Contents, TableError, map_file, naming, pack, unpack
 from antembed.serving.encodings import encode, smallest_unsigned
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize
@@ -72,7 +72,7 @@ def serialize(
         arrays |= encode_bias(bias, num_embeddings, values, encoding == "packed")
     if not np.isfinite(offset):
         raise ValueError(f"offset is {offset}; training has diverged, lower the learning rate")
-    about = {
+    about: JSON = {
         "encoding": encoding,
         "values": values,
         "objects": num_embeddings,
@@ -81,6 +81,8 @@ def serialize(
         "dimensions": embedding_dim,
         "offset": float(offset),
     }
+    if encoding == "plain":  # the others have as many values
+        about["nonzeros"] = int(np.count_nonzero(stored))
     return pack(arrays, about)
 
 
@@ -91,8 +93,14 @@ def serialize_coded(arrays: dict[str, np.ndarray], about: JSON, words: dict[str,
 
 def read_table(contents: bytes) -> Table:
     """The table whose file has these bytes; `save` writes them."""
-    found = unpack(contents)
-    return Table(found.arrays, found.about, found.size, contents)
+    return _opened(unpack(contents, True), contents)
+
+
+def _opened(found: Contents, contents: bytes | None = None) -> Table:
+    table = Table(found.arrays, found.about, found.size, contents, scan=found.verified)
+    if found.checksums:
+        table.checksums = "right" if found.verified else "not all compared"
+    return table
 
 
 def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:
@@ -144,7 +152,4 @@ def load_table(path: str | os.PathLike[str], *, verify: bool | None = None) -> T
     memory and verified with `verify=True` only (and their small arrays always, unless `verify=False`)."""
     with naming(str(path)):
         found = unpack(map_file(Path(path)), verify)
-        try:
-            return Table(found.arrays, found.about, found.size)
-        except KeyError as error:
-            raise TableError(f"lacks {error}, which every table has; export it anew") from error
+        return _opened(found)

@@ -33,7 +33,7 @@ class NgramDescentConfig(SolverConfig):
         "50KB", "Of the file, all that is needed to predict."
     )
     tolerance: ToleranceText = option("", "0.5%: the smallest file with so little less accuracy, instead of a budget.")
-    ngrams: Whole = option(2, "Runs of up to so many words.", ge=1)
+    ngrams: Whole = option(2, "Runs of up to so many words.", ge=1, le=1000)
     repeats: bool = option(False, "Every occurrence of an n-gram in a document counts, not only the first.")
     ridge: Number = option(20.0, "Of an n-gram's scores.", gt=0)
     rarity: Number = option(2.5, "The ridge is divided by the n-gram's idf to this power.", ge=0)
