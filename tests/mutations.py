@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ SECONDS, MEMORY = 10, 1 << 20  # a hang, and too much memory in KB
 EXTREME = [-1, 0, 1, 2, 7, 255, 65536, 2**31, 2**31 - 1, 2**32, 2**40, 2**63, 10**30, 1e300, -0.5, None, True, "x", [], {}]
 
 
+@cache
 def samples() -> dict[str, bytes]:
     """A file of each kind: encodings, numbers, biases, shared rows, words; and files without checksums, as older ones are."""
     rng = np.random.default_rng(0)
