@@ -2,8 +2,8 @@
 
     python benchmarks/opening.py --rows 10000000 --record results/reliability.jsonl
 
-Each figure is of a process of its own that imports NumPy and antembed.serving first. Files are made of random numbers; the coded
-one repeats the blocks of a small one, which changes nothing for opening and look-up.
+Each figure is of a process of its own that imports NumPy and antembed.serving first. Files are made of random numbers; the
+coded one repeats the blocks of a small one, which changes nothing for opening and look-up.
 """
 
 import argparse

@@ -47,7 +47,7 @@ class Table:
         if scan:
             _ = self.bias
         self.rows: Rows
-        self.words = WordIndex(arrays, self.num_embeddings, scan) if "word_rows" in arrays else None
+        self.words = WordIndex(arrays, self.num_embeddings) if "word_rows" in arrays else None
         if self.encoding == "coded":
             coded = CodedRows(arrays, about)
             self.rows, self.nnz = coded, int(about.get("nonzeros", 0))

@@ -112,9 +112,9 @@ def _older(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
 
 
 class WordIndex:
-    """word → row, row → word. `scan`: check all row numbers now, and not when they are used."""
+    """word → row, row → word. Blocks and row numbers are checked when they are used."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], count: int, scan: bool = True):
+    def __init__(self, arrays: dict[str, np.ndarray], count: int):
         if arrays["word_rows"].ndim == 2:
             arrays = _older(arrays, count)
         self.count, self.blocks, self.packed = count, arrays["word_blocks"], arrays["word_rows"]
@@ -130,8 +130,6 @@ class WordIndex:
             raise DamagedError(f"the words end at byte {self.ends[-1]} of {len(self.blocks)}")
         self._heads = arrays["word_heads"]
         self._block = lru_cache(maxsize=KEPT)(self._read)
-        if scan:
-            _ = self.places, self.heads
 
     def __len__(self) -> int:
         return self.count
