@@ -14,7 +14,7 @@ from antembed.serving import HashedNgramsError, TableError, load_table, read_has
 from antembed.serving.container import pack, unpack
 from antembed.serving.hashed_ngrams import HEAD
 from antembed.serving.table import read_table, serialize
-from antembed.serving.words import BLOCK, WordIndex, pack_words
+from antembed.serving.words import BLOCK, OLD_BLOCK, WordIndex, pack_words
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_words_of_version_5_open():
     """Separated by line ends; rows in whole bytes."""
     words = [f"w{n}" for n in range(700, 0, -1)]
     order = sorted(range(700), key=words.__getitem__)
-    blocks = [[words[n].encode() for n in order[at : at + BLOCK]] for at in (0, BLOCK)]
+    blocks = [[words[n].encode() for n in order[at : at + OLD_BLOCK]] for at in (0, OLD_BLOCK)]
     packed = [zlib.compress(b"\n".join(block)) for block in blocks]
     arrays = {
         "word_blocks": np.frombuffer(b"".join(packed), np.uint8),

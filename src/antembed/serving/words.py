@@ -1,6 +1,6 @@
 """The vocabulary in a file: words sorted and compressed in blocks, found by halving; no dictionary of all words is built.
 
-    word_blocks    blocks of 512 sorted words, each compressed by zlib (raw deflate)
+    word_blocks    blocks of 256 sorted words, each compressed by zlib (raw deflate)
     word_ends      where each block begins, and the end of the last
     word_heads     the first word of each block, as a block
     word_rows      the row of each word, in as many bits as the largest needs, least significant bit first
@@ -13,19 +13,20 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import numpy as np
 
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import smallest_unsigned
 
-BLOCK = 512  # words
-KEPT = 64  # blocks that stay unpacked
+BLOCK, OLD_BLOCK = 256, 512  # words; before version 6
+KEPT = 256  # blocks that stay unpacked
 LARGEST_BLOCK = 1 << 24  # bytes
 PIECE = 1 << 16  # rows unpacked at a time; a multiple of 8
 MARKS = bytes([0xC0, 0xC1, *range(0xF5, 0x100)])  # MARKS[n]: n bytes are as in the word before
-WORD = re.compile(rb"([\xc0\xc1\xf5-\xff])([^\xc0\xc1\xf5-\xff]*)")
+SHARED = {mark: n for n, mark in enumerate(MARKS)}
+LETTERS, ANY_MARK = bytes(set(range(256)) - set(MARKS)), re.compile(b"[" + MARKS + b"]")
 
 
 def pack_words(words: Sequence[str]) -> dict[str, np.ndarray]:
@@ -82,13 +83,15 @@ def _unpacked(array: np.ndarray, count: int) -> list[bytes]:
         raise DamagedError(f"words cannot be decompressed ({error})") from None
     if not unpacker.eof or unpacker.unused_data:
         raise DamagedError("the bytes of a block of words do not end where they should")
-    words, before, size = [], b"", 0
-    for found in islice(WORD.finditer(plain), count + 1):  # a damaged block could have millions
-        before = before[: MARKS.index(found[1])] + found[2]
+    marks = plain.translate(None, LETTERS)
+    if len(marks) != count or (plain and plain[0] != MARKS[0]):  # before they are split: a damaged block could have millions
+        raise DamagedError(f"a block has {len(marks)} words, expected {count}")
+    words, before = [], b""
+    for mark, rest in zip(marks, ANY_MARK.split(plain)[1:], strict=True):
+        before = before[: SHARED[mark]] + rest
         words.append(before)
-        size += len(found[0])
-    if len(words) != count or size != len(plain) or any(a >= b for a, b in pairwise(words)):
-        raise DamagedError(f"a block of {count} words has others, or they are not sorted")
+    if sorted(set(words)) != words:
+        raise DamagedError("the words of a block are not sorted")
     return words
 
 
@@ -102,8 +105,8 @@ def _older(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
             plain = unpacker.decompress(arrays["word_blocks"][max(start, 0) : max(stop, 0)].tobytes(), LARGEST_BLOCK)
         except zlib.error as error:
             raise DamagedError(f"words cannot be decompressed ({error})") from None
-        if plain.count(b"\n") >= BLOCK or not unpacker.eof:
-            raise DamagedError(f"a block of words has more than {BLOCK}")
+        if plain.count(b"\n") >= OLD_BLOCK or not unpacker.eof:
+            raise DamagedError(f"a block of words has more than {OLD_BLOCK}")
         found += plain.split(b"\n")
     rows = sum((numbers[:, n].astype(np.int64) << 8 * n for n in range(numbers.shape[1])), np.zeros(len(numbers), np.int64))
     if len(found) != count or sorted(rows.tolist()) != list(range(count)) or len(set(found)) != count:
