@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-portable check bench bench-large readme format clean
+.PHONY: demo test test-portable fuzz check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -19,6 +19,9 @@ test: .venv/ready  ## all tests but the slow ones
 
 test-portable: .venv/ready  ## all tests as on other processors and with other threads (an hour; SETTINGS= for some)
 	$(BIN)/python tests/portable.py
+
+fuzz: .venv/ready  ## 20 000 mutated files of every kind, counts appended to results/reliability.jsonl (minutes; SEED=1 for others)
+	$(BIN)/python -m tests.mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
 
 check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
 	$(BIN)/ruff check

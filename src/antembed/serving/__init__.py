@@ -1,4 +1,4 @@
-"""Trained layer → small file → vectors. NumPy and safetensors only; of this package it imports files.py only."""
+"""Trained layer → small file → vectors. NumPy only; of this package it imports files.py only."""
 
 from antembed.serving.container import TableError
 from antembed.serving.hashed_ngrams import HashedNgrams, HashedNgramsError, load_hashed_ngrams, read_hashed_ngrams
