@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from antembed.extras import explained
+
 __version__ = "0.1.0"
 
 # Loaded on first use: `antembed.load_table` works where torch is not installed.
@@ -41,6 +43,8 @@ _HOMES = {
     "clip_grad_norm_": "optim",
     "Prune": "sparsify",
     "Recode": "sparsify",
+    "KeyedVectors": "serving",
+    "StaticModel": "serving",
     "Table": "serving",
     "TableError": "serving",
     "export": "serving",
@@ -85,14 +89,26 @@ if TYPE_CHECKING:
         SubgradientL1,
         clip_grad_norm_,
     )
-    from antembed.serving import Table, TableError, export, load_hashed_ngrams, load_table  # noqa: F401
+    from antembed.serving import (  # noqa: F401
+        KeyedVectors,
+        StaticModel,
+        Table,
+        TableError,
+        export,
+        load_hashed_ngrams,
+        load_table,
+    )
     from antembed.sparsify import Prune, Recode  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'antembed' has no attribute {name!r}")
-    value = getattr(import_module(f"antembed.{_HOMES[name]}"), name)
+    try:
+        value = getattr(import_module(f"antembed.{_HOMES[name]}"), name)
+    except ImportError as error:
+        extra = "cli" if _HOMES[name] == "compression" else "train"
+        raise explained(error, f"antembed.{name}", extra) from error
     globals()[name] = value
     return value
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from cli_options import options_of_command
+from tests.words import write_words
 
 from antembed.config import from_options
 from antembed.experiments.readme import TABLES, fill, recommend
@@ -28,6 +29,7 @@ def test_there_is_something_to_check():
 @pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippets_run(code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    write_words(tmp_path / "words.ant")
     exec(compile(code, "README.md", "exec"), {})  # its own example, not data
     assert capsys.readouterr().out
 

@@ -2,13 +2,18 @@
 
 import sys
 
-from antembed.cli.app import app
+from antembed.extras import explained
 
 
 def main() -> None:
     """Entry point. A bad file, option value or run is one clear line and exit code 1; a wrong call is 2."""
     try:
+        from antembed.cli.app import app
+
         app()
-    except (ValueError, OSError, ImportError) as error:
+    except ImportError as error:
+        sys.stderr.write(f"error: {explained(error, 'this command')}\n")
+        sys.exit(1)
+    except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

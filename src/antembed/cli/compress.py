@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from antembed.cli.common import AsJson
+from antembed.files import JSON
 
 
 def compress(
@@ -19,6 +20,10 @@ def compress(
     budget: Annotated[str, typer.Option(help="16x (times smaller than fp32, words not counted), or 2MB, all counted.")] = "16x",
     tensor: Annotated[str, typer.Option(help="Which table, where a file has several.")] = "",
     words: Annotated[Path | None, typer.Option(help="A word a line, one for each vector.")] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="A tokenizer.json to keep inside, for StaticModel.encode; default: that of a static model's folder."),
+    ] = None,
     by_frequency: Annotated[
         bool | None,
         typer.Option(
@@ -36,34 +41,53 @@ def compress(
     Example:  antembed compress all-MiniLM-L6-v2 minilm.ant --budget 3MB
     """
     from antembed.cli import show
-    from antembed.compression import as_array, compare, read_source
+    from antembed.compression import as_array, compare, is_static, read_source
     from antembed.compression import compress as make
 
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; give a file in it, such as {out / 'vectors.ant'}")
-    if out.exists() and not overwrite:
-        raise ValueError(f"{out} exists; choose another name, or say --overwrite")
+    _check_out(out, overwrite)
     started = time.perf_counter()
     found = read_source(source, tensor=tensor, words=words)
     E = as_array(found.vectors)
     frequent = found.by_frequency if by_frequency is None else by_frequency
+    if tokenizer is None and is_static(source):
+        tokenizer = source
     with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
-        table = make(E, budget=budget, vocabulary=found.words, by_frequency=frequent, seed=seed, progress=progress)
+        table = make(
+            E,
+            budget=budget,
+            vocabulary=found.words,
+            tokenizer=tokenizer,
+            by_frequency=frequent,
+            seed=seed,
+            progress=progress,
+        )
     table.save(out)
     kept = compare(E, table[:], seed)
     sizes = table.sizes()
-    result = {"source": str(source), "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size, "parts": sizes}
+    result: JSON = {"source": str(source), "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size, "parts": sizes}
     result |= {"times_smaller": 4 * E.size / (table.size - sizes["words"]), **kept}
     result["seconds"] = round(time.perf_counter() - started, 1)
     if as_json:
         typer.echo(json.dumps(result))
         return
     typer.echo(f"{out}: {table.size:,} bytes: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
-    near = f"nearest neighbours kept {kept['neighbours_kept']:.1%}"
+    typer.echo(_summary(result, frequent))
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; give a file in it, such as {out / 'vectors.ant'}")
+    if out.exists() and not overwrite:
+        raise ValueError(f"{out} exists; choose another name, or say --overwrite")
+
+
+def _summary(result: JSON, frequent: bool) -> str:
+    """What is left, in a line."""
+    near = f"nearest neighbours kept {result['neighbours_kept']:.1%}"
     if frequent:
-        near += f", of frequent words {kept['neighbours_kept_first_tenth']:.1%}"
-    error = f"relative error {kept['relative_error']:.4f}, cosine {kept['cosine']:.4f}"
-    typer.echo(f"{result['times_smaller']:.1f} times smaller than fp32 (words not counted); {error}, {near}")
+        near += f", of frequent words {result['neighbours_kept_first_tenth']:.1%}"
+    error = f"relative error {result['relative_error']:.4f}, cosine {result['cosine']:.4f}"
+    return f"{result['times_smaller']:.1f} times smaller than fp32 (words not counted); {error}, {near}"
 
 
 def neighbours(

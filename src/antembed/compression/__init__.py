@@ -4,6 +4,7 @@ table = compress(vectors, vocabulary=words, budget="16x")
 table.save("words.ant"); table["stock"], table.most_similar("stock", k=10)
 """
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,13 +12,15 @@ import numpy as np
 from antembed.budget import parse_budget
 from antembed.compression.report import Progress, compare, quiet
 from antembed.compression.sources import Source, read_source
+from antembed.compression.static import is_static, read_tokens
 from antembed.compression.transform import Coded, fit
 from antembed.serving import Table
 from antembed.serving.coded import CodedRows
 from antembed.serving.table import read_table, serialize_coded
+from antembed.serving.tokens import pack_tokens
 from antembed.serving.words import pack_words
 
-__all__ = ["Source", "compare", "compress", "read_source"]
+__all__ = ["Source", "compare", "compress", "is_static", "read_source"]
 
 WEIGHTING = 0.25  # rows that come first, the frequent ones, are kept better: (place + 10)^−¼
 NORM_SAMPLE = 20_000
@@ -29,6 +32,7 @@ def compress(
     *,
     budget: str | int = "16x",
     vocabulary: Sequence[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     by_frequency: bool | None = None,
     split_norms: bool | None = None,
     seed: int = 0,
@@ -37,7 +41,8 @@ def compress(
     """A table of vectors (V, d): an array, a torch tensor, an nn.Embedding, or anything with `weight` → a small Table.
 
     `budget`: "16x" (of fp32; the words not counted), or "2MB", everything counted. `vocabulary`: a word for each row; then
-    `table["word"]` works. `by_frequency`: rows are in the order of falling frequency, and the first are kept better (default:
+    `table["word"]` works. `tokenizer`: a tokenizer.json, or the folder of a static model: then StaticModel reads the file.
+    `by_frequency`: rows are in the order of falling frequency, and the first are kept better (default:
     if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample).
     """
     E = as_array(vectors)
@@ -45,6 +50,8 @@ def compress(
     if vocabulary is not None and len(vocabulary) != V:
         raise ValueError(f"{len(vocabulary)} words for {V} vectors; give one for each")
     words = {} if vocabulary is None else pack_words(list(vocabulary))
+    if tokenizer is not None:
+        words |= pack_tokens(read_tokens(tokenizer, V), vocabulary)
     wanted = parse_budget(str(budget), 4.0 * V * d)
     if wanted.unit != "bytes":
         raise ValueError(f"a budget of {budget} counts parameters; say how small the file is to be: 16x or 2MB")

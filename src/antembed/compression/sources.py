@@ -114,7 +114,8 @@ def _folder(path: Path, tensor: str) -> Source:
             wanted = tensor if tensor in tables else "" if tensor else _embedding(tables)
             if wanted:
                 vectors = _tensor(opened, wanted, file)
-                return Source(vectors, _tokens(path, len(vectors)), False, "folder")
+                shared = "mapping" in opened.keys()  # noqa: SIM118  # model2vec: tokens share rows, which have no words then
+                return Source(vectors, None if shared else _tokens(path, len(vectors)), False, "folder")
     raise DataError(f"{path} has no table of words that is known by its name; say which with --tensor")
 
 

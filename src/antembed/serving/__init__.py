@@ -1,16 +1,20 @@
-"""Trained layer → small file → vectors. NumPy only; of this package it imports files.py only."""
+"""Trained layer → small file → vectors. NumPy only; of this package it imports files.py and extras.py only."""
 
 from antembed.serving.container import TableError
 from antembed.serving.hashed_ngrams import HashedNgrams, HashedNgramsError, load_hashed_ngrams, read_hashed_ngrams
+from antembed.serving.keyed_vectors import KeyedVectors
 from antembed.serving.lookup import Table
 from antembed.serving.numbers import VALUES
 from antembed.serving.product import serialize_product
+from antembed.serving.static_model import StaticModel
 from antembed.serving.table import export, file_size, load_table, serialize
 
 __all__ = [
     "VALUES",
     "HashedNgrams",
     "HashedNgramsError",
+    "KeyedVectors",
+    "StaticModel",
     "Table",
     "TableError",
     "export",

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from antembed.files import write_atomically
+from antembed.serving import products
 from antembed.serving.biases import BIAS_ARRAYS, decode_bias
 from antembed.serving.checks import check_table
 from antembed.serving.coded import CodedRows
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
 from antembed.serving.product import ProductRows
+from antembed.serving.ranking import best
 from antembed.serving.words import WordIndex
-
-PIECE = 1 << 16  # rows at a time
 
 
 class Table:
@@ -48,6 +48,7 @@ class Table:
             _ = self.bias
         self.rows: Rows
         self.words = WordIndex(arrays, self.num_embeddings) if "word_rows" in arrays else None
+        self.tokens = {name: array for name, array in arrays.items() if name.startswith("token")}  # tokens.py
         if self.encoding == "coded":
             coded = CodedRows(arrays, about)
             self.rows, self.nnz = coded, int(about.get("nonzeros", 0))
@@ -108,27 +109,84 @@ class Table:
     def __contains__(self, word: object) -> bool:
         return isinstance(word, str) and self.words is not None and self.words.find(word) is not None
 
-    def most_similar(self, query: str | ArrayLike, k: int = 10) -> list[tuple[str | int, float]]:
-        """The k objects nearest by cosine to a word, or to a vector: (word or id, cosine). The word itself is left out."""
-        own = int(self.ids(query)) if isinstance(query, str) else -1
-        vector = self[own] if own >= 0 else np.asarray(query, np.float32)
-        if vector.shape != (self.embedding_dim,):
-            raise ValueError(f"a query has {vector.shape} numbers, vectors here have {self.embedding_dim}")
-        scores = np.empty(self.num_embeddings, np.float32)
-        for start in range(0, self.num_embeddings, PIECE):
-            some = self[start : start + PIECE]
-            lengths = np.linalg.norm(some, axis=1) * np.linalg.norm(vector)
-            scores[start : start + PIECE] = (some @ vector) / np.maximum(lengths, 1e-12)
+    def bag(
+        self, ids: ArrayLike, offsets: ArrayLike | None = None, mode: str = "mean", weights: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Means or sums of vectors, as of nn.EmbeddingBag: ids or words (n,) and where each bag begins (B,), or ids (B, n) →
+        (B, d). An empty bag is 0. `weights`: of each id, for mode="sum"."""
+        if mode not in ("mean", "sum"):
+            raise ValueError(f"unknown mode {mode!r}; there are: mean, sum")
+        if weights is not None and mode == "mean":
+            raise ValueError("weights go with mode='sum'; divide them by their sums for a weighted mean")
+        given = np.asarray(ids)
+        given = self.ids(given) if given.dtype.kind in "UO" and given.size else given
+        flat, starts = self._checked(given), products.bag_starts(given, offsets)
+        factors = None if weights is None else np.asarray(weights, np.float32)
+        if factors is not None and factors.shape != given.shape:
+            raise ValueError(f"weights have the shape {factors.shape}, the ids {given.shape}; give one for each id")
+        factors = None if factors is None else factors.reshape(-1)
+        sums = products.bag_sums(self.rows, self._width, flat, starts, factors)
+        if mode == "mean":
+            sums /= np.maximum(np.diff(starts, append=len(flat)), 1)[:, None]
+        return sums if self.anchors is None else sums @ self.anchors
+
+    def scores(
+        self, hidden: ArrayLike, k: int | None = None, *, bias: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """E·h of all objects: hidden (*batch, d) → (*batch, V); with k only the largest: ids (*batch, k), scores (*batch, k).
+        `bias`: with the objects' biases and the offset."""
+        given = np.asarray(hidden, np.float32)
+        if given.ndim == 0 or given.shape[-1] != self.embedding_dim:
+            raise ValueError(f"hidden has the shape {given.shape}, vectors here have {self.embedding_dim} numbers")
+        if k is not None and k < 1:
+            raise ValueError(f"k is {k}; ask for 1 or more, or leave it out for all scores")
+        flat = given.reshape(-1, self.embedding_dim)
+        found = products.products(self.rows, self.anchors, self.num_embeddings, flat)
+        if bias:
+            found = (some + self.bias_of(ids) for some, ids in zip(found, products.pieces(self.num_embeddings), strict=True))
+        if k is None:
+            return np.hstack([np.empty((len(flat), 0), np.float32), *found]).reshape(*given.shape[:-1], self.num_embeddings)
+        ids, values = products.top(found, len(flat), k)
+        return ids.reshape(*given.shape[:-1], -1), values.reshape(*given.shape[:-1], -1)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """‖vector‖ of every object, (V,)."""
+        return products.lengths(self.rows, self.anchors, self.num_embeddings)
+
+    def cosines(self, vector: ArrayLike) -> np.ndarray:
+        """The cosine of a vector with every object's, (V,); 0 where a vector is 0."""
+        query = np.asarray(vector, np.float32)
+        if query.shape != (self.embedding_dim,):
+            raise ValueError(f"a query has the shape {query.shape}, vectors here have {self.embedding_dim} numbers")
+        dots = self.scores(query)
+        assert isinstance(dots, np.ndarray)
+        cosines: np.ndarray = dots / np.maximum(self.lengths * np.linalg.norm(query), 1e-12)
+        return cosines
+
+    def most_similar(self, query: str | int | ArrayLike, k: int = 10) -> list[tuple[str | int, float]]:
+        """The k objects nearest by cosine to a word, an id, or a vector: (word or id, cosine). The word itself is left out."""
+        own = int(self.ids(query)) if isinstance(query, str) else int(query) if isinstance(query, int | np.integer) else -1
+        scores = self.cosines(self[own] if isinstance(query, str | int | np.integer) else query)
         if own >= 0:
             scores[own] = -np.inf
         k = min(k, self.num_embeddings - (own >= 0))
-        best = np.argpartition(-scores, k - 1)[:k] if k else np.empty(0, np.int64)
-        best = best[np.argsort(-scores[best], kind="stable")]
-        return [(self.words.word(int(n)) if self.words is not None else int(n), float(scores[n])) for n in best]
+        if k < 1:
+            return []
+        places, found = best(scores[None], k)
+        return [(self._name(n), float(score)) for n, score in zip(places[0].tolist(), found[0].tolist(), strict=True)]
+
+    def _name(self, row: int) -> str | int:
+        return row if self.words is None else self.words.word(row)
+
+    @property
+    def _width(self) -> int:
+        """Of what `rows` returns."""
+        return self.embedding_dim if self.anchors is None else len(self.anchors)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the file by what they are for: rows, anchors, words, and the rest."""
-        words = sum(size for name, size in self._bytes.items() if name.startswith("word_"))
+        """Bytes of the file by what they are for: rows, anchors, words (with a tokenizer), and the rest."""
+        words = sum(size for name, size in self._bytes.items() if name.startswith(("word_", "token")))
         anchors = self._bytes.get("anchors", 0)
         rest = self.size - sum(self._bytes.values())
         return {"rows": self.size - words - anchors - rest, "anchors": anchors, "words": words, "header": rest}
