@@ -49,17 +49,10 @@ def compress(
     found = read_source(source, tensor=tensor, words=words)
     E = as_array(found.vectors)
     frequent = found.by_frequency if by_frequency is None else by_frequency
-    if tokenizer is None and is_static(source):
-        tokenizer = source
+    tokens = tokenizer or (source if is_static(source) else None)
     with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
         table = make(
-            E,
-            budget=budget,
-            vocabulary=found.words,
-            tokenizer=tokenizer,
-            by_frequency=frequent,
-            seed=seed,
-            progress=progress,
+            E, budget=budget, vocabulary=found.words, tokenizer=tokens, by_frequency=frequent, seed=seed, progress=progress
         )
     table.save(out)
     kept = compare(E, table[:], seed)
