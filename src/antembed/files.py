@@ -3,9 +3,10 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer
@@ -21,13 +22,15 @@ except ImportError:  # not on Windows, where two processes must not write to one
 Row = dict[str, Any]  # a JSON object
 
 
-def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
-    """Write `data`, or its pieces, to `path`. After a crash or a full disk, the old or the new file is there as a whole."""
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write to, which becomes `path` at the end. After a crash or a full disk, the old or the new file is there as a
+    whole."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates a private file
@@ -36,6 +39,12 @@ def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffe
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
+    """Write `data`, or its pieces, to `path`, as a whole or not at all."""
+    with replacing(path) as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
 
 
 def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import typer
 from antembed.cli.common import AsJson, command
 from antembed.files import JSON
 
+OTHER_FORMATS = (".onnx", ".npy", ".parquet", ".safetensors", ".bin", ".tsv", ".txt")  # of antembed.formats
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
 
@@ -31,42 +32,84 @@ def evaluate(
 
 
 def export(
-    run: RunArgument,
-    out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, or FILE.ant.")],
-    table: Annotated[str | None, typer.Option(help="Which table FILE.ant is of, if the run has several.")] = None,
+    source: Annotated[Path, typer.Argument(help="Folder of a run; with --to also of an export, or FILE.ant.")],
+    out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, FILE.ant, or a file of another format.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="For other programs: glove, word2vec (.bin: binary), npy, parquet, safetensors, projector, onnx; default: "
+            "as OUT is called."
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Which table a file is of, if the run has several.")] = None,
     values: Annotated[
-        str | None, typer.Option(help="fp32, fp16, int8, or, packed, int6, int5, int4; default: as the run's own files.")
+        str | None,
+        typer.Option(
+            help="fp32, fp16, int8, or, packed, int6, int5, int4; default: as the run's own files. onnx: the first three."
+        ),
     ] = None,
     encoding: Annotated[
         str | None,
         typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
     ] = None,
-    seen: Annotated[bool, typer.Option("--seen/--no-seen", help="Recommenders: with what users have rated.")] = True,
+    seen: Annotated[
+        bool | None, typer.Option("--seen/--no-seen", help="Recommenders: with what users have rated; default: with.")
+    ] = None,
 ) -> None:
-    """Write a run as small files. A folder stands alone: recommend, similar, predict and explain need nothing else.
+    """Write a run as small files, or a table for other programs. A folder stands alone: recommend, similar, predict and explain
+    need nothing else.
 
     Example:  antembed export runs/ml-1m small --values int8
 
     Example:  antembed export runs/ml-1m items.ant --table items --values fp16
+
+    Example:  antembed export glove.ant glove.txt --to glove
+
+    Example:  antembed export runs/ml-1m items.onnx --table items --values int8
     """
-    from antembed import runs
     from antembed.cli import show
+
+    if to is not None or source.is_file() or out.suffix in OTHER_FORMATS:
+        for option, given in (("--encoding", encoding), ("--seen", seen)):
+            if given is not None:
+                raise typer.BadParameter(f"{option} goes with small files, a folder or FILE.ant", param_hint=option)
+        sizes, remarks = _for_others(source, out, to, table, values)
+    else:
+        sizes, remarks = _small(source, out, table, values, encoding, seen is not False), []
+    for path, size in sizes.items():
+        show.err.print(f"{path}: {size:,} bytes", highlight=False)
+    for remark in remarks:
+        show.say(remark)
+
+
+def _small(run: Path, out: Path, table: str | None, values: str | None, encoding: str | None, seen: bool) -> dict[Path, int]:
+    """The run's tables, or one of them; → the sizes of the files."""
+    from antembed import runs
     from antembed.cli.options import usage_error
     from antembed.config import ConfigError
 
-    if out.suffix != ".ant":
-        if table is not None:
-            raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
-        written = {
-            out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding, seen=seen).items()
-        }
-    else:
+    if out.suffix == ".ant":
         try:
-            written = {out: runs.export_table(run, out, table, values=values, encoding=encoding)}
+            return {out: runs.export_table(run, out, table, values=values, encoding=encoding)}
         except ConfigError as error:
             raise usage_error(error) from error
-    for path, size in written.items():
-        show.err.print(f"{path}: {size:,} bytes", highlight=False)
+    if table is not None:
+        raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
+    return {out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding, seen=seen).items()}
+
+
+def _for_others(
+    source: Path, out: Path, to: str | None, table: str | None, values: str | None
+) -> tuple[dict[Path, int], list[str]]:
+    """A table in another format; → the sizes of the files, and remarks."""
+    from antembed.formats import format_of, open_named, write
+
+    if out.suffix == ".ant":
+        raise ValueError(f"{source} is a table already; copy it to {out}, or give a name of another format")
+    format_of(out, to)
+    named = open_named(source, table, values)
+    sizes, remarks = write(named, out, to)
+    return sizes, [*remarks, f"{named.table.size:,} bytes as an .ant file"]
 
 
 def explain(
