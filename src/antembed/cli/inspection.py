@@ -8,7 +8,6 @@ import typer
 from antembed.cli.common import AsJson, command
 from antembed.files import JSON
 
-OTHER_FORMATS = (".onnx", ".npy", ".parquet", ".safetensors", ".bin", ".tsv", ".txt")  # of antembed.formats
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
 
@@ -68,8 +67,9 @@ def export(
     Example:  antembed export runs/ml-1m items.onnx --table items --values int8
     """
     from antembed.cli import show
+    from antembed.formats import BY_NAME
 
-    if to is not None or source.is_file() or out.suffix in OTHER_FORMATS:
+    if to is not None or source.is_file() or out.suffix in BY_NAME:
         for option, given in (("--encoding", encoding), ("--seen", seen)):
             if given is not None:
                 raise typer.BadParameter(f"{option} goes with small files, a folder or FILE.ant", param_hint=option)

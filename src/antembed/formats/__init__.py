@@ -12,7 +12,7 @@ from antembed.formats.onnx_model import write_onnx
 from antembed.formats.parquet import write_parquet
 from antembed.formats.text import write_glove, write_projector, write_word2vec
 
-__all__ = ["FORMATS", "FormatError", "Named", "format_of", "open_named", "write"]
+__all__ = ["BY_NAME", "FORMATS", "FormatError", "Named", "format_of", "open_named", "write"]
 
 FORMATS: dict[str, Callable[[Named, Path], list[Path]]] = {
     "glove": write_glove,
