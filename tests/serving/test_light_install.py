@@ -53,7 +53,7 @@ def test_serving_imports_nothing_heavy():
 
 @pytest.mark.parametrize(
     ("name", "missing", "extra"),
-    [("AnchorEmbedding", "torch", "train"), ("TextClassifier", "polars", "train"), ("compress", "numba", "cli")],
+    [("AnchorEmbedding", "torch", "train"), ("TextClassifier", "torch", "train"), ("compress", "numba", "cli")],
 )
 def test_what_is_missing_names_its_extra(name, missing, extra, tmp_path):
     done = without(f"import antembed; antembed.{name}", missing, folder=tmp_path)
