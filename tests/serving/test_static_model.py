@@ -104,3 +104,15 @@ def test_what_is_no_model_is_refused(tmp_path):
     ant.compress(np.random.default_rng(0).normal(size=(300, 16)), budget="2x").save(tmp_path / "t.ant")
     with pytest.raises(TableError, match=r"has no tokenizer; compress the model's folder, or vectors with --tokenizer"):
         StaticModel.from_pretrained(tmp_path / "t.ant")
+
+
+def test_a_damaged_tokenizer_is_an_error(tmp_path, monkeypatch):
+    folder = write_model(tmp_path / "m")
+    call("compress", folder, tmp_path / "m.ant", "--budget", "2x")
+    table = load_table(tmp_path / "m.ant")
+    whole = table.tokens["tokenizer"]
+    monkeypatch.setattr("antembed.serving.static_model.load_table", lambda path: table)
+    for damaged in (whole[:-9], whole[::-1], whole[:0]):
+        table.tokens["tokenizer"] = damaged
+        with pytest.raises(TableError, match=r"its tokenizer cannot be read .*; compress the model anew"):
+            StaticModel.from_pretrained(tmp_path / "m.ant")

@@ -20,6 +20,7 @@ import numpy as np
 from antembed.extras import explained
 from antembed.files import write_atomically
 from antembed.formats.named import FormatError, Named
+from antembed.serving import Table
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, smallest_unsigned
 from antembed.serving.numbers import VALUES, check_fits, quantize
 
@@ -91,8 +92,7 @@ def write_onnx(named: Named, out: Path) -> list[Path]:
         import onnx
     except ImportError as error:
         raise explained(error, "ONNX") from error
-    values = named.values or {"fp32": "fp32", "fp16": "fp16"}.get(named.table.values, "int8")
-    values = "fp16" if named.values is None and named.table.encoding == "coded" else values
+    values = named.values or _own_values(named.table)
     if values not in ("fp32", "fp16", "int8"):
         raise FormatError(f"ONNX has fp32, fp16 or int8 numbers, not {values}")
     arrays, nodes = _graph(named, values)
@@ -114,6 +114,14 @@ def write_onnx(named: Named, out: Path) -> list[Path]:
     onnx.checker.check_model(model)
     write_atomically(out, model.SerializeToString())
     return [out]
+
+
+def _own_values(table: Table) -> str:
+    """The numbers of the file, where no error is added by that; fp16 where they are entropy-coded."""
+    rows = table.rows.inner if isinstance(table.rows, SharedRows) else table.rows
+    if table.values in ("fp32", "fp16"):
+        return table.values
+    return "int8" if isinstance(rows, ScaledRows) else "fp16"
 
 
 def _graph(named: Named, values: str) -> Part:

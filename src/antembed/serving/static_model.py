@@ -2,6 +2,7 @@
 
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,11 @@ class StaticModel:
                 f"{path} has no tokenizer; compress the model's folder, or vectors with --tokenizer tokenizer.json"
             )
         words = None if table.words is None else table.words.all()
-        return cls(table, unpack_tokens(table.tokens, words, len(table)), normalize, max_length)
+        try:
+            tokens = unpack_tokens(table.tokens, words, len(table))
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
+            raise TableError(f"{path} is damaged: its tokenizer cannot be read ({error}); compress the model anew") from error
+        return cls(table, tokens, normalize, max_length)
 
     @property
     def dim(self) -> int:
