@@ -114,5 +114,5 @@ def test_a_damaged_tokenizer_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("antembed.serving.static_model.load_table", lambda path: table)
     for damaged in (whole[:-9], whole[::-1], whole[:0]):
         table.tokens["tokenizer"] = damaged
-        with pytest.raises(TableError, match=r"its tokenizer cannot be read .*; compress the model anew"):
+        with pytest.raises(TableError, match=r"the tokenizer .*; copy it again or export it anew"):
             StaticModel.from_pretrained(tmp_path / "m.ant")

@@ -16,8 +16,9 @@ Arrays = dict[str, np.ndarray]
 PIECE = 1 << 20  # numbers at a time
 FLOATS, UNSIGNED, BYTES = ("f4", "f2"), ("u1", "u2", "u4", "u8"), ("u1",)
 WORDS = {"word_blocks", "word_ends", "word_heads", "word_rows"}
+TOKENS = {"tokenizer", "token_rows", "token_weights"}  # of a static model
 SPARSE = {"anchors", "scales", "places", *BIAS_ARRAYS}
-# The arrays that a file of each encoding may have, besides words.
+# The arrays that a file of each encoding may have, besides words and tokens.
 KNOWN = {
     "plain": {"weights"} | SPARSE,
     "bitmap": {"bits", "values"} | SPARSE,
@@ -35,7 +36,7 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
     rows = _count(about, "rows") if "rows" in about else V
     _number(about, "offset", 0.0)
     nonzeros = _count(about, "nonzeros") if "nonzeros" in about else None
-    if unknown := sorted(arrays.keys() - KNOWN[encoding] - WORDS):
+    if unknown := sorted(arrays.keys() - KNOWN[encoding] - WORDS - TOKENS):
         raise DamagedError(f"a {encoding} table has no array {unknown[0]!r}")
     if encoding == "coded":
         _check_coded(arrays, about, V, K)
@@ -56,6 +57,18 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
         _shape(arrays, "word_ends", (None,), UNSIGNED)
         for name in ("word_blocks", "word_heads"):
             _shape(arrays, name, (None,), BYTES)
+    if TOKENS & arrays.keys():
+        _check_tokens(arrays, V)
+
+
+def _check_tokens(arrays: Arrays, V: int) -> None:
+    _shape(arrays, "tokenizer", (None,), BYTES)
+    if "token_rows" in arrays:
+        _shape(arrays, "token_rows", (None,), UNSIGNED)
+        _check_below(arrays, "token_rows", V)
+    if "token_weights" in arrays:
+        _shape(arrays, "token_weights", arrays["token_rows"].shape if "token_rows" in arrays else (V,), ("f2",))
+        _check_finite(arrays, "token_weights")
 
 
 def _check_sparse(arrays: Arrays, encoding: str, values: str, sizes: tuple[int, int, int], scan: bool) -> None:

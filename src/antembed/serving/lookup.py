@@ -3,12 +3,11 @@
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from antembed.files import write_atomically
+from antembed.files import JSON, write_atomically
 from antembed.serving import products
 from antembed.serving.biases import BIAS_ARRAYS, decode_bias
 from antembed.serving.checks import check_table
@@ -28,7 +27,7 @@ class Table:
     def __init__(
         self,
         arrays: dict[str, np.ndarray],
-        about: dict[str, Any],
+        about: JSON,
         size: int,
         contents: bytes | None = None,
         *,

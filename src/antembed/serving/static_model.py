@@ -2,7 +2,6 @@
 
 import json
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from antembed.extras import explained
+from antembed.serving.container import TableError, naming
 from antembed.serving.lookup import Table
-from antembed.serving.table import TableError, load_table
+from antembed.serving.table import load_table
 from antembed.serving.tokens import Tokens, unpack_tokens
 
 if TYPE_CHECKING:
@@ -52,10 +52,8 @@ class StaticModel:
                 f"{path} has no tokenizer; compress the model's folder, or vectors with --tokenizer tokenizer.json"
             )
         words = None if table.words is None else table.words.all()
-        try:
-            tokens = unpack_tokens(table.tokens, words, len(table))
-        except (zlib.error, ValueError, KeyError, TypeError) as error:
-            raise TableError(f"{path} is damaged: its tokenizer cannot be read ({error}); compress the model anew") from error
+        with naming(str(path)):
+            tokens = unpack_tokens(table.tokens, words)
         return cls(table, tokens, normalize, max_length)
 
     @property

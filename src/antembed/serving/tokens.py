@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from antembed.files import JSON
+from antembed.serving.container import DamagedError
 from antembed.serving.encodings import smallest_unsigned
-from antembed.serving.entropy import DamagedError
 from antembed.serving.numbers import check_fits
 
 LARGEST = 1 << 28  # bytes of a tokenizer
@@ -50,19 +50,20 @@ def pack_tokens(tokens: Tokens, words: Sequence[str] | None) -> dict[str, np.nda
     return arrays
 
 
-def unpack_tokens(arrays: dict[str, np.ndarray], words: Sequence[str] | None, rows: int) -> Tokens:
-    """The inverse of pack_tokens; `rows`: of the table."""
+def unpack_tokens(arrays: dict[str, np.ndarray], words: Sequence[str] | None) -> Tokens:
+    """The inverse of pack_tokens; rows and weights were checked when the file was opened."""
     unpack = zlib.decompressobj()
-    found = unpack.decompress(arrays["tokenizer"].tobytes(), LARGEST)
-    if unpack.unconsumed_tail or not unpack.eof:
-        raise DamagedError(f"the tokenizer does not end, or has more than {LARGEST} bytes")
-    about: JSON = json.loads(found)
-    tokenizer = about["tokenizer"]
-    if words is not None and tokenizer["model"].get("vocab", {}) is None:
-        tokenizer["model"]["vocab"] = {word: row for row, word in enumerate(words)}
+    try:
+        found = unpack.decompress(arrays["tokenizer"].tobytes(), LARGEST)
+        if unpack.unconsumed_tail or not unpack.eof:
+            raise DamagedError(f"the tokenizer does not end, or has more than {LARGEST} bytes")
+        about: JSON = json.loads(found)
+        tokenizer = about["tokenizer"]
+        if words is not None and tokenizer["model"].get("vocab", {}) is None:
+            tokenizer["model"]["vocab"] = {word: row for row, word in enumerate(words)}
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"the tokenizer cannot be read ({error})") from error
     places, weights = arrays.get("token_rows"), arrays.get("token_weights")
-    if places is not None and places.size and int(places.max()) >= rows:
-        raise DamagedError(f"a token has row {places.max()} of {rows}")
     return Tokens(
         tokenizer,
         about["normalize"],
