@@ -55,10 +55,11 @@ def samples() -> dict[str, bytes]:
     files["product 8 bits"] = serialize_product(codes * 9, np.repeat(books, 9, 1), None, "fp16")
     E = rng.standard_normal((700, 12)) * 0.7 ** np.arange(12)
     for apart in (False, True):
-        table = ant.compress(E, budget="3x", vocabulary=WORDS if apart else None, split_norms=apart)
-        files[f"coded{' norms words' * apart}"] = table._contents
+        for method, kind in (("transform", "coded"), ("sparse", "sparse")):
+            table = ant.compress(E, budget="3x", vocabulary=WORDS if apart else None, split_norms=apart, method=method)
+            files[f"{kind}{' norms words' * apart}"] = table._contents
     none, n = {}, 90
-    for name in ("csr int8", "packed fp16", "coded norms words", "product 4 bits"):
+    for name in ("csr int8", "packed fp16", "coded norms words", "sparse", "product 4 bits"):
         found = unpack(files[name])
         about = json.dumps({**found.about, "version": 5})
         none[f"old {name}"] = safetensors.numpy.save(dict(found.arrays), {"antembed-table": about})

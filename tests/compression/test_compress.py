@@ -12,6 +12,7 @@ from tests.command import call
 
 import antembed as ant
 from antembed.compression import as_array, compare, read_source
+from antembed.compression.rows import Goal
 from antembed.compression.transform import fit
 from antembed.data.plain import DataError
 from antembed.serving.coded import CodedRows
@@ -56,7 +57,7 @@ def test_it_loses_less_than_whole_numbers_of_the_same_size():
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_the_compiled_decoder_is_the_plain_one(apart):
-    coded = fit(vectors(), 9000, split_norms=apart, weighting=0.25)
+    coded = fit(vectors(), Goal(size=9000), split_norms=apart, weighting=0.25)
     rows = CodedRows(coded.arrays, dict(coded.about))
     ids = np.array([3, 3, 1499, 0, 700, 3, 701])
     np.testing.assert_array_equal(rows.values(ids), rows.values(ids, compiled=False))

@@ -1,4 +1,4 @@
-"""A second reader of `.ant` files, written from docs/format.md alone: NumPy, json, zlib and lzma, nothing of antembed."""
+"""A second reader of `.ant` files, after docs/format.md: NumPy, json, zlib and lzma, nothing of antembed."""
 
 import json
 import lzma
@@ -33,11 +33,14 @@ def read(path):
 
 def vectors(about, arrays):
     """All vectors (V, d)."""
-    rows = {"coded": coded, "product": product}.get(about["encoding"], sparse)(about, arrays)
+    rows = {"coded": coded, "sparse": coded, "product": product}.get(about["encoding"], sparse)(about, arrays)
     if "scales" in arrays:
         rows = rows * arrays["scales"]
     if "anchors" in arrays:
-        rows = rows @ arrays["anchors"].astype(np.float32)
+        anchors = arrays["anchors"].astype(np.float32)
+        if "anchor_scales" in arrays:
+            anchors = np.concatenate([anchors * arrays["anchor_scales"].astype(np.float32)[:, None], arrays["mean"][None]])
+        rows = rows @ anchors
     return rows[arrays["places"]] if "places" in arrays else rows
 
 
@@ -90,11 +93,50 @@ def product(about, arrays):
 def coded(about, arrays):
     """Entropy-coded rows → (V, K), the last column 1, times the norms where there are some."""
     V, n = about["objects"], about["rows_per_block"]
-    rows = [row for block in range(-(-V // n)) for row in coded_block(about, arrays, block, min(n, V - block * n))]
+    read_block, octave = (sparse_block, 4) if about["encoding"] == "sparse" else (coded_block, 8)
+    rows, norms = zip(
+        *[row for first in range(0, V, n) for row in read_block(about, arrays, first // n, range(first, min(first + n, V)))],
+        strict=True,
+    )
     T = np.array(rows, np.float32).reshape(V, -1)
     T /= (((np.arange(V) + 10) / about["mean_place"]) ** -about["weighting"]).astype(np.float32)[:, None]
     T = np.concatenate([T, np.ones((V, 1), np.float32)], 1)
-    return T * (about["norm_base"] * 2.0 ** (arrays["norms"].astype(np.float32) / 8))[:, None] if "norms" in arrays else T
+    apart = {"norms", "norm_frequencies"} & arrays.keys()
+    return T * (about["norm_base"] * 2.0 ** (np.array(norms, np.float32) / octave))[:, None] if apart else T
+
+
+def sparse_block(about, arrays, block, count):
+    """Rows of few weights, and their norms."""
+    start, stop = arrays["offsets"][block : block + 2].tolist()
+    data, K = arrays["payload"][start:stop].tolist(), len(arrays["widths"])
+    state, rest, total = int.from_bytes(bytes(data[:4]), "big"), iter(data[4:]), 1 << 16
+    ends = np.concatenate([[0], np.cumsum(arrays["widths"].astype(int))])
+    reached, left = [], 1 << 30
+    for _ in range(ends[-1] + 1):
+        reached.append(((1 << 30) - left) >> 14)
+        left -= left * about["rate"] >> 30
+
+    def take(shares):
+        nonlocal state
+        firsts, slot = np.concatenate([[0], np.cumsum(shares)]).tolist(), state % total
+        symbol = max(n for n in range(len(shares)) if firsts[n] <= slot)
+        state = int(shares[symbol]) * (state >> 16) + slot - firsts[symbol]
+        while state < 1 << 23:
+            state = state << 8 | next(rest)
+        return symbol
+
+    for _ in count:
+        norm = take(arrays["norm_frequencies"].astype(int)) if "norm_frequencies" in arrays else 0
+        row, after = np.zeros(K, np.float32), 0
+        while True:
+            reach = np.array([reached[end - ends[after]] for end in ends[after:]])
+            firsts = np.arange(K - after + 1) + ((total - (K - after) - 1) * reach >> 16)
+            k = after + take(np.diff([*firsts.tolist(), total]))
+            if k == K:
+                break
+            value = 1 + take(arrays["value_frequencies"][arrays["groups"][k]].astype(int))
+            row[k], after = np.float32(value) * np.float32(about["step"]), k + 1
+        yield row, norm
 
 
 def coded_block(about, arrays, block, count):
@@ -117,9 +159,10 @@ def coded_block(about, arrays, block, count):
             found |= bit << n
         return found
 
-    for _ in range(count):
+    for i in count:
         row, seen, promised, s = [], 0, 0, 0
-        for column in arrays["classes"].tolist():
+        shift = about.get("first_shift", 0) - int((arrays.get("shift_places", np.empty(0)) <= i).sum())
+        for column in np.clip(arrays["classes"].astype(int) + shift, 0, 47).tolist():
             ratio = (seen + 256) * 1024 // (promised + 256)
             c = min(max(column + sum(ratio >= limit for limit in THRESHOLDS) - 6, 0), 47) + s % 2 * 48
             m = int(symbols[c][state % 16384])
@@ -132,7 +175,7 @@ def coded_block(about, arrays, block, count):
             s = MOVES[s][m % 2]
             seen += min(m, 64) * 64
             promised += int(arrays["promise"][column])
-        yield row
+        yield row, int(arrays["norms"][i]) if "norms" in arrays else 0
 
 
 def words(about, arrays):

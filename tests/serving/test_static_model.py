@@ -56,12 +56,12 @@ def test_sentences_are_means_of_their_tokens(normalize, shared, tmp_path):
     wanted = np.stack([plain(model, tokens, arrays) for tokens in ids])
     if normalize:
         wanted = wanted / (np.linalg.norm(wanted, axis=1, keepdims=True) + 1e-32)
-    np.testing.assert_allclose(model.encode(SENTENCES, batch_size=2), wanted, atol=1e-5)
-    np.testing.assert_allclose(model.encode(SENTENCES[0]), wanted[0], atol=1e-5)
+    np.testing.assert_allclose(model.encode(SENTENCES, batch_size=2), wanted, atol=1e-4)
+    np.testing.assert_allclose(model.encode(SENTENCES[0]), wanted[0], atol=1e-4)
     assert model.encode([]).shape == (0, 16)
     lengths = np.linalg.norm(model.encode(SENTENCES[:2], normalize=True), axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
-    np.testing.assert_allclose(model.encode_as_sequence("dogs").mean(0), plain(model, [3, 7], arrays), atol=1e-5)
+    np.testing.assert_allclose(model.encode_as_sequence("dogs").mean(0), plain(model, [3, 7], arrays), atol=1e-4)
 
 
 @pytest.mark.parametrize("shared", [False, True])

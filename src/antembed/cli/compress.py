@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,16 @@ def compress(
         typer.Argument(help="Vectors: .npy, .npz, .safetensors, GloVe, word2vec (.bin, text; .gz, .zst), or a model's folder."),
     ],
     out: Annotated[Path, typer.Argument(help="The file to write, NAME.ant.")],
-    budget: Annotated[str, typer.Option(help="16x (times smaller than fp32, words not counted), or 2MB, all counted.")] = "16x",
+    budget: Annotated[
+        str | None,
+        typer.Option(help="16x (times smaller than fp32, words not counted), or 2MB, all counted.", show_default="16x"),
+    ] = None,
+    tolerance: Annotated[
+        str | None, typer.Option(help="Instead of a budget: the smallest file of at most this relative squared error, 1%.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="transform (principal axes), sparse (a few of many anchors), auto: what is better on a sample.")
+    ] = "auto",
     tensor: Annotated[str, typer.Option(help="Which table, where a file has several.")] = "",
     words: Annotated[Path | None, typer.Option(help="A word a line, one for each vector.")] = None,
     tokenizer: Annotated[
@@ -39,9 +49,11 @@ def compress(
     Example:  antembed compress glove.6B.300d.txt glove.ant --budget 16x
 
     Example:  antembed compress all-MiniLM-L6-v2 minilm.ant --budget 3MB
+
+    Example:  antembed compress vectors.npy vectors.ant --tolerance 1%
     """
     from antembed.cli import show
-    from antembed.compression import as_array, compare, is_static, read_source
+    from antembed.compression import METHOD_OF, as_array, compare, is_static, read_source
     from antembed.compression import compress as make
 
     _check_out(out, overwrite)
@@ -51,20 +63,16 @@ def compress(
     frequent = found.by_frequency if by_frequency is None else by_frequency
     tokens = tokenizer or (source if is_static(source) else None)
     with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
-        table = make(
-            E, budget=budget, vocabulary=found.words, tokenizer=tokens, by_frequency=frequent, seed=seed, progress=progress
-        )
+        how = partial(make, E, budget=budget, tolerance=tolerance, method=method, seed=seed)
+        table = how(vocabulary=found.words, tokenizer=tokens, by_frequency=frequent, progress=progress)
     table.save(out)
     kept = compare(E, table[:], seed)
     sizes = table.sizes()
     result: JSON = {"source": str(source), "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size, "parts": sizes}
+    result["method"] = METHOD_OF[table.encoding]
     result |= {"times_smaller": 4 * E.size / (table.size - sizes["words"]), **kept}
     result["seconds"] = round(time.perf_counter() - started, 1)
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    typer.echo(f"{out}: {table.size:,} bytes: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
-    typer.echo(_summary(result, frequent))
+    typer.echo(json.dumps(result) if as_json else f"{out}: {_in_words(result, frequent)}")
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -74,13 +82,15 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ValueError(f"{out} exists; choose another name, or say --overwrite")
 
 
-def _summary(result: JSON, frequent: bool) -> str:
-    """What is left, in a line."""
+def _in_words(result: JSON, frequent: bool) -> str:
+    """What was reached, for people."""
+    parts = ", ".join(f"{name} {size:,}" for name, size in result["parts"].items())
     near = f"nearest neighbours kept {result['neighbours_kept']:.1%}"
     if frequent:
         near += f", of frequent words {result['neighbours_kept_first_tenth']:.1%}"
+    smaller = f"{result['method']}, {result['times_smaller']:.1f} times smaller than fp32 (words not counted)"
     error = f"relative error {result['relative_error']:.4f}, cosine {result['cosine']:.4f}"
-    return f"{result['times_smaller']:.1f} times smaller than fp32 (words not counted); {error}, {near}"
+    return f"{result['bytes']:,} bytes: {parts}\n{smaller}; {error}, {near}"
 
 
 def neighbours(

@@ -5,66 +5,132 @@ table.save("words.ant"); table["stock"], table.most_similar("stock", k=10)
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from antembed.budget import parse_budget
-from antembed.compression.report import Progress, compare, quiet
+from antembed.compression import sparse, transform
+from antembed.compression.report import QUERIES, Progress, compare, neighbours_kept, quiet
+from antembed.compression.rows import Coded, Goal, decoded, relative_error
 from antembed.compression.sources import Source, read_source
 from antembed.compression.static import is_static, read_tokens
-from antembed.compression.transform import Coded, fit
 from antembed.serving import Table
-from antembed.serving.coded import CodedRows
 from antembed.serving.table import read_table, serialize_coded
 from antembed.serving.tokens import pack_tokens
 from antembed.serving.words import pack_words
 
-__all__ = ["Source", "compare", "compress", "is_static", "read_source"]
+__all__ = ["METHOD_OF", "Source", "compare", "compress", "is_static", "read_source"]
 
+METHODS = ("auto", "transform", "sparse")
+METHOD_OF = {"coded": "transform", "sparse": "sparse"}  # by the encoding of a file
 WEIGHTING = 0.25  # rows that come first, the frequent ones, are kept better: (place + 10)^−¼
-NORM_SAMPLE = 20_000
+SAMPLE, LEAST_ROWS, MOST_ROWS = 1 << 21, 4096, 20_000  # numbers, and rows, by which a method is chosen
 HEADER = 1500  # bytes of a file beside its arrays, at most
+SPARSE_FROM_RATIO, SPARSE_FROM_ERROR = 12.0, 0.1  # below, sparse codes lose everywhere
 
 
 def compress(
     vectors: object,
     *,
-    budget: str | int = "16x",
+    budget: str | int | None = None,
+    tolerance: str | float | None = None,
     vocabulary: Sequence[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     by_frequency: bool | None = None,
     split_norms: bool | None = None,
+    method: str = "auto",
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Table:
     """A table of vectors (V, d): an array, a torch tensor, an nn.Embedding, or anything with `weight` → a small Table.
 
-    `budget`: "16x" (of fp32; the words not counted), or "2MB", everything counted. `vocabulary`: a word for each row; then
+    `budget`: "16x" (of fp32; the words not counted; the default), or "2MB", everything counted. `tolerance`: instead, the
+    smallest file whose relative squared error is at most this, "1%" or 0.01. `vocabulary`: a word for each row; then
     `table["word"]` works. `tokenizer`: a tokenizer.json, or the folder of a static model: then StaticModel reads the file.
     `by_frequency`: rows are in the order of falling frequency, and the first are kept better (default:
-    if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample).
+    if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample). `method`: "transform"
+    (principal axes), "sparse" (a few of many anchors), or "auto": what is better on a sample.
     """
     E = as_array(vectors)
-    V, d = E.shape
-    if vocabulary is not None and len(vocabulary) != V:
-        raise ValueError(f"{len(vocabulary)} words for {V} vectors; give one for each")
+    if vocabulary is not None and len(vocabulary) != len(E):
+        raise ValueError(f"{len(vocabulary)} words for {len(E)} vectors; give one for each")
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; there are: {', '.join(METHODS)}")
     words = {} if vocabulary is None else pack_words(list(vocabulary))
     if tokenizer is not None:
-        words |= pack_tokens(read_tokens(tokenizer, V), vocabulary)
-    wanted = parse_budget(str(budget), 4.0 * V * d)
+        words |= pack_tokens(read_tokens(tokenizer, len(E)), vocabulary)
+    if tolerance is not None and budget is not None:
+        raise ValueError(f"a budget of {budget} and a tolerance of {tolerance} were given; choose one")
+    goal = Goal(error=parse_tolerance(tolerance)) if tolerance is not None else _size(budget or "16x", E, words)
+    weighting = WEIGHTING if (by_frequency if by_frequency is not None else vocabulary is not None) else 0.0
+    ways = _ways(E, goal, method, split_norms)
+    how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed)
+    coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=progress)
+    return read_table(serialize_coded(coded.arrays, coded.about, words))
+
+
+FITS: dict[str, Callable[..., Coded]] = {"transform": transform.fit, "sparse": sparse.fit}
+Way = tuple[str, bool]  # method, lengths apart
+
+
+def parse_tolerance(tolerance: str | float) -> float:
+    """ "1%" or 0.01."""
+    text = str(tolerance).strip()
+    try:
+        found = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        found = np.nan
+    if not 0 < found < 1:
+        raise ValueError(f"{tolerance!r} is no tolerance; say 1% or 0.01: the relative squared error, between 0 and 1")
+    return found
+
+
+def _size(budget: str | int, E: np.ndarray, words: dict[str, np.ndarray]) -> Goal:
+    wanted = parse_budget(str(budget), 4.0 * E.size)
     if wanted.unit != "bytes":
         raise ValueError(f"a budget of {budget} counts parameters; say how small the file is to be: 16x or 2MB")
     counted = sum(array.nbytes for array in words.values()) if not str(budget).lower().endswith("x") else 0
-    target = wanted.amount - counted - HEADER
-    if target <= 0:
+    if wanted.amount <= counted + HEADER:
         raise ValueError(
             f"a budget of {wanted.amount:,.0f} bytes is less than the words take: {counted + HEADER:,}; allow more"
         )
-    weighting = WEIGHTING if (by_frequency if by_frequency is not None else vocabulary is not None) else 0.0
-    apart = split_norms if split_norms is not None else _norms_apart(E, target / (4.0 * V * d), weighting, seed)
-    coded = fit(E, target, weighting=weighting, split_norms=apart, seed=seed, progress=progress)
-    return read_table(serialize_coded(coded.arrays, coded.about, words))
+    return Goal(size=wanted.amount - counted - HEADER)
+
+
+def _ways(E: np.ndarray, goal: Goal, method: str, split_norms: bool | None) -> list[Way]:
+    """What is to be tried."""
+    sparse_too = goal.error >= SPARSE_FROM_ERROR if goal.by_error else 4 * E.size / goal.size >= SPARSE_FROM_RATIO
+    methods = [method] if method != "auto" else ["transform", "sparse"] if sparse_too else ["transform"]
+    return [(name, apart) for name in methods for apart in ([split_norms] if split_norms is not None else [False, True])]
+
+
+def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: int) -> Way:
+    """What loses least on a sample of rows in their order, or, with a tolerance, takes least bytes.
+
+    What is lost is the squared error times the share of neighbours that are no longer the nearest: lengths stored apart can
+    keep many more neighbours at a little more error, and error alone would never choose them.
+    """
+    V, d = E.shape
+    rows = np.sort(np.random.default_rng(seed).choice(V, min(V, MOST_ROWS, max(SAMPLE // d, LEAST_ROWS)), replace=False))
+    sample, K = E[rows], sparse.number_of_anchors((V, d), goal)
+    queries = np.linspace(0, len(rows) - 1, min(len(rows), QUERIES)).astype(np.int64)
+    found: list[tuple[float, Way]] = []
+    for how, apart in ways:
+        fixed = sparse.fixed_bytes(d, K) if how == "sparse" else transform.fixed_bytes(d) + d * d
+        part = goal if goal.by_error else Goal(size=fixed + (goal.size - fixed) * len(rows) / V)
+        more = {"num_anchors": K} if how == "sparse" else {}
+        try:
+            coded = FITS[how](sample, part, weighting=weighting, split_norms=apart, seed=seed, **more)
+        except ValueError:  # too few bytes for this one
+            continue
+        if goal.by_error:
+            found.append((fixed + (coded.size - fixed) * V / len(rows), (how, apart)))
+            continue
+        F = decoded(coded)
+        away = 1 - neighbours_kept(sample, F, queries)
+        found.append((relative_error(sample, F, weighting) * (away + 1 / len(queries)), (how, apart)))
+    return min(found)[1] if found else ways[0]
 
 
 def as_array(vectors: object) -> np.ndarray:
@@ -78,25 +144,3 @@ def as_array(vectors: object) -> np.ndarray:
         row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
         raise ValueError(f"row {row} has a number that is not finite; mend or remove it before compressing")
     return array
-
-
-def _norms_apart(E: np.ndarray, share: float, weighting: float, seed: int) -> bool:
-    """Whether lengths stored apart lose less, on a sample of rows in their order."""
-    rows = np.sort(np.random.default_rng(seed).choice(len(E), min(len(E), NORM_SAMPLE), replace=False))
-    sample = E[rows]
-    errors = []
-    for apart in (False, True):
-        try:
-            coded = fit(sample, share * sample.size * 4, weighting=weighting, split_norms=apart, seed=seed)
-        except ValueError:
-            errors.append(np.inf)
-            continue
-        errors.append(float(((decoded(coded) - sample) ** 2).sum(dtype=np.float64)))
-    return errors[1] < errors[0]
-
-
-def decoded(coded: Coded) -> np.ndarray:
-    """All vectors of a compressed table."""
-    rows = CodedRows(coded.arrays, dict(coded.about))
-    found: np.ndarray = rows(np.arange(rows.total)) @ coded.arrays["anchors"].astype(np.float32)
-    return found

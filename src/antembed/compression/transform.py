@@ -1,19 +1,20 @@
-"""A table that exists → E ≈ T·A + mean: anchors are its principal axes, T is on one grid, chosen with a price for each bit."""
+"""E ≈ T·A + mean: the anchors are the principal axes, T is on one grid, chosen with a price for each bit."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from antembed.compression.report import Progress, quiet
+from antembed.compression.rows import Coded, Goal, Weighted, int8_anchors, meet, weighted
 from antembed.kernels.coded import CLASSES, LARGEST, MOST, MOVES, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
-from antembed.serving.coded import HEAD, NORM_STEP, row_weights
+from antembed.kernels.threads import parallel_for, usable_cpus
+from antembed.serving.coded import NORM_STEP, row_weights
 
 OFFSET = 12  # the class of a column whose deviation is one step: half of what a number of 1 is
 RATE = 0.44  # price of a bit, in squared steps: the slope of error over bits at this grid
-SAMPLE = 8192
+SAMPLE = 1 << 19  # numbers
 ROUNDS = 3  # of frequencies and numbers that follow each other
 OVERHEAD = 0.012  # of a block's bytes, for its state
-NEAR = 0.004  # of the budget, that may be left
 
 
 @dataclass(frozen=True)
@@ -33,40 +34,26 @@ class Model:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows in the axes' coordinates, and what takes them back."""
+    """Rows in the axes' coordinates."""
 
     Y: np.ndarray  # (V, K) float32
-    axes: np.ndarray  # (K, d)
-    mean: np.ndarray  # (d,)
+    stored: dict[str, np.ndarray]  # the arrays of the axes
     deviations: np.ndarray  # (K,)
-    weighting: float
-    mean_place: float
-    norms: np.ndarray | None  # (V,) uint8
-    norm_base: float
+    shifts: np.ndarray  # (V,): how much larger rows are than the mean by their weights, in quarter octaves
+    rows: Weighted
 
 
 def prepare(E: np.ndarray, weighting: float, split_norms: bool) -> Prepared:
-    """Centre, turn into principal axes, and weigh."""
-    E = np.asarray(E, np.float32)
-    norms, base = None, 1.0
-    if split_norms:
-        lengths = np.linalg.norm(E, axis=1)
-        base = float(max(np.quantile(lengths[lengths > 0], 0.001), 1e-12)) if (lengths > 0).any() else 1.0
-        codes = np.clip(np.rint(np.log2(np.maximum(lengths, base) / base) / NORM_STEP), 0, 255)
-        norms = codes.astype(np.uint8)
-        E = E / (base * 2.0 ** (codes * NORM_STEP)).astype(np.float32)[:, None]
-    places = np.arange(len(E))
-    mean_place = float(np.mean((places + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
-    weights = row_weights(places, weighting, mean_place)
-    share = weights.astype(np.float64) ** 2
-    mean = ((share[:, None] * E).sum(0) / share.sum()).astype(np.float16).astype(np.float32)
-    X = (E - mean) * weights[:, None]
-    values, vectors = np.linalg.eigh(X.T.astype(np.float64) @ X.astype(np.float64) / max(len(X), 1))
-    order = np.argsort(-values)
-    axes = vectors[:, order].T.astype(np.float16).astype(np.float32)
-    Y = X @ axes.T
-    deviations = np.sqrt((Y.astype(np.float64) ** 2).mean(0))
-    return Prepared(Y, axes, mean, deviations, weighting, mean_place, norms, base)
+    """Centre, weigh, and turn into principal axes."""
+    rows = weighted(E, weighting, NORM_STEP if split_norms else None)
+    X = rows.X.astype(np.float64)
+    values, vectors = np.linalg.eigh(X.T @ X / max(len(X), 1))
+    stored = int8_anchors(vectors[:, np.argsort(-values)].T.astype(np.float32), rows.mean)
+    axes = stored["anchors"] * stored["anchor_scales"].astype(np.float64)[:, None]
+    Y = (X @ np.linalg.inv(axes)).astype(np.float32)  # the axes as they are stored lose nothing, although they are rounded
+    weights = row_weights(np.arange(len(Y)), weighting, rows.mean_place)
+    shifts = np.rint(4 * np.log2(weights)).astype(np.int64)
+    return Prepared(Y, stored, np.sqrt((Y.astype(np.float64) ** 2).mean(0)), shifts, rows)
 
 
 def laplacian(step: float, deviations: np.ndarray) -> Model:
@@ -89,23 +76,24 @@ def whole(weights: np.ndarray) -> np.ndarray:
     return shares
 
 
-def quantized(Y: np.ndarray, model: Model, rate: float) -> tuple[np.ndarray, np.ndarray]:
+def quantized(Y: np.ndarray, shifts: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
     """Whole numbers and contexts."""
     Q, C = np.empty(Y.shape, np.int32), np.empty(Y.shape, np.uint8)
     X = (Y / np.float32(model.step)).astype(np.float32)
     centres = model.centres.astype(np.float64) / 128
-    quantize_rows(X, model.classes, model.promise, model.bits, centres, rate, THRESHOLDS, MOVES, Q, C)
+    known = (model.classes, model.promise, model.bits, centres, RATE, THRESHOLDS, MOVES)
+    parallel_for(lambda a, b: quantize_rows(X[a:b], shifts[a:b], *known, Q[a:b], C[a:b]), len(X), X.shape[1], usable_cpus())
     return Q, C
 
 
-def learned(Y: np.ndarray, Q: np.ndarray, C: np.ndarray, model: Model) -> Model:
+def learned(Y: np.ndarray, shifts: np.ndarray, Q: np.ndarray, C: np.ndarray, model: Model) -> Model:
     """Frequencies, promises and centres of what was quantized."""
     m = np.abs(Q).astype(np.int64)
     symbol, context = np.minimum(m, LARGEST), C.astype(np.int64)
     counts = np.bincount((context * (LARGEST + 1) + symbol).reshape(-1), minlength=2 * CLASSES * (LARGEST + 1))
     before = laplacian(model.step, model.step * 2.0 ** ((model.classes - OFFSET) / 4)).frequencies / TOTAL
     frequencies = whole(counts.reshape(2 * CLASSES, -1) + 8 * before)
-    columns = np.broadcast_to(model.classes, Q.shape).reshape(-1)
+    columns = np.clip(model.classes + shifts[:, None], 0, CLASSES - 1).reshape(-1)
     number = np.bincount(columns, minlength=CLASSES)
     sums = np.bincount(columns, np.minimum(m, MOST).reshape(-1), CLASSES)
     promise = np.where(number > 0, np.rint(UNIT * sums / np.maximum(number, 1)), model.promise).astype(np.int64)
@@ -125,18 +113,6 @@ def estimated_bits(Q: np.ndarray, C: np.ndarray, model: Model) -> float:
         model.bits[C, np.minimum(m, LARGEST)].sum()
         + (np.where(m >= LARGEST, 5 + np.log2(np.maximum(m - LARGEST + 1, 1)), 0)).sum()
     )
-
-
-@dataclass(frozen=True)
-class Coded:
-    """A compressed table, as the arrays of its file."""
-
-    arrays: dict[str, np.ndarray]
-    about: dict[str, object]
-
-    @property
-    def size(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
 
 
 def used_columns(Q: np.ndarray) -> np.ndarray:
@@ -162,99 +138,98 @@ def encode(prepared: Prepared, Q: np.ndarray, C: np.ndarray, model: Model, rows:
         "promise": model.promise.astype(np.uint16),
         "frequencies": model.frequencies.astype(np.uint16),
         "centres": model.centres,
-        "anchors": np.concatenate([prepared.axes[:K], prepared.mean[None]]).astype(np.float16),
+        "anchors": prepared.stored["anchors"][:K],
+        "anchor_scales": prepared.stored["anchor_scales"][:K],
+        "mean": prepared.stored["mean"],
     }
-    if prepared.norms is not None:
-        arrays["norms"] = prepared.norms
+    if prepared.shifts.any():
+        arrays["shift_places"] = np.repeat(np.arange(1, n), -np.diff(prepared.shifts)).astype(np.uint32)
+    if prepared.rows.norms is not None:
+        arrays["norms"] = prepared.rows.norms
     about = {
         "encoding": "coded",
-        "values": "fp16",
+        "values": "int8",
         "objects": n,
         "columns": K + 1,
         "nonzeros": int(np.count_nonzero(Q)) + n,
-        "dimensions": prepared.axes.shape[1],
+        "dimensions": prepared.stored["anchors"].shape[1],
         "step": float(model.step),
+        "first_shift": int(prepared.shifts[0]),
         "rows_per_block": rows,
-        "weighting": prepared.weighting,
-        "mean_place": prepared.mean_place,
-        "norm_base": prepared.norm_base,
+        **prepared.rows.about(),
     }
     return Coded(arrays, about)
 
 
+def fixed_bytes(d: int) -> int:
+    """Of a file, beside its rows and anchors."""
+    return 2 * CLASSES * (2 * (LARGEST + 1) + 1 + 4) + 2 * d
+
+
 def fit(
     E: np.ndarray,
-    target: float,
+    goal: Goal,
     *,
     weighting: float = 0.0,
     split_norms: bool = False,
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Coded:
-    """E (V, d) → a table of at most `target` bytes (without vocabulary and header)."""
-    prepared = prepare(E, weighting, split_norms)
+    """E (V, d) → a table that meets the goal."""
     V, d = E.shape
-    fixed = 2 * CLASSES * (2 * (LARGEST + 1) + 1 + 4) + 2 * d + (V if split_norms else 0)
-    if target < fixed + 0.05 * V:
-        raise ValueError(f"{target:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more")
-    step, model = _searched(prepared, target, fixed, seed)
-    best: Coded | None = None
-    tried: list[tuple[float, float]] = []
-    for attempt in range(6):
-        progress("coding", attempt, 6)
-        found = _coded(prepared, replace(model, step=step), target)
-        tried.append((np.log2(step), float(found.size)))
-        if found.size <= target and (best is None or found.size > best.size):
-            best = found
-        if best is not None and best.size >= (1 - NEAR) * target:
-            break
-        step = _next_step(tried, step, target)
-    while best is None or best.size > target:
-        step *= 1.05
-        best = _coded(prepared, replace(model, step=step), target)
-    progress("coding", 6, 6)
-    return best
+    fixed = fixed_bytes(d) + (V if split_norms else 0)
+    if not goal.by_error and goal.size < fixed + 0.05 * V:
+        raise ValueError(f"{goal.size:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more")
+    prepared = prepare(E, weighting, split_norms)
+    if goal.by_error:
+        step = float(np.sqrt(3 * goal.error) * np.sqrt((prepared.deviations**2).mean()))
+    else:
+        step = _searched(prepared, goal.size, fixed, seed)
+    model: Model | None = None
+
+    def attempt(step: float) -> Coded:
+        nonlocal model
+        coded, model = _coded(prepared, step, model)
+        return coded
+
+    return meet(goal, E, attempt, step, progress)
 
 
-def _searched(prepared: Prepared, target: float, fixed: float, seed: int) -> tuple[float, Model]:
+def _searched(prepared: Prepared, target: float, fixed: float, seed: int) -> float:
     """The step by which a sample of the rows takes its share of the bytes."""
-    V = len(prepared.Y)
-    sample = prepared.Y[np.sort(np.random.default_rng(seed).choice(V, min(V, SAMPLE), replace=False))]
+    V, d = prepared.Y.shape
+    some = np.sort(np.random.default_rng(seed).choice(V, min(V, max(SAMPLE // d, 1024)), replace=False))
+    sample, shifts = prepared.Y[some], prepared.shifts[some]
     low, high = 1e-3 * prepared.deviations.max(), 8 * prepared.deviations.max()
     for _ in range(14):
         step = float(np.sqrt(low * high))
         model = laplacian(step, prepared.deviations)
         for _ in range(2):
-            Q, C = quantized(sample, model, RATE)
-            model = learned(sample, Q, C, model)
+            Q, C = quantized(sample, shifts, model)
+            model = learned(sample, shifts, Q, C, model)
         used = len(used_columns(Q))
-        size = estimated_bits(Q, C, model) / 8 * V / len(sample) * (1 + OVERHEAD) + fixed + 2 * used * prepared.axes.shape[1]
+        size = estimated_bits(Q, C, model) / 8 * V / len(sample) * (1 + OVERHEAD) + fixed + (d + 2) * used
         if size > target:
             low = step
         else:
             high = step
-    return high, model
+    return high
 
 
-def _coded(prepared: Prepared, model: Model, target: float) -> Coded:
-    model = replace(laplacian(model.step, prepared.deviations))
-    for _ in range(ROUNDS):
-        Q, C = quantized(prepared.Y, model, RATE)
-        model = learned(prepared.Y, Q, C, model)
+def _coded(prepared: Prepared, step: float, before: Model | None) -> tuple[Coded, Model]:
+    """At this step; `before`: what was learned at another, which is nearly the same."""
+    model = laplacian(step, prepared.deviations)
+    if before is not None:
+        model = replace(before, step=step, classes=model.classes)
+    for _ in range(ROUNDS if before is None else 1):
+        Q, C = quantized(prepared.Y, prepared.shifts, model)
+        model = learned(prepared.Y, prepared.shifts, Q, C, model)
+    full = model
     columns = int(used_columns(Q).max(initial=-1)) + 1  # axes are in the order of their size
-    cut = replace(prepared, Y=prepared.Y[:, :columns])
+    cut = replace(prepared, Y=np.ascontiguousarray(prepared.Y[:, :columns]))
     model = replace(model, classes=model.classes[:columns])
-    Q, C = quantized(cut.Y, model, RATE)
-    model = replace(learned(cut.Y, Q, C, model), promise=model.promise)  # contexts follow from it
+    Q, C = quantized(cut.Y, cut.shifts, model)
+    model = replace(learned(cut.Y, cut.shifts, Q, C, model), promise=model.promise)  # contexts follow from it
     each = estimated_bits(Q, C, model) / 8 / max(len(Q), 1)
     rows = int(np.clip(np.ceil(8 / max(OVERHEAD * each, 1e-9)), 1, 256))
-    return encode(cut, Q, C, model, rows)
-
-
-def _next_step(tried: list[tuple[float, float]], step: float, target: float) -> float:
-    """By the line through the last two sizes."""
-    (x, size) = tried[-1]
-    slope = -0.9 * size
-    if len(tried) > 1 and abs(tried[-1][0] - tried[-2][0]) > 1e-4:
-        slope = min((size - tried[-2][1]) / (x - tried[-2][0]), 0.3 * slope)
-    return float(2 ** (x + np.clip((0.998 * target - size) / slope, -0.4, 0.4)))
+    return encode(cut, Q, C, model, rows), full

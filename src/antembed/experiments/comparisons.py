@@ -207,3 +207,38 @@ def _size(budget: str) -> tuple[str, float]:
 
 def _error(runs: Records) -> float:
     return mean(run["test"]["mse"] for run in runs)
+
+
+COMPRESSORS = {
+    "transform": "**antembed, transform**",
+    "sparse": "**antembed, sparse**",
+    "auto": "**antembed**",
+    "whole numbers": "bits a number",
+    "low rank, int8": "low rank, int8",
+    "PQ": "PQ (faiss)",
+    "OPQ": "OPQ (faiss)",
+    "RQ": "RQ (faiss)",
+    "LSQ": "LSQ (faiss)",
+}
+
+
+def compress(records: Records) -> str:
+    """The newest record of each table, ratio and method (benchmarks/compress.py)."""
+    newest = {(r["table"], r["wanted"], r["frequency"], r["method"]): r for r in records}
+    order = list(COMPRESSORS)
+    rows = []
+    for key in sorted(newest, key=lambda k: (k[0], k[1], order.index(k[3]), k[2])):
+        table, wanted, frequency, name = key
+        r = newest[key]
+        rows.append(
+            [
+                f"{table}, {wanted:.0f}x",
+                COMPRESSORS[name] + (", by frequency" if frequency else ""),
+                f"{r['ratio']:.1f}",
+                f"{r['relative_error']:.4f}",
+                f"{r['neighbours_kept']:.1%}",
+                f"{r['neighbours_kept_first_20000']:.1%}",
+            ]
+        )
+    headings = ["table", "method", "times smaller", "relative error", "neighbours kept", "among the first 20 000"]
+    return markdown(headings, rows)

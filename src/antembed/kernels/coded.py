@@ -38,11 +38,18 @@ def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
 
 
 @njit(nogil=True, cache=True)
+def moved_class(column: int, shift: int) -> int:
+    """The class of a column in a row that is so much larger, in quarter octaves."""
+    return min(max(column + shift, 0), CLASSES - 1)
+
+
+@njit(nogil=True, cache=True)
 def quantize_rows(
-    X: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, moves: Any, Q: Any, C: Any
-) -> None:
+    X: Any, shifts: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, moves: Any, Q: Any,
+    C: Any,
+) -> None:  # fmt: skip
     """X (n, K) in steps → whole numbers Q and their contexts C: for each row, of all paths through the states (Viterbi), the
-    one of least Σ (x − what the number stands for)² + rate·bits."""
+    one of least Σ (x − what the number stands for)² + rate·bits. `shifts` (n,): how much larger rows are known to be."""
     n, K = X.shape
     S = len(moves)
     cost, new_cost = np.empty(S), np.empty(S)
@@ -53,14 +60,14 @@ def quantize_rows(
             cost[s] = 1e30
         cost[0], seen[0], promised = 0.0, 0, 0
         for j in range(K):
-            x = abs(X[i, j])
+            x, column = abs(X[i, j]), moved_class(classes[j], shifts[i])
             for s in range(S):
                 new_cost[s] = 1e30
             for s in range(S):
                 if cost[s] >= 1e30:
                     continue
                 odd = s & 1
-                c = context(classes[j], seen[s], promised, thresholds) + odd * CLASSES
+                c = context(column, seen[s], promised, thresholds) + odd * CLASSES
                 low = int((x + odd) / 2)
                 for k in range(3):
                     m = 0 if k == 2 else low + k
@@ -76,7 +83,7 @@ def quantize_rows(
                         came[j, to], number[j, to], where[j, to] = s, m, c
             for s in range(S):
                 cost[s], seen[s] = new_cost[s], new_seen[s]
-            promised += promise[classes[j]]
+            promised += promise[column]
         s = 0
         for other in range(1, S):
             if cost[other] < cost[s]:
@@ -147,11 +154,12 @@ def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any,
 
 @njit(nogil=True, cache=True)
 def decode_rows(
-    data: Any, offsets: Any, wanted: Any, rows: int, total: int, classes: Any, promise: Any, shares: Any, firsts: Any,
-    symbols: Any, thresholds: Any, moves: Any, centres: Any, step: Any, out: Any,
+    data: Any, offsets: Any, wanted: Any, first_shift: int, places: Any, rows: int, total: int, classes: Any, promise: Any,
+    shares: Any, firsts: Any, symbols: Any, thresholds: Any, moves: Any, centres: Any, step: Any, out: Any,
 ) -> int:  # fmt: skip
-    """The values of rows `wanted` (sorted) → out (len(wanted), K). → −1, or the block that is damaged."""
-    K, half, at = out.shape[1], TOTAL >> 1, 0
+    """The values of rows `wanted` (sorted) → out (len(wanted), K). → −1, or the block that is damaged. From each of `places`
+    on, rows are a quarter octave smaller."""
+    K, half, at, shift = out.shape[1], TOTAL >> 1, 0, 0
     while at < len(wanted):
         block = wanted[at] // rows
         p, stop = offsets[block], offsets[block + 1]
@@ -165,10 +173,12 @@ def decode_rows(
             if at >= len(wanted) or wanted[at] // rows != block:
                 break
             keep = wanted[at] == i
+            while shift < len(places) and places[shift] <= i:
+                shift += 1
             seen, promised, s = 0, 0, 0
             for j in range(K):
-                odd = s & 1
-                c = context(classes[j], seen, promised, thresholds) + odd * CLASSES
+                odd, column = s & 1, moved_class(classes[j], first_shift - shift)
+                c = context(column, seen, promised, thresholds) + odd * CLASSES
                 slot = state & (TOTAL - 1)
                 m: Any = np.int64(symbols[c, slot])
                 state = shares[c, m] * (state >> PRECISION) + slot - firsts[c, m]
@@ -213,7 +223,7 @@ def decode_rows(
                     out[at, j] = sign * value * step
                 s = moves[s, m & 1]
                 seen += min(m, MOST) * UNIT
-                promised += promise[classes[j]]
+                promised += promise[column]
             while keep and at < len(wanted) and wanted[at] == i:  # the same row more than once
                 if at + 1 < len(wanted) and wanted[at + 1] == i:
                     for j in range(K):

@@ -17,6 +17,7 @@ PIECE = 1 << 20  # numbers at a time
 FLOATS, UNSIGNED, BYTES = ("f4", "f2"), ("u1", "u2", "u4", "u8"), ("u1",)
 WORDS = {"word_blocks", "word_ends", "word_heads", "word_rows"}
 TOKENS = {"tokenizer", "token_rows", "token_weights"}  # of a static model
+ANCHORS = {"anchors", "anchor_scales", "mean"}  # of entropy-coded rows
 SPARSE = {"anchors", "scales", "places", *BIAS_ARRAYS}
 # The arrays that a file of each encoding may have, besides words and tokens.
 KNOWN = {
@@ -24,7 +25,8 @@ KNOWN = {
     "bitmap": {"bits", "values"} | SPARSE,
     "csr": {"counts", "columns", "values"} | SPARSE,
     "packed": {"coded_bits", "packed_bits", "values", "coded_values", "packed_values", "order"} | SPARSE,
-    "coded": {"payload", "offsets", "classes", "promise", "frequencies", "centres", "norms", "anchors"},
+    "coded": {"payload", "offsets", "classes", "promise", "frequencies", "centres", "shift_places", "norms"} | ANCHORS,
+    "sparse": {"payload", "offsets", "widths", "groups", "value_frequencies", "norm_frequencies"} | ANCHORS,
     "product": {"codes", "books"},
 }
 
@@ -38,8 +40,8 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
     nonzeros = _count(about, "nonzeros") if "nonzeros" in about else None
     if unknown := sorted(arrays.keys() - KNOWN[encoding] - WORDS - TOKENS):
         raise DamagedError(f"a {encoding} table has no array {unknown[0]!r}")
-    if encoding == "coded":
-        _check_coded(arrays, about, V, K)
+    if encoding in ("coded", "sparse"):
+        _check_coded(arrays, about, (V, K, d))
     elif encoding == "product":
         _check_product(arrays, about, V, d, scan)
     else:
@@ -47,7 +49,13 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
         _check_bias(arrays, V, values)
     if scan and encoding == "plain" and nonzeros not in (None, found := int(np.count_nonzero(arrays["weights"]))):
         raise DamagedError(f"it has {found} non-zeros, expected {nonzeros}")
-    if "anchors" in arrays:
+    if "anchor_scales" in arrays:
+        _shape(arrays, "anchors", (K - 1, d), ("i1",))
+        _shape(arrays, "anchor_scales", (K - 1,), ("f2",))
+        _shape(arrays, "mean", (d,), ("f2",))
+        _check_finite(arrays, "anchor_scales")
+        _check_finite(arrays, "mean")
+    elif "anchors" in arrays:
         _shape(arrays, "anchors", (K, d), (np.dtype(anchors_as(values)).str[1:],))
         _check_finite(arrays, "anchors")
     elif d != K:
@@ -127,21 +135,31 @@ def _check_bias(arrays: Arrays, V: int, values: str) -> None:
         _shape(arrays, "bias_bits", (-(-V // 8),), BYTES)
 
 
-def _check_coded(arrays: Arrays, about: JSON, V: int, K: int) -> None:
+def _check_coded(arrays: Arrays, about: JSON, sizes: tuple[int, int, int]) -> None:
+    V, K, _ = sizes
     _shape(arrays, "payload", (None,), BYTES)
     _shape(arrays, "offsets", (None,), UNSIGNED)
-    _shape(arrays, "classes", (K - 1,), BYTES)
-    _shape(arrays, "promise", (48,), ("u2",))
-    _shape(arrays, "frequencies", (96, 16), ("u2",))
-    _shape(arrays, "centres", (96, 4), ("i1",))
-    if "norms" in arrays:
-        _shape(arrays, "norms", (V,), BYTES)
+    if about["encoding"] == "coded":
+        _shape(arrays, "classes", (K - 1,), BYTES)
+        _shape(arrays, "promise", (48,), ("u2",))
+        _shape(arrays, "frequencies", (96, 16), ("u2",))
+        _shape(arrays, "centres", (96, 4), ("i1",))
+    else:
+        _shape(arrays, "widths", (K - 1,), ("u2",))
+        _shape(arrays, "groups", (K - 1,), BYTES)
+        _shape(arrays, "value_frequencies", (None, 48), ("u2",))
+        _count(about, "rate")
+    optional = {"shift_places": (None, "u4"), "norms": (V, "u1"), "norm_frequencies": (None, "u2")}
+    for name, (length, kind) in optional.items():
+        if name in arrays:
+            _shape(arrays, name, (length,), (kind,))
     if "anchors" not in arrays:
         raise DamagedError("it lacks 'anchors'")
     _count(about, "rows_per_block")
     for name in ("step", "weighting", "mean_place"):
         _number(about, name)
-    _number(about, "norm_base", 1.0)
+    for name, default in (("norm_base", 1.0), ("first_shift", 0)):
+        _number(about, name, default)
 
 
 def _check_product(arrays: Arrays, about: JSON, V: int, d: int, scan: bool) -> None:

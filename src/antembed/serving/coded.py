@@ -5,12 +5,13 @@
     promise              (48,): 64 times the mean absolute number of the columns of a class
     frequencies          (96, 16): of the absolute numbers 0 … 14 and of an escape, in each context; they sum to 2¹⁴
     centres              (96, 4) int8, by context and min(m, 3)
+    shift_places         rows from which on all classes are one less; row 0 has classes + first_shift (none: rows are alike)
     norms                (V,) uint8, where lengths are stored apart: base·2^(norm/8)
     about                step, rows_per_block, and weighting: row i was multiplied by ((i + 10)/mean_place)^−weighting before
 
 A row begins in state 0. In an even state a number m stands for 2m − centre/128 steps, in an odd one for 2m − 1 − centre/128 (0
-for 0); MOVES[state][m mod 2] is the next state. A number's context is its column's class, moved by the row (kernels/coded.py),
-plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
+for 0); MOVES[state][m mod 2] is the next state. A number's context is its column's class, shifted and moved by the row
+(kernels/coded.py), plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
 """
 
 from collections.abc import Callable
@@ -42,6 +43,10 @@ class CodedRows:
         self.shares = arrays["frequencies"].astype(np.int64)
         self.centres = arrays["centres"].astype(np.float32) / 128
         self.norms = arrays.get("norms")
+        self.places, self.first_shift = (
+            arrays.get("shift_places", np.empty(0)).astype(np.int64),
+            int(about.get("first_shift", 0)),
+        )
         self.norm_base = float(about.get("norm_base", 1.0))
         self.total, self.per_block = int(about["objects"]), int(about["rows_per_block"])
         self.step, self.weighting, self.mean_place = float(about["step"]), float(about["weighting"]), float(about["mean_place"])
@@ -72,6 +77,8 @@ class CodedRows:
                 raise DamagedError(f"{name} is {number}, not between 0 and {LARGEST_SCALE:g}")
         if not 0 <= self.weighting <= 1:
             raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
+        if (np.diff(self.places) < 0).any() or abs(self.first_shift) > CLASSES:
+            raise DamagedError(f"the places of shifts do not rise, or the first shift is {self.first_shift}")
 
     def values(self, ids: np.ndarray, compiled: bool = True) -> np.ndarray:
         """What the numbers of these rows stand for, (n, K)."""
@@ -80,7 +87,8 @@ class CodedRows:
         found = np.zeros((len(ids), len(self.classes)), np.float32)
         if compiled and (kernel := _kernel()) is not None:
             damaged = kernel(
-                *(self.payload, self.offsets, wanted, self.per_block, self.total, self.classes, self.promise),
+                *(self.payload, self.offsets, wanted, self.first_shift, self.places),
+                *(self.per_block, self.total, self.classes, self.promise),
                 *(self.shares, self.firsts, self.symbols, self.thresholds, MOVES, self.centres, np.float32(self.step), found),
             )
             if damaged >= 0:
@@ -125,10 +133,11 @@ class CodedRows:
             return found
 
         rows = []
-        for _ in range(min(self.per_block, self.total - block * self.per_block)):
+        for i in range(block * self.per_block, min((block + 1) * self.per_block, self.total)):
             row: list[np.float32] = []
             seen, promised, s = 0, 0, 0
-            for column in self.classes.tolist():
+            shift = self.first_shift - int(np.searchsorted(self.places, i, "right"))
+            for column in np.clip(self.classes + shift, 0, CLASSES - 1).tolist():
                 ratio = (seen + 4 * UNIT) * 1024 // (promised + 4 * UNIT)
                 c = min(max(column + sum(ratio >= limit for limit in self.thresholds.tolist()) - SHIFTS, 0), CLASSES - 1)
                 c += (s & 1) * CLASSES

@@ -15,7 +15,19 @@ from antembed.serving.coded import CodedRows
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
 from antembed.serving.product import ProductRows
 from antembed.serving.ranking import best
+from antembed.serving.sparse_coded import SparseCodedRows
 from antembed.serving.words import WordIndex
+
+
+def anchors_of(arrays: dict[str, np.ndarray]) -> np.ndarray | None:
+    """A in float32: int8 anchors times their scales, and the mean behind them, where a file has these."""
+    if "anchors" not in arrays:
+        return None
+    anchors: np.ndarray = arrays["anchors"].astype(np.float32)
+    if "anchor_scales" in arrays:
+        scales, mean = arrays["anchor_scales"], arrays["mean"]
+        anchors = np.concatenate([anchors * scales.astype(np.float32)[:, None], mean[None].astype(np.float32)])
+    return anchors
 
 
 class Table:
@@ -40,8 +52,7 @@ class Table:
         self.num_embeddings, self.columns = about["objects"], about["columns"]
         self.embedding_dim = about["dimensions"]
         self.offset = about.get("offset", 0.0)  # older files have none
-        anchors = arrays.get("anchors")
-        self.anchors = None if anchors is None else anchors.astype(np.float32)
+        self.anchors = anchors_of(arrays)
         self._bias = {name: arrays[name] for name in BIAS_ARRAYS & arrays.keys()}
         if scan:
             _ = self.bias
@@ -51,6 +62,8 @@ class Table:
         if self.encoding == "coded":
             coded = CodedRows(arrays, about)
             self.rows, self.nnz = coded, int(about.get("nonzeros", 0))
+        elif self.encoding == "sparse":
+            self.rows, self.nnz = SparseCodedRows(arrays, about), int(about["nonzeros"])
         elif self.encoding == "product":
             product = ProductRows(arrays["codes"], arrays["books"], about["padding"])
             self.rows, self.nnz = product, product.numbers
@@ -88,8 +101,11 @@ class Table:
         if ids.dtype.kind in "UO":
             ids = self.ids(ids)
         flat = self._checked(ids)
-        rows = self.rows(flat)
-        vectors = rows if self.anchors is None else rows @ self.anchors
+        if isinstance(self.rows, SparseCodedRows) and self.anchors is not None:
+            vectors = self.rows.vectors(flat, self.anchors)
+        else:
+            rows = self.rows(flat)
+            vectors = rows if self.anchors is None else rows @ self.anchors
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
     def ids(self, words: ArrayLike) -> np.ndarray:
@@ -186,7 +202,7 @@ class Table:
     def sizes(self) -> dict[str, int]:
         """Bytes of the file by what they are for: rows, anchors, words (with a tokenizer), and the rest."""
         words = sum(size for name, size in self._bytes.items() if name.startswith(("word_", "token")))
-        anchors = self._bytes.get("anchors", 0)
+        anchors = sum(self._bytes.get(name, 0) for name in ("anchors", "anchor_scales", "mean"))
         rest = self.size - sum(self._bytes.values())
         return {"rows": self.size - words - anchors - rest, "anchors": anchors, "words": words, "header": rest}
 

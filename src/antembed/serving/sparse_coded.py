@@ -1,0 +1,171 @@
+"""Entropy-coded sparse rows: few non-negative weights a row, of many anchors, in blocks of rows that are read by themselves.
+
+    payload, offsets     bytes of the blocks, and where each begins (blocks + 1)
+    widths               (K,) uint16: how often each anchor is used
+    groups               (K,) uint8: which frequencies its values have
+    value_frequencies    (groups, 48) uint16: of the values 1 … 48; they sum to 2¹⁶
+    norm_frequencies     (norms,) uint16, where lengths are stored apart: of base·2^(norm/4); they sum to 2¹⁶
+    anchors              (K, d) int8, times anchor_scales (K,) fp16
+    mean                 (d,) fp16
+    about                step, rate, rows_per_block, and weighting as in coded.py
+
+A row is its norm, then its anchors in ascending order, each with its value, then the end. Anchor k covers widths[k] places of
+a line; from place to place the next weight has the chance rate/2³⁰. Of 2¹⁶ slots, one for each anchor that may follow and one
+for the end are set aside; of the others, the anchors up to a place take what `reached` says, and the end takes the rest
+(kernels/sparse_coded.py, first_slot). The last column of T is 1: its anchor is the mean.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from antembed.files import JSON
+from antembed.serving.coded import LARGEST_BLOCK, LARGEST_SCALE, row_weights
+from antembed.serving.container import DamagedError
+
+PRECISION, VALUES, NORM_STEP = 16, 48, 1 / 4
+TOTAL, LOW = 1 << PRECISION, 1 << 23
+LONGEST = 1 << 16  # places of the line, at most
+UNIT = 30  # bits of a chance
+
+
+def reached(places: int, rate: int) -> np.ndarray:
+    """(places + 1,): the chance, of 2¹⁶, that a weight comes within so many places. In whole numbers: the same everywhere."""
+    found, left = np.empty(places + 1, np.int64), 1 << UNIT
+    for place in range(places + 1):
+        found[place] = ((1 << UNIT) - left) >> (UNIT - PRECISION)
+        left -= left * rate >> UNIT
+    return found
+
+
+def cumulative(frequencies: np.ndarray) -> np.ndarray:
+    """(…, n) → (…, n + 1), beginning with 0."""
+    summed = np.cumsum(frequencies.astype(np.int64), -1)
+    return np.concatenate([np.zeros((*summed.shape[:-1], 1), np.int64), summed], -1)
+
+
+class SparseCodedRows:
+    """ids (n,) → rows of T (n, K + 1), or their vectors."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], about: JSON):
+        self.payload, self.offsets = arrays["payload"], arrays["offsets"].astype(np.int64)
+        self.total, self.per_block, self.rate = int(about["objects"]), int(about["rows_per_block"]), int(about["rate"])
+        self.step, self.norm_base = np.float32(about["step"]), float(about["norm_base"])
+        self.weighting, self.mean_place = float(about["weighting"]), float(about["mean_place"])
+        self.group = arrays["groups"].astype(np.int64)
+        self.ends = cumulative(arrays["widths"])
+        self.firsts = cumulative(arrays["value_frequencies"])
+        self.norm_firsts = cumulative(arrays.get("norm_frequencies", np.empty(0, np.uint16)))
+        self._check(arrays)
+        self.reach = reached(int(self.ends[-1]), self.rate)
+
+    def _check(self, arrays: dict[str, np.ndarray]) -> None:
+        """Contents; checks.py has checked types and shapes."""
+        blocks, K = -(-self.total // max(self.per_block, 1)), len(self.group)
+        if not 1 <= self.per_block * max(K, 1) <= LARGEST_BLOCK:
+            raise DamagedError(f"blocks of {self.per_block} rows of {K} numbers; at most {LARGEST_BLOCK} are read")
+        if len(self.offsets) != blocks + 1 or self.offsets[0] != 0 or (np.diff(self.offsets) < 4).any():
+            raise DamagedError(f"{len(self.offsets)} offsets for {blocks} blocks, or they do not rise")
+        if self.offsets[-1] != len(self.payload):
+            raise DamagedError(f"the blocks end at {self.offsets[-1]} of {len(self.payload)} bytes")
+        widths = arrays["widths"]
+        if K >= TOTAL // 2 or (K and widths.min() < 1) or self.ends[-1] > LONGEST:
+            raise DamagedError(f"{K} anchors have {self.ends[-1]} places; each has one or more, {LONGEST} at most")
+        if self.rate > 1 << UNIT:
+            raise DamagedError(f"rate is {self.rate}, at most {1 << UNIT}")
+        for name, number in (("step", self.step), ("mean_place", self.mean_place), ("norm_base", self.norm_base)):
+            if not 0 < number < LARGEST_SCALE:
+                raise DamagedError(f"{name} is {number}, not between 0 and {LARGEST_SCALE:g}")
+        if not 0 <= self.weighting <= 1:
+            raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
+        if K and self.group.max() >= len(self.firsts):
+            raise DamagedError(f"an anchor has the group {self.group.max()} of {len(self.firsts)}")
+        tables = [self.firsts, self.norm_firsts[None]] if len(self.norm_firsts) > 1 else [self.firsts]
+        if any((table[:, -1] != TOTAL).any() or (np.diff(table) < 1).any() for table in tables):
+            raise DamagedError("frequencies do not sum to 2¹⁶, or one is 0")
+        if "anchor_scales" not in arrays:
+            raise DamagedError("it lacks 'anchor_scales'")
+
+    def values(self, ids: np.ndarray, onto: np.ndarray, compiled: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """What the rows `ids` (sorted, each once) are before weights and lengths, times `onto` (K, width); and their norms."""
+        found, norms = np.zeros((len(ids), onto.shape[1]), np.float32), np.zeros(len(ids), np.int64)
+        if compiled and (kernel := _kernel()) is not None:
+            damaged = kernel(
+                *(self.payload, self.offsets, ids, self.per_block, self.total, self.ends, self.reach, self.group),
+                *(self.firsts, self.norm_firsts, self.step, onto, found, norms),
+            )
+            if damaged >= 0:
+                raise DamagedError(f"block {damaged} ends too soon")
+            return found, norms
+        for block in np.unique(ids // self.per_block).tolist():
+            rows = self._block(block)
+            for n in np.flatnonzero(ids // self.per_block == block):
+                norms[n], weights = rows[ids[n] - block * self.per_block]
+                for k, value in weights:
+                    found[n] += np.float32(value) * self.step * onto[k]
+        return found, norms
+
+    def _placed(self, ids: np.ndarray, onto: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of ids in any order: values, scales, and where each id is among them."""
+        distinct, where = np.unique(ids, return_inverse=True)
+        found, norms = self.values(distinct, onto)
+        found /= row_weights(distinct, self.weighting, self.mean_place)[:, None]
+        scales = np.ones(len(distinct), np.float32)
+        if len(self.norm_firsts) > 1:
+            scales = (self.norm_base * 2.0 ** (norms * NORM_STEP)).astype(np.float32)
+        return found, scales, where
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        found, scales, where = self._placed(ids, np.eye(len(self.group), dtype=np.float32))
+        last = np.ones((len(found), 1), np.float32)
+        rows: np.ndarray = (np.concatenate([found, last], 1) * scales[:, None])[where]
+        return rows
+
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        """Rows times `anchors` (K + 1, d), without the rows in full."""
+        found, scales, where = self._placed(ids, anchors[:-1])
+        vectors: np.ndarray = ((found + anchors[-1]) * scales[:, None])[where]
+        return vectors
+
+    def _block(self, block: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """All rows of a block, symbol by symbol: what the compiled decoder does. A row: its norm, and (anchor, value)s."""
+        data = self.payload[self.offsets[block] : self.offsets[block + 1]].tolist()
+        state, at, K = int.from_bytes(bytes(data[:4]), "big"), 4, len(self.group)
+
+        def take(firsts: list[int]) -> int:
+            nonlocal state, at
+            slot = state & (TOTAL - 1)
+            symbol = max(n for n in range(len(firsts) - 1) if firsts[n] <= slot)
+            state = (firsts[symbol + 1] - firsts[symbol]) * (state >> PRECISION) + slot - firsts[symbol]
+            while state < LOW:
+                if at >= len(data):
+                    raise DamagedError(f"block {block} ends too soon")
+                state = state << 8 | data[at]
+                at += 1
+            return symbol
+
+        rows = []
+        for _ in range(min(self.per_block, self.total - block * self.per_block)):
+            norm = take(self.norm_firsts.tolist()) if len(self.norm_firsts) > 1 else 0
+            weights: list[tuple[int, int]] = []
+            after = 0
+            while True:
+                reach = self.reach[self.ends[after:] - self.ends[after]]
+                firsts = np.arange(K - after + 1) + ((TOTAL - (K - after) - 1) * reach >> PRECISION)
+                k = after + take([*firsts.tolist(), TOTAL])
+                if k == K:
+                    break
+                weights.append((k, 1 + take(self.firsts[self.group[k]].tolist())))
+                after = k + 1
+            rows.append((norm, weights))
+        return rows
+
+
+def _kernel() -> Callable[..., int] | None:
+    """The compiled decoder, if Numba is installed."""
+    try:
+        from antembed.kernels.sparse_coded import decode_sparse
+    except ImportError:
+        return None
+    found: Callable[..., int] = decode_sparse
+    return found
