@@ -12,6 +12,7 @@ EXTRAS = {
     "tokenizers": "text",
     "sklearn": "text",
     "onnx": "onnx",
+    "transformers": "huggingface",
     "matplotlib": "plot",
     "optuna": "sweep",
 }

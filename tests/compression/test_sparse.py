@@ -50,7 +50,7 @@ def test_rows_times_anchors_are_the_vectors(E):
 
 def test_what_is_coded_is_what_was_chosen(E):
     """The file's weights are those of the descent, in the same places."""
-    rows = weighted(E, 0.0, None)
+    rows = weighted(E, 0.0, None, 0.25)
     A = sparse.rounded(rows.X[:64])
     model = sparse.first_model(64, 60.0)
     codes = sparse.choose(rows.X, A, model, 0.5, 48)
@@ -64,7 +64,7 @@ def test_what_is_coded_is_what_was_chosen(E):
 
 
 def test_the_descent_never_rises_above_zero_weights(E):
-    rows = weighted(E, 0.0, None)
+    rows = weighted(E, 0.0, None, 0.25)
     A, model = sparse.rounded(rows.X[:64]), sparse.first_model(64, 60.0)
     codes = sparse.choose(rows.X, A, model, 0.5, 48)
     left = ((rows.X - sparse.combined(codes, A)) ** 2).sum(1)

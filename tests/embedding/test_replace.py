@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import antembed as ant
-from antembed.embedding.replace import TiedHead
+from antembed.embedding.tied import TiedHead
 
 
 class Tied(nn.Module):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ def compress(
         Path,
         typer.Argument(help="Vectors: .npy, .npz, .safetensors, GloVe, word2vec (.bin, text; .gz, .zst), or a model's folder."),
     ],
-    out: Annotated[Path, typer.Argument(help="The file to write, NAME.ant.")],
+    out: Annotated[Path, typer.Argument(help="The file to write, NAME.ant; or, of a model's folder, the folder to write.")],
     budget: Annotated[
         str | None,
         typer.Option(help="16x (times smaller than fp32, words not counted), or 2MB, all counted.", show_default="16x"),
@@ -40,33 +39,53 @@ def compress(
             "--by-frequency/--no-frequency", help="The first rows are the frequent ones, and kept better; default: of words."
         ),
     ] = None,
+    distil: Annotated[
+        Path | None, typer.Option(help="Texts, one a line (.gz, .zst): tune a model's folder on them, to be like the original.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a table of vectors small: an entropy-coded file that is looked up without torch.
+    """Make a table of vectors small: an entropy-coded file that is looked up without torch. Or the input embedding of a model:
+    its folder is written whole, and `import antembed.huggingface` makes transformers read it.
 
     Example:  antembed compress glove.6B.300d.txt glove.ant --budget 16x
 
-    Example:  antembed compress all-MiniLM-L6-v2 minilm.ant --budget 3MB
+    Example:  antembed compress all-MiniLM-L6-v2 small-MiniLM --budget 16x --distil texts.txt
 
     Example:  antembed compress vectors.npy vectors.ant --tolerance 1%
     """
+    how: JSON = {"budget": budget, "tolerance": tolerance, "method": method, "seed": seed}
+    if source.is_dir() and out.suffix != ".ant":
+        if words is not None or tokenizer is not None:
+            option = f"--words {words}" if words is not None else f"--tokenizer {tokenizer}"
+            raise ValueError(f"{option} goes with files NAME.ant; a model's folder has its own")
+        _compress_folder(source, out, how, tensor, bool(by_frequency), distil, overwrite, as_json)
+        return
+    if distil is not None:
+        raise ValueError(f"--distil tunes a model's folder, written to a folder; {source} → {out} is a table alone")
+    _check_out(out, overwrite)
+    _compress_table(source, out, how, tensor, words, tokenizer, by_frequency, as_json)
+
+
+def _compress_table(
+    source: Path, out: Path, how: JSON, tensor: str, words: Path | None, tokenizer: Path | None, by_frequency: bool | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """A table alone."""
     from antembed.cli import show
     from antembed.compression import METHOD_OF, as_array, compare, is_static, read_source
     from antembed.compression import compress as make
 
-    _check_out(out, overwrite)
     started = time.perf_counter()
     found = read_source(source, tensor=tensor, words=words)
     E = as_array(found.vectors)
     frequent = found.by_frequency if by_frequency is None else by_frequency
     tokens = tokenizer or (source if is_static(source) else None)
     with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
-        how = partial(make, E, budget=budget, tolerance=tolerance, method=method, seed=seed)
-        table = how(vocabulary=found.words, tokenizer=tokens, by_frequency=frequent, progress=progress)
+        table = make(E, **how, vocabulary=found.words, tokenizer=tokens, by_frequency=frequent, progress=progress)
     table.save(out)
-    kept = compare(E, table[:], seed)
+    kept = compare(E, table[:], how["seed"])
     sizes = table.sizes()
     result: JSON = {"source": str(source), "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size, "parts": sizes}
     result["method"] = METHOD_OF[table.encoding]
@@ -91,6 +110,65 @@ def _in_words(result: JSON, frequent: bool) -> str:
     smaller = f"{result['method']}, {result['times_smaller']:.1f} times smaller than fp32 (words not counted)"
     error = f"relative error {result['relative_error']:.4f}, cosine {result['cosine']:.4f}"
     return f"{result['bytes']:,} bytes: {parts}\n{smaller}; {error}, {near}"
+
+
+def _compress_folder(
+    source: Path, out: Path, how: JSON, tensor: str, frequent: bool, distil: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    """A whole model, its input embedding small."""
+    from antembed.cli import show
+    from antembed.compression import as_array, compare
+    from antembed.compression import compress as make
+    from antembed.compression.folder import check_out, folder_size, read_model_folder, write_model_folder
+
+    started = time.perf_counter()
+    folder = read_model_folder(source, tensor)
+    check_out(folder, out, overwrite)
+    texts = None if distil is None else _texts(distil)
+    E = as_array(folder.vectors())
+    with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
+        table = make(E, **how, by_frequency=frequent, progress=progress)
+    similarity = {}
+    if texts is not None:
+        from antembed.huggingface.distil import distil as tune
+
+        with show.bar(f"tuning on {len(texts):,} texts") as progress:
+            tuned = tune(folder, table, texts, seed=how["seed"], progress=progress)
+        table, similarity = tuned.table, tuned.spearman
+    left_out = write_model_folder(folder, out, table, overwrite=overwrite)
+    kept, before = compare(E, table[:], how["seed"]), len(folder.embedding.data)
+    result = {"source": str(source), "layer": folder.name, "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size}
+    result |= {"bytes_before": before, "model_bytes": folder_size(out), "model_bytes_before": folder_size(source)}
+    result |= {"times_smaller": 4 * E.size / table.size, **kept, "spearman": similarity, "left_out": left_out}
+    result["seconds"] = round(time.perf_counter() - started, 1)
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    typer.echo(
+        f"{folder.name}: {table.size:,} bytes instead of {before:,}, {result['times_smaller']:.1f} times smaller than fp32"
+    )
+    typer.echo(f"relative error {kept['relative_error']:.4f}, nearest neighbours kept {kept['neighbours_kept']:.1%}")
+    if similarity:
+        typer.echo(
+            f"similarities of held-out texts follow the original's (Spearman): {similarity['after']:.4f}, "
+            f"{similarity['before']:.4f} without tuning"
+        )
+    if left_out:
+        typer.echo(f"left out, since they are the weights again or not part of the model: {', '.join(left_out)}")
+    typer.echo(
+        f"{out}: {result['model_bytes']:,} bytes; import antembed.huggingface, then AutoModel.from_pretrained({str(out)!r})"
+    )
+
+
+def _texts(file: Path) -> list[str]:
+    """A text a line."""
+    from antembed.data.plain import DataError, decompressed
+
+    if not file.is_file():
+        raise DataError(f"{file} is no file; give one with a text a line (.gz and .zst too)")
+    with file.open("rb") as opened:
+        lines = b"".join(decompressed(file, opened)).decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.strip()]
 
 
 def neighbours(

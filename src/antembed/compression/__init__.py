@@ -40,6 +40,7 @@ def compress(
     by_frequency: bool | None = None,
     split_norms: bool | None = None,
     method: str = "auto",
+    importance: np.ndarray | None = None,
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Table:
@@ -50,7 +51,8 @@ def compress(
     `table["word"]` works. `tokenizer`: a tokenizer.json, or the folder of a static model: then StaticModel reads the file.
     `by_frequency`: rows are in the order of falling frequency, and the first are kept better (default:
     if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample). `method`: "transform"
-    (principal axes), "sparse" (a few of many anchors), or "auto": what is better on a sample.
+    (principal axes), "sparse" (a few of many anchors), or "auto": what is better on a sample. `importance` (V,): the error of
+    row i counts importance_i² times (transform only).
     """
     E = as_array(vectors)
     if vocabulary is not None and len(vocabulary) != len(E):
@@ -64,9 +66,18 @@ def compress(
         raise ValueError(f"a budget of {budget} and a tolerance of {tolerance} were given; choose one")
     goal = Goal(error=parse_tolerance(tolerance)) if tolerance is not None else _size(budget or "16x", E, words)
     weighting = WEIGHTING if (by_frequency if by_frequency is not None else vocabulary is not None) else 0.0
+    if importance is not None:
+        if importance.shape != (len(E),) or not (np.isfinite(importance).all() and (importance > 0).all()):
+            raise ValueError(
+                f"importance has shape {importance.shape}, or numbers that are not positive; give {len(E)} of them"
+            )
+        if method == "sparse":
+            raise ValueError("importance goes with transform, the method given is sparse; leave one of them out")
+        method = "transform"
     ways = _ways(E, goal, method, split_norms)
     how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed)
-    coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=progress)
+    more = {} if importance is None else {"importance": importance}
+    coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=progress, **more)
     return read_table(serialize_coded(coded.arrays, coded.about, words))
 
 

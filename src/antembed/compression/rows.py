@@ -7,7 +7,9 @@ import numpy as np
 
 from antembed.compression.report import Progress
 from antembed.serving.coded import HEAD, row_weights
+from antembed.serving.container import unpack
 from antembed.serving.lookup import Table
+from antembed.serving.table import read_table, serialize_coded
 
 ATTEMPTS, MOST_ATTEMPTS = 6, 30  # as a rule; until one meets the goal
 
@@ -64,12 +66,20 @@ class Weighted:
         return {"weighting": self.weighting, "mean_place": self.mean_place, "norm_base": self.norm_base}
 
 
-def weighted(E: np.ndarray, weighting: float, norm_step: float | None, norms: int = 256) -> Weighted:
-    """Centre and weigh; lengths apart where there is a `norm_step`, in octaves, of at most so many `norms`."""
+def divisors(E: np.ndarray, split_norms: bool, importance: np.ndarray | None = None) -> np.ndarray | None:
+    """What rows are divided by before they are coded, and stored apart: their lengths, and 1/importance. None: nothing."""
+    if not split_norms and importance is None:
+        return None
+    lengths = np.linalg.norm(E, axis=1) if split_norms else np.ones(len(E))
+    return lengths if importance is None else lengths / importance
+
+
+def weighted(E: np.ndarray, weighting: float, exact: np.ndarray | None, norm_step: float, norms: int = 256) -> Weighted:
+    """Centre and weigh; rows are divided by `exact`, if there are some, rounded to steps of `norm_step` octaves, at most
+    `norms` of them."""
     E = np.asarray(E, np.float32)
     codes, base, lengths = None, 1.0, np.ones(len(E), np.float32)
-    if norm_step is not None:
-        exact = np.linalg.norm(E, axis=1)
+    if exact is not None:
         base = float(max(np.quantile(exact[exact > 0], 0.001), 1e-12)) if (exact > 0).any() else 1.0
         steps = np.clip(np.rint(np.log2(np.maximum(exact, base) / base) / norm_step), 0, norms - 1)
         codes, lengths = steps.astype(np.uint8), (base * 2.0 ** (steps * norm_step)).astype(np.float32)
@@ -88,6 +98,15 @@ def int8_anchors(A: np.ndarray, mean: np.ndarray) -> dict[str, np.ndarray]:
     scales = np.maximum(np.abs(A).max(1, initial=0) / 127, 1e-7).astype(np.float16)
     whole = np.clip(np.rint(A / scales.astype(np.float32)[:, None]), -127, 127).astype(np.int8)
     return {"anchors": whole, "anchor_scales": scales, "mean": mean.astype(np.float16)}
+
+
+def with_anchors(table: Table, anchors: np.ndarray) -> Table:
+    """A table that was made in memory, with other anchors: (K, d), the mean behind them."""
+    if table.anchors is None or anchors.shape != table.anchors.shape:
+        has = None if table.anchors is None else table.anchors.shape
+        raise ValueError(f"anchors are {anchors.shape}, this table has {has}")
+    found = unpack(table.to_bytes())
+    return read_table(serialize_coded(found.arrays | int8_anchors(anchors[:-1], anchors[-1]), found.about, {}))
 
 
 def decoded(coded: Coded) -> np.ndarray:

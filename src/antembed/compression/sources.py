@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import safetensors
 
+from antembed.compression.tensors import read_safetensors
 from antembed.data.plain import DataError, decompressed
 
 TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight", "word_embeddings.weight")
@@ -66,24 +67,24 @@ def _table(array: np.ndarray, path: Path) -> np.ndarray:
 def _npz(path: Path, tensor: str) -> Source:
     with np.load(path, allow_pickle=False) as file:
         tables = [name for name in file.files if file[name].ndim == 2]
-        return Source(_table(file[_chosen(path, tables, tensor)], path), about="npz")
+        return Source(_table(file[choose_table(path, tables, tensor)], path), about="npz")
 
 
 def _safetensors(path: Path, tensor: str) -> Source:
     with safetensors.safe_open(path, framework="np") as file:
         tables = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118 (not a dict)
-        wanted = _chosen(path, tables, tensor or _embedding(tables))
+        wanted = choose_table(path, tables, tensor or find_embedding(tables))
         return Source(_tensor(file, wanted, path), about="safetensors")
 
 
 def _tensor(file: safetensors.safe_open, name: str, path: Path) -> np.ndarray:
-    try:
-        return _table(file.get_tensor(name), path)
-    except TypeError as error:  # NumPy has no bfloat16
-        raise DataError(f"{path}: {name} is of a type that NumPy has not ({error}); save it as float32 or float16") from error
+    if file.get_slice(name).get_dtype() == "BF16":  # which NumPy has not
+        (found,) = [tensor for tensor in read_safetensors(path)[0] if tensor.name == name]
+        return found.array(path)
+    return _table(file.get_tensor(name), path)
 
 
-def _embedding(names: list[str]) -> str:
+def find_embedding(names: list[str]) -> str:
     """The table of words among the tensors of a model."""
     for ending in (*TENSORS, *STATIC):
         fitting = [name for name in names if name == ending or name.endswith(f".{ending}")]
@@ -92,7 +93,7 @@ def _embedding(names: list[str]) -> str:
     return ""
 
 
-def _chosen(path: Path, tables: list[str], tensor: str) -> str:
+def choose_table(path: Path, tables: list[str], tensor: str) -> str:
     if tensor and tensor not in tables:
         raise DataError(f"{path} has no table {tensor!r}; it has: {', '.join(tables[:8]) or 'none'}")
     if not tensor and len(tables) != 1:
@@ -111,7 +112,7 @@ def _folder(path: Path, tensor: str) -> Source:
     for file in files:
         with safetensors.safe_open(file, framework="np") as opened:
             tables = [name for name in opened.keys() if len(opened.get_slice(name).get_shape()) == 2]  # noqa: SIM118
-            wanted = tensor if tensor in tables else "" if tensor else _embedding(tables)
+            wanted = tensor if tensor in tables else "" if tensor else find_embedding(tables)
             if wanted:
                 vectors = _tensor(opened, wanted, file)
                 shared = "mapping" in opened.keys()  # noqa: SIM118  # model2vec: tokens share rows, which have no words then

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from antembed.compression.report import Progress, quiet
-from antembed.compression.rows import Coded, Goal, Weighted, int8_anchors, meet, weighted
+from antembed.compression.rows import Coded, Goal, Weighted, divisors, int8_anchors, meet, weighted
 from antembed.kernels.coded import CLASSES, LARGEST, MOST, MOVES, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
 from antembed.kernels.threads import parallel_for, usable_cpus
 from antembed.serving.coded import NORM_STEP, row_weights
@@ -43,9 +43,9 @@ class Prepared:
     rows: Weighted
 
 
-def prepare(E: np.ndarray, weighting: float, split_norms: bool) -> Prepared:
+def prepare(E: np.ndarray, weighting: float, split_norms: bool, importance: np.ndarray | None = None) -> Prepared:
     """Centre, weigh, and turn into principal axes."""
-    rows = weighted(E, weighting, NORM_STEP if split_norms else None)
+    rows = weighted(E, weighting, divisors(E, split_norms, importance), NORM_STEP)
     X = rows.X.astype(np.float64)
     values, vectors = np.linalg.eigh(X.T @ X / max(len(X), 1))
     stored = int8_anchors(vectors[:, np.argsort(-values)].T.astype(np.float32), rows.mean)
@@ -172,15 +172,16 @@ def fit(
     *,
     weighting: float = 0.0,
     split_norms: bool = False,
+    importance: np.ndarray | None = None,
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Coded:
     """E (V, d) → a table that meets the goal."""
     V, d = E.shape
-    fixed = fixed_bytes(d) + (V if split_norms else 0)
+    fixed = fixed_bytes(d) + (V if split_norms or importance is not None else 0)
     if not goal.by_error and goal.size < fixed + 0.05 * V:
         raise ValueError(f"{goal.size:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more")
-    prepared = prepare(E, weighting, split_norms)
+    prepared = prepare(E, weighting, split_norms, importance)
     if goal.by_error:
         step = float(np.sqrt(3 * goal.error) * np.sqrt((prepared.deviations**2).mean()))
     else:

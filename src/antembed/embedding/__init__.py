@@ -26,7 +26,8 @@ from antembed.embedding.baselines import (
 from antembed.embedding.controller import SparsityController
 from antembed.embedding.mixture import MixtureEmbedding, SoftmaxMixture
 from antembed.embedding.quantized import QuantizedEmbedding, quantize
-from antembed.embedding.replace import TiedHead, replace_embeddings
+from antembed.embedding.replace import replace_embeddings
+from antembed.embedding.tied import TiedHead
 from antembed.embedding.usage import Usage
 
 # name → class; the contract tests and the command line run over all of them.

@@ -1,39 +1,15 @@
 """replace_embeddings: anchored layers in the place of a model's own, with tied output layers kept tied."""
 
 import re
-from typing import cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.table import RowTable
+from antembed.embedding.tied import check_plain, put_layer
 from antembed.files import JSON
-
-
-class TiedHead(nn.Module):
-    """The output layer of a tied embedding: hidden (*batch, d) → scores (*batch, V). The embedding is not a part of it: its
-    weights are saved once."""
-
-    def __init__(self, layer: AnchorEmbedding, bias: nn.Parameter | None):
-        super().__init__()
-        self.__dict__["tied_to"] = (layer,)  # a module in a tuple is no submodule, and is copied with the model
-        self.bias = bias
-        self.in_features, self.out_features = layer.embedding_dim, layer.num_embeddings
-
-    @property
-    def weight(self) -> Tensor:
-        """E (V, d), computed anew at each access."""
-        (layer,) = self.__dict__["tied_to"]
-        return cast(Tensor, layer.to_dense())
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        (layer,) = self.__dict__["tied_to"]
-        return cast(Tensor, layer.logits(hidden, bias=self.bias))
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, tied"
 
 
 def replace_embeddings(
@@ -59,6 +35,7 @@ def replace_embeddings(
         ]
         raise ValueError(f"0 embeddings match {pattern!r}; the model has: {', '.join(names[:8]) or 'none'}")
     for name, module in found:
+        check_plain(name, module)
         if module.max_norm is not None:
             raise ValueError(
                 f"{name} has max_norm={module.max_norm}, which T·A cannot follow; set it to None, or leave it out by pattern"
@@ -75,7 +52,11 @@ def replace_embeddings(
             shared[key] = _anchored(module, num_anchors, fresh, seed)
         made[name] = shared[key]
     for (_, old), new in zip(found, made.values(), strict=True):
-        _put(model, old, new)
+        put_layer(model, old, new, old.weight if isinstance(new, AnchorEmbedding) else None)
+    if any(base.__module__ == "transformers.modeling_utils" for part in model.modules() for base in type(part).__mro__):
+        from antembed.embedding.huggingface import attach
+
+        attach(model)
     return made
 
 
@@ -98,13 +79,3 @@ def _anchored(module: nn.Embedding | nn.EmbeddingBag, K: int, fresh: bool, seed:
         new.rows.reset_to(T)
         new.anchors.data.copy_(A)
     return new.train(module.training)
-
-
-def _put(model: nn.Module, old: nn.Embedding | nn.EmbeddingBag, new: AnchorEmbedding | AnchorEmbeddingBag) -> None:
-    """Wherever the old layer is, and wherever a linear layer has its weight."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if child is old:
-                setattr(parent, name, new)
-            elif isinstance(child, nn.Linear) and child.weight is old.weight and isinstance(new, AnchorEmbedding):
-                setattr(parent, name, TiedHead(new, child.bias))

@@ -3,8 +3,6 @@
 Compressed parts are checked where they are decompressed: in encodings.py, biases.py, coded.py and words.py.
 """
 
-from typing import Any
-
 import numpy as np
 
 from antembed.files import JSON
@@ -189,7 +187,7 @@ def _count(about: JSON, name: str) -> int:
 
 
 def _number(about: JSON, name: str, default: float | None = None) -> None:
-    found: Any = about.get(name, default)
+    found = about.get(name, default)
     if not (type(found) in (int, float) and abs(found) <= 1e30):  # false for nan
         raise DamagedError(f"{name} is {str(found)[:40]}, expected a finite number")
 

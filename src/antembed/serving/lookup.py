@@ -206,13 +206,17 @@ class Table:
         rest = self.size - sum(self._bytes.values())
         return {"rows": self.size - words - anchors - rest, "anchors": anchors, "words": words, "header": rest}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file of a table that was made in memory (antembed.compress)."""
+    def to_bytes(self) -> bytes:
+        """The bytes of the file of a table that was made in memory (antembed.compress)."""
         if self._contents is None:
             raise ValueError("this table was read from a file; copy that")
+        return self._contents
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file of a table that was made in memory (antembed.compress)."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, self._contents)
+        write_atomically(target, self.to_bytes())
 
     def bias_of(self, ids: ArrayLike) -> np.ndarray:
         """The biases of the objects, offset included; 0 if the file has none: (*ids.shape)."""
