@@ -27,6 +27,7 @@ from antembed.tasks import TASKS
 from common import publish
 
 EPS, FIRM, CHANGED = 1e-8, 3.0, 0.2
+NO_RIDGE, FEW_ANCHORS, FREE_BIASES = "recode, no ridge", "recode, 15 anchors", "recode, all biases kept"
 Prox = Callable[[Tensor, Tensor, Tensor], Tensor]  # t, λ/D, t at the begin of the epoch → t
 
 
@@ -59,7 +60,7 @@ def hard(t: Tensor, amount: Tensor, before: Tensor) -> Tensor:
 
 
 PENALTIES: dict[str, Prox] = {"l1": l1, "reweighted l1": reweighted, "MCP": mcp, "SCAD": scad, "hard threshold": hard}
-OTHERS = ("RigL", "recode at once", "recode", "recode, averaged", "prune")
+OTHERS = ("RigL", "recode at once", "recode", "recode, averaged", "prune", NO_RIDGE, FEW_ANCHORS, FREE_BIASES)
 
 
 class Trial:
@@ -68,6 +69,7 @@ class Trial:
     def __init__(self, data: str, way: str, budget: str, seed: int):
         task = TASKS["recommend"]
         given = {"data": data, "solver": "stochastic", "sparsify": "recode", "budget": budget, "seed": seed}
+        given |= {"anchors": (15,)} if way == FEW_ANCHORS else {}
         self.config, self.splits = configure(task, given, print)
         self.task, self.own = task, self.config.solver
         self.model = task.build(self.config, self.splits)
@@ -75,9 +77,9 @@ class Trial:
         for weight, rate in task.rates(self.config, self.splits, self.model):
             next(group for group in groups if any(weight is other for other in group["params"]))["rate"] = rate
         self.optimizer = OPTIMIZERS["adam"].create(groups, self.own.optimizer.lr, None, self.own.optimizer.beta2)
-        self.regularizers = task.regularizers(self.config, self.splits, self.model)
+        self.regularizers = [] if way == NO_RIDGE else task.regularizers(self.config, self.splits, self.model)
         self.way, self.epochs, self.step = way, self.own.epochs, 0
-        self.biases = task.sparse_biases(self.model)
+        self.biases = [] if way == FREE_BIASES else task.sparse_biases(self.model)
         self.units = units_of(self.model, self.biases)
         steps = len(self.splits.train) // self.own.train.batch_size
         self.last = self.epochs * 2 // 3  # epochs until the support is fixed

@@ -119,8 +119,8 @@ def _ways(E: np.ndarray, goal: Goal, method: str, split_norms: bool | None) -> l
 def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: int) -> Way:
     """What loses least on a sample of rows in their order, or, with a tolerance, takes least bytes.
 
-    What is lost is the squared error times the share of neighbours that are no longer the nearest: lengths stored apart can
-    keep many more neighbours at a little more error, and error alone would never choose them.
+    What is lost is the squared error times the squared share of neighbours that are no longer the nearest: lengths stored apart
+    can keep many more neighbours at a little more error, and error alone would never choose them.
     """
     V, d = E.shape
     rows = np.sort(np.random.default_rng(seed).choice(V, min(V, MOST_ROWS, max(SAMPLE // d, LEAST_ROWS)), replace=False))
@@ -140,7 +140,7 @@ def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: in
             continue
         F = decoded(coded)
         away = 1 - neighbours_kept(sample, F, queries)
-        found.append((relative_error(sample, F, weighting) * (away + 1 / len(queries)), (how, apart)))
+        found.append((relative_error(sample, F, weighting) * (away + 1 / len(queries)) ** 2, (how, apart)))
     return min(found)[1] if found else ways[0]
 
 

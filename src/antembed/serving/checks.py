@@ -187,8 +187,8 @@ def _count(about: JSON, name: str) -> int:
 
 
 def _number(about: JSON, name: str, default: float | None = None) -> None:
-    found = about.get(name, default)
-    if not (type(found) in (int, float) and abs(found) <= 1e30):  # false for nan
+    found: object = about.get(name, default)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not abs(found) <= 1e30:  # nan is neither
         raise DamagedError(f"{name} is {str(found)[:40]}, expected a finite number")
 
 
