@@ -94,6 +94,7 @@ class Trial:
         )
         self.full = sum(int(unit.table.weight.numel()) for unit in self.units)
         self.strength, self.averages = 1e-7, dict[str, Tensor]()
+        self.supports: list[Tensor] = []  # of RigL
 
     def run(self) -> None:
         if self.way.startswith(("recode", "prune")):
@@ -168,26 +169,23 @@ class Trial:
             support = torch.rand_like(unit.table.weight) < share
             unit.table.weight.mul_(support)
             self.optimizer.freeze_support(unit.table.weight, support)
+            self.supports.append(support)
 
     @torch.no_grad()
     def _regrow(self) -> None:
-        """RigL: the smallest fifth of the weights go, as many come in where the gradient of all data is largest."""
+        """RigL: the smallest fifth of the support goes, as much comes in where the gradient of all data is largest."""
         with torch.enable_grad():
             for batch in self.splits.train.batches(1 << 16):
                 (self.loss(batch) * len(batch[-1])).backward()
-        for unit in self.units:
+        for unit, alive in zip(self.units, self.supports, strict=True):
             weight, grad = unit.table.current, unit.table.weight.grad.to_dense()
-            alive = weight != 0
             n = int(CHANGED * int(alive.sum()))
             smallest = torch.where(alive, weight.abs(), math.inf).flatten().topk(n, largest=False).indices
             wanted = torch.where(alive, -math.inf, grad.abs() if unit.table.weight.shape[1] == 1 else -grad)
             largest = wanted.flatten().topk(n).indices
-            support = alive.clone().flatten()
-            support[smallest], support[largest] = False, True
-            support = support.view_as(alive)
-            unit.table.weight.mul_(support)
-            unit.table.weight.view(-1)[largest] = 1e-3
-            self.optimizer.freeze_support(unit.table.weight, support)
+            alive.view(-1)[smallest], alive.view(-1)[largest] = False, True
+            unit.table.weight.mul_(alive)
+            self.optimizer.freeze_support(unit.table.weight, alive.clone())
         self.optimizer.zero_grad()
 
     def errors(self) -> dict[str, float]:
