@@ -249,6 +249,16 @@ if __name__ == "__main__":
     draw(read_records(sys.argv[1]), Path(sys.argv[2]))
 
 
+def after_training(records: Records) -> str:
+    """A full table made small after training: perplexity with it, by method."""
+    rows = []
+    for record in {record["method"]: record for record in records}.values():
+        coded = record["method"].startswith("compress")
+        size = "–" if coded else f"{record['parameters'] / 1e6:.3f}M"
+        rows.append([record["method"], size, f"{record['relative_error']:.4f}", f"{record['perplexity']:.1f}"])
+    return markdown(["after training", "parameters", "relative error", "test perplexity"], rows)
+
+
 def language(records: Records) -> str:
     """One row a setting: means over seeds, the full table first, then by size."""
     full = max(mean(r["parameters"] for r in runs) for runs in by_setting(records))
