@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.words import WORDS, write_words
 
+import antembed as ant
 from antembed.serving import load_table, products
 from antembed.serving.encodings import ENCODERS
 from antembed.serving.table import read_table, serialize
@@ -101,3 +102,13 @@ def test_neighbours_are_those_of_the_dense_table(table):
     assert len(table.most_similar(7, k=10_000)) == len(E) - 1
     with pytest.raises(ValueError, match="a query has the shape"):
         table.most_similar(np.zeros(3))
+
+
+def test_sparse_codes_are_multiplied_as_vectors():
+    """Rows of few weights of many anchors: never in full, with the same results."""
+    E = np.random.default_rng(0).standard_normal((600, 8)).astype(np.float32)
+    table = ant.compress(E, budget="3x", method="sparse")
+    dense = table[:]
+    np.testing.assert_allclose(table.bag([3, 1, 4, 1], [0, 3]), [dense[[3, 1, 4]].mean(0), dense[1]], atol=1e-5)
+    np.testing.assert_allclose(table.scores(E[:3]), E[:3] @ dense.T, atol=1e-4)
+    np.testing.assert_allclose(table.lengths, np.linalg.norm(dense, axis=1), rtol=1e-5)

@@ -116,3 +116,15 @@ def test_a_damaged_tokenizer_is_an_error(tmp_path, monkeypatch):
         table.tokens["tokenizer"] = damaged
         with pytest.raises(TableError, match=r"the tokenizer .*; copy it again or export it anew"):
             StaticModel.from_pretrained(tmp_path / "m.ant")
+
+
+def test_a_folder_of_sentence_transformers(tmp_path):
+    """The model is in a folder of its own, and modules.json says whether vectors are normalized."""
+    plain = write_model(tmp_path / "plain")
+    (tmp_path / "st").mkdir()
+    plain.rename(tmp_path / "st" / "0_StaticEmbedding")
+    modules = [{"path": "0_StaticEmbedding"}, {"path": "1_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    (tmp_path / "st" / "modules.json").write_text(json.dumps(modules))
+    call("compress", tmp_path / "st", tmp_path / "m.ant", "--budget", "2x")
+    model = StaticModel.from_pretrained(tmp_path / "m.ant")
+    np.testing.assert_allclose(np.linalg.norm(model.encode(SENTENCES[0])), 1.0, atol=1e-5)

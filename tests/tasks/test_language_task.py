@@ -285,3 +285,8 @@ def test_sampled_softmax_in_pieces_is_the_plain_one(monkeypatch):
     torch.testing.assert_close(ours, plain)
     for a, b in zip(torch.autograd.grad(2 * ours, given), torch.autograd.grad(2 * plain, given), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_averaging_needs_a_fixed_number_of_anchors():
+    with pytest.raises(ValueError, match="averaging needs a fixed number of anchors"):
+        from_options(LanguageConfig, {"data": "x", "anchors": "auto", "average_after": 2})

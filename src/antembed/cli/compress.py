@@ -117,28 +117,40 @@ def _compress_folder(
 ) -> None:
     """A whole model, its input embedding small."""
     from antembed.cli import show
-    from antembed.compression import as_array, compare
+    from antembed.compression import METHOD_OF, as_array, compare
     from antembed.compression import compress as make
     from antembed.compression.folder import check_out, folder_size, read_model_folder, write_model_folder
 
+    if distil is not None and (how["tolerance"] is not None or frequent):
+        other = "--by-frequency" if frequent else "--tolerance"
+        raise ValueError(f"--distil keeps a size, and weighs tokens by the texts: it cannot follow {other}; leave one out")
     started = time.perf_counter()
     folder = read_model_folder(source, tensor)
     check_out(folder, out, overwrite)
-    texts = None if distil is None else _texts(distil)
+    texts = None
+    if distil is not None:
+        from antembed.huggingface.distil import check_texts
+        from antembed.huggingface.distil import distil as tune
+
+        texts = _texts(distil)
+        check_texts(texts)
     E = as_array(folder.vectors())
     with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
         table = make(E, **how, by_frequency=frequent, progress=progress)
     similarity = {}
     if texts is not None:
-        from antembed.huggingface.distil import distil as tune
-
         with show.bar(f"tuning on {len(texts):,} texts") as progress:
             tuned = tune(folder, table, texts, seed=how["seed"], progress=progress)
         table, similarity = tuned.table, tuned.spearman
     left_out = write_model_folder(folder, out, table, overwrite=overwrite)
     kept, before = compare(E, table[:], how["seed"]), len(folder.embedding.data)
     result = {"source": str(source), "layer": folder.name, "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size}
-    result |= {"bytes_before": before, "model_bytes": folder_size(out), "model_bytes_before": folder_size(source)}
+    result["method"] = METHOD_OF[table.encoding]
+    result |= {
+        "bytes_before": before,
+        "model_bytes": folder_size(out),
+        "model_bytes_before": folder_size(source),
+    }
     result |= {"times_smaller": 4 * E.size / table.size, **kept, "spearman": similarity, "left_out": left_out}
     result["seconds"] = round(time.perf_counter() - started, 1)
     if as_json:

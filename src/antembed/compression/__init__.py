@@ -26,7 +26,7 @@ METHODS = ("auto", "transform", "sparse")
 METHOD_OF = {"coded": "transform", "sparse": "sparse"}  # by the encoding of a file
 WEIGHTING = 0.25  # rows that come first, the frequent ones, are kept better: (place + 10)^−¼
 SAMPLE, LEAST_ROWS, MOST_ROWS = 1 << 21, 4096, 20_000  # numbers, and rows, by which a method is chosen
-HEADER = 1500  # bytes of a file beside its arrays, at most
+HEADER = 2048  # bytes of a file beside its arrays, at most
 SPARSE_FROM_RATIO, SPARSE_FROM_ERROR = 12.0, 0.1  # below, sparse codes lose everywhere
 
 
@@ -64,7 +64,8 @@ def compress(
         words |= pack_tokens(read_tokens(tokenizer, len(E)), vocabulary)
     if tolerance is not None and budget is not None:
         raise ValueError(f"a budget of {budget} and a tolerance of {tolerance} were given; choose one")
-    goal = Goal(error=parse_tolerance(tolerance)) if tolerance is not None else _size(budget or "16x", E, words)
+    size = "16x" if budget is None else budget
+    goal = Goal(error=parse_tolerance(tolerance)) if tolerance is not None else _size(size, E, words)
     weighting = WEIGHTING if (by_frequency if by_frequency is not None else vocabulary is not None) else 0.0
     if importance is not None:
         if importance.shape != (len(E),) or not (np.isfinite(importance).all() and (importance > 0).all()):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from antembed.compression.sources import choose_table, find_embedding
+from antembed.compression.sources import choose_table, find_embedding, inner_folder
 from antembed.compression.tensors import Tensor, read_safetensors, safetensors_pieces
 from antembed.data.plain import DataError
 from antembed.files import JSON, write_atomically
@@ -40,9 +40,7 @@ class ModelFolder:
 def read_model_folder(path: str | Path, tensor: str = "") -> ModelFolder:
     """A folder of Hugging Face (config.json and safetensors) or of sentence-transformers (modules.json)."""
     root = Path(path)
-    inner = root
-    if (root / "modules.json").is_file():
-        inner = root / json.loads((root / "modules.json").read_text(encoding="utf-8"))[0]["path"]
+    inner = inner_folder(root)
     if not (inner / "config.json").is_file():
         raise DataError(f"{inner} has no config.json, so it is no model of Hugging Face; write its table alone, to NAME.ant")
     config = json.loads((inner / "config.json").read_text(encoding="utf-8"))

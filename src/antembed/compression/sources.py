@@ -49,7 +49,7 @@ def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None 
     if words is None and found.words is None and path.is_file():
         words = next((path.parent / name for name in WORD_FILES if (path.parent / name).is_file()), None)
     if words is not None:
-        known = Path(words).read_text(encoding="utf-8").splitlines()
+        known = Path(words).read_text(encoding="utf-8").removesuffix("\n").split("\n")
         if len(known) != len(found.vectors):
             raise DataError(f"{words} has {len(known):,} words for {len(found.vectors):,} vectors; give a line for each")
         found = Source(found.vectors, known, True, found.about)
@@ -101,8 +101,15 @@ def choose_table(path: Path, tables: list[str], tensor: str) -> str:
     return tensor or tables[0]
 
 
+def inner_folder(root: Path) -> Path:
+    """Where the first module of a sentence-transformers folder is; of others the folder itself."""
+    modules = root / "modules.json"
+    return root / json.loads(modules.read_text(encoding="utf-8"))[0]["path"] if modules.is_file() else root
+
+
 def _folder(path: Path, tensor: str) -> Source:
     """A model: its input embedding, and the words of its tokenizer."""
+    path = inner_folder(path)
     files = sorted(path.glob("*.safetensors"))
     if not files:
         arrays = sorted(path.glob("*.npy"))
@@ -133,7 +140,7 @@ def _tokens(path: Path, rows: int) -> list[str] | None:
         if 0 <= number < rows:
             words[number] = word
     named = [word or f"<row {n}>" for n, word in enumerate(words)]
-    return named if len(set(named)) == rows and not any("\n" in word for word in named) else None
+    return named if len(set(named)) == rows else None
 
 
 def _lines(path: Path) -> Iterator[bytes]:

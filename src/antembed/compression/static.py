@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import safetensors
 
-from antembed.compression.sources import STATIC
+from antembed.compression.sources import STATIC, inner_folder
 from antembed.data.plain import DataError
 from antembed.files import JSON
 from antembed.serving.tokens import MAX_LENGTH, Tokens
@@ -17,6 +17,7 @@ NORMALIZES = "sentence_transformers.models.Normalize"
 
 def is_static(path: Path) -> bool:
     """Whether a folder is a static model: a tokenizer, and a table by one of the names that such models use."""
+    path = inner_folder(path)
     weights = path / "model.safetensors"
     if not (weights.is_file() and (path / "tokenizer.json").is_file()):
         return False
@@ -26,7 +27,8 @@ def is_static(path: Path) -> bool:
 
 def read_tokens(path: str | os.PathLike[str], rows: int) -> Tokens:
     """The tokenizer of a static model's folder, with what its config says; or of one tokenizer.json. `rows`: of the table."""
-    path = Path(path)
+    root = Path(path)
+    path = inner_folder(root) if root.is_dir() else root
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise DataError(f"{file} does not exist; give a tokenizer.json, or a folder that has one")
@@ -36,7 +38,7 @@ def read_tokens(path: str | os.PathLike[str], rows: int) -> Tokens:
     if not path.is_dir():
         return _checked(Tokens(tokenizer), rows, file)
     config = _json(path / "config.json") if (path / "config.json").is_file() else {}
-    modules = json.loads((path / "modules.json").read_text()) if (path / "modules.json").is_file() else []
+    modules = json.loads((root / "modules.json").read_text()) if (root / "modules.json").is_file() else []
     normalize = config.get("normalize", any(module.get("type") == NORMALIZES for module in modules))
     places, weights = (_tensor(path / "model.safetensors", name) for name in ("mapping", "weights"))
     return _checked(Tokens(tokenizer, bool(normalize), config.get("max_length", MAX_LENGTH), places, weights), rows, file)

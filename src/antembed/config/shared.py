@@ -213,6 +213,8 @@ class EmbeddingTaskConfig(TaskConfig):
         if sparsity.polish and (self.tables.embedding != "anchor" or self.auto):
             raise ValueError("polishing is for anchored tables with a number of anchors; leave --polish at 0")
         if self.auto:
+            if solver.train.averaging:
+                raise ValueError("averaging needs a fixed number of anchors; give --anchors, or leave out --average-after")
             if sparsity.budget:
                 raise ValueError("a budget and anchors auto go together with --solver coordinate_descent only; give --anchors")
             if growth.anchor_penalty < solver.l0_penalty:

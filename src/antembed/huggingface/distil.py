@@ -37,7 +37,6 @@ class Distilled:
 
     table: Table
     spearman: dict[str, float] = field(default_factory=dict)
-    texts: int = 0
 
 
 class Anchored(nn.Module):
@@ -63,38 +62,37 @@ class Anchored(nn.Module):
 
 def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0, progress: Progress = quiet) -> Distilled:
     """`table` is the compressed input embedding of the folder; → one of the same size that is better on held-out texts."""
-    if len(texts) < FEWEST:
-        raise DataError(f"{len(texts)} texts are too few to tune a model on; give {FEWEST} or more, one a line")
+    check_texts(texts)
     ids = tokenize(folder, texts)
     order = np.random.default_rng(seed).permutation(len(ids))
     held_out = sorted((ids[n] for n in order[: min(HELD_OUT, len(ids) // 4)]), key=len)
     rest = [ids[n] for n in order[len(held_out) :]]
     model, pooling = load_original(folder), pooling_of(folder.root)
-    wanted = _all_vectors(model, held_out, pooling, progress)
+    wanted = _all_vectors(model, held_out, pooling)
     name = own_name(model, folder.name)
     if name is None:
         raise DataError(f"a {type(model).__name__} has no layer {folder.name}; name its input embedding with --tensor")
     layer = model.get_submodule(name)
-    found = Distilled(table, texts=len(rest))
+    found = Distilled(table)
 
     def quality(candidate: Table) -> float:
         return similarity_kept(model, layer, candidate, held_out, wanted, pooling)
 
     found.spearman["before"] = quality(table)
     best = found.spearman["before"]
-    if isinstance(table.rows, CodedRows):
-        counts = np.bincount(np.concatenate(rest), minlength=len(table)) + UNSEEN
-        weighted = compress(
-            folder.vectors(),
-            budget=f"{table.size}B",
-            split_norms=table.rows.norms is not None,
-            importance=(counts / counts.mean()) ** EXPONENT,
-            seed=seed,
-            progress=progress,
-        )
-        found.spearman["rows by frequency"] = quality(weighted)
-        if found.spearman["rows by frequency"] > best:
-            found.table, best = weighted, found.spearman["rows by frequency"]
+    counts = np.bincount(np.concatenate(rest), minlength=len(table)) + UNSEEN
+    weighted = compress(
+        folder.vectors(),
+        budget=f"{table.size}B",
+        method="transform",
+        split_norms=table.rows.norms is not None if isinstance(table.rows, CodedRows) else None,
+        importance=(counts / counts.mean()) ** EXPONENT,
+        seed=seed,
+        progress=progress,
+    )
+    found.spearman["rows by frequency"] = quality(weighted)
+    if found.spearman["rows by frequency"] > best:
+        found.table, best = weighted, found.spearman["rows by frequency"]
     trained = with_anchors(found.table, _trained(model, layer, found.table, rest[:TRAINED], pooling, progress))
     found.spearman["anchors trained"] = quality(trained)
     if found.spearman["anchors trained"] > best:
@@ -103,13 +101,19 @@ def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0
     return found
 
 
+def check_texts(texts: list[str]) -> None:
+    """Raise if they are too few."""
+    if len(texts) < FEWEST:
+        raise DataError(f"{len(texts)} texts are too few to tune a model on; give {FEWEST} or more, one a line")
+
+
 def _batches(ids: list[list[int]]) -> Iterator[list[list[int]]]:
     for start in range(0, len(ids), BATCH):
         yield ids[start : start + BATCH]
 
 
 @torch.no_grad()
-def _all_vectors(model: nn.Module, ids: list[list[int]], pooling: str, progress: Progress) -> Tensor:
+def _all_vectors(model: nn.Module, ids: list[list[int]], pooling: str) -> Tensor:
     return torch.cat([sentence_vectors(model, batch, pooling) for batch in _batches(ids)])
 
 
@@ -121,7 +125,7 @@ def similarity_kept(
     student = Anchored(table, np.unique(np.concatenate([*ids, [0]])))
     put_layer(model, layer, student, None)
     try:
-        vectors = _all_vectors(model, ids, pooling, quiet)
+        vectors = _all_vectors(model, ids, pooling)
     finally:
         put_layer(model, student, layer, None)
     pairs = np.triu_indices(len(ids), 1)

@@ -1,6 +1,7 @@
 """What a file must be before the first vector is read: types, shapes, ranges. Anything else is a DamagedError.
 
-Compressed parts are checked where they are decompressed: in encodings.py, biases.py, coded.py and words.py.
+Compressed parts are checked where they are decompressed: in encodings.py, biases.py, coded.py,
+sparse_coded.py, words.py and tokens.py.
 """
 
 import numpy as np

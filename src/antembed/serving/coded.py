@@ -55,7 +55,6 @@ class CodedRows:
         self.symbols = np.repeat(np.tile(np.arange(LARGEST + 1), 2 * CLASSES), self.shares.reshape(-1)).reshape(-1, TOTAL)
         self.symbols = self.symbols.astype(np.uint8)
         self.thresholds = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
-        self.nnz = 0 if not len(self.payload) else -1  # counted when asked
 
     def _check(self) -> None:
         """Contents; checks.py has checked types and shapes."""

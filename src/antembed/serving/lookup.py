@@ -63,13 +63,13 @@ class Table:
             coded = CodedRows(arrays, about)
             self.rows, self.nnz = coded, int(about.get("nonzeros", 0))
         elif self.encoding == "sparse":
-            self.rows, self.nnz = SparseCodedRows(arrays, about), int(about["nonzeros"])
+            self.rows, self.nnz = SparseCodedRows(arrays, about), int(about.get("nonzeros", 0))
         elif self.encoding == "product":
-            product = ProductRows(arrays["codes"], arrays["books"], about["padding"])
+            product = ProductRows(arrays["codes"], arrays["books"], about.get("padding"))
             self.rows, self.nnz = product, product.numbers
         else:
             self.rows, self.nnz = decode(arrays, about)
-        if not scan:
+        if not scan and self.encoding not in ("coded", "sparse"):  # which check what they decode
             self.rows = UncheckedRows(self.rows)
         if "scales" in arrays:
             self.rows = ScaledRows(self.rows, arrays["scales"])
@@ -140,10 +140,12 @@ class Table:
         if factors is not None and factors.shape != given.shape:
             raise ValueError(f"weights have the shape {factors.shape}, the ids {given.shape}; give one for each id")
         factors = None if factors is None else factors.reshape(-1)
-        sums = products.bag_sums(self.rows, self._width, flat, starts, factors)
+        rows, anchors = self._factors
+        width = self.embedding_dim if anchors is None else len(anchors)
+        sums = products.bag_sums(rows, width, flat, starts, factors)
         if mode == "mean":
             sums /= np.maximum(np.diff(starts, append=len(flat)), 1)[:, None]
-        return sums if self.anchors is None else sums @ self.anchors
+        return sums if anchors is None else sums @ anchors
 
     def scores(
         self, hidden: ArrayLike, k: int | None = None, *, bias: bool = False
@@ -156,7 +158,7 @@ class Table:
         if k is not None and k < 1:
             raise ValueError(f"k is {k}; ask for 1 or more, or leave it out for all scores")
         flat = given.reshape(-1, self.embedding_dim)
-        found = products.products(self.rows, self.anchors, self.num_embeddings, flat)
+        found = products.products(*self._factors, self.num_embeddings, flat)
         if bias:
             found = (some + self.bias_of(ids) for some, ids in zip(found, products.pieces(self.num_embeddings), strict=True))
         if k is None:
@@ -167,7 +169,7 @@ class Table:
     @cached_property
     def lengths(self) -> np.ndarray:
         """‖vector‖ of every object, (V,)."""
-        return products.lengths(self.rows, self.anchors, self.num_embeddings)
+        return products.lengths(*self._factors, self.num_embeddings)
 
     def cosines(self, vector: ArrayLike) -> np.ndarray:
         """The cosine of a vector with every object's, (V,); 0 where a vector is 0."""
@@ -195,9 +197,12 @@ class Table:
         return row if self.words is None else self.words.word(row)
 
     @property
-    def _width(self) -> int:
-        """Of what `rows` returns."""
-        return self.embedding_dim if self.anchors is None else len(self.anchors)
+    def _factors(self) -> tuple[Rows, np.ndarray | None]:
+        """Rows and anchors to be multiplied; of rows with few weights of many anchors, vectors at once."""
+        return (self._vectors, None) if self.encoding == "sparse" else (self.rows, self.anchors)
+
+    def _vectors(self, ids: np.ndarray) -> np.ndarray:
+        return self[ids]
 
     def sizes(self) -> dict[str, int]:
         """Bytes of the file by what they are for: rows, anchors, words (with a tokenizer), and the rest."""

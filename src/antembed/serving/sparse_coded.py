@@ -50,7 +50,7 @@ class SparseCodedRows:
     def __init__(self, arrays: dict[str, np.ndarray], about: JSON):
         self.payload, self.offsets = arrays["payload"], arrays["offsets"].astype(np.int64)
         self.total, self.per_block, self.rate = int(about["objects"]), int(about["rows_per_block"]), int(about["rate"])
-        self.step, self.norm_base = np.float32(about["step"]), float(about["norm_base"])
+        self.step, self.norm_base = np.float32(about["step"]), float(about.get("norm_base", 1.0))
         self.weighting, self.mean_place = float(about["weighting"]), float(about["mean_place"])
         self.group = arrays["groups"].astype(np.int64)
         self.ends = cumulative(arrays["widths"])

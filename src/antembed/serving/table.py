@@ -87,7 +87,7 @@ def serialize(
 
 
 def serialize_coded(arrays: dict[str, np.ndarray], about: JSON, words: dict[str, np.ndarray]) -> bytes:
-    """Entropy-coded rows (coded.py), and their words, as the bytes of the file."""
+    """Entropy-coded rows (coded.py, sparse_coded.py), and their words, as the bytes of the file."""
     return pack(arrays | words, {"offset": 0.0, **about})
 
 
@@ -148,8 +148,8 @@ def export(
 
 
 def load_table(path: str | os.PathLike[str], *, verify: bool | None = None) -> Table:
-    """Load a file written by `export`. Files of up to 64 MB are verified against their checksums, larger ones are mapped into
-    memory and verified with `verify=True` only (and their small arrays always, unless `verify=False`)."""
+    """Load a file written by `export` or `compress`. Files of up to 64 MB are verified against their checksums; larger ones are
+    mapped into memory, and verified with `verify=True` only (their small arrays always, unless `verify=False`)."""
     with naming(str(path)):
         found = unpack(map_file(Path(path)), verify)
         return _opened(found)

@@ -61,13 +61,16 @@ def unpack_tokens(arrays: dict[str, np.ndarray], words: Sequence[str] | None) ->
         tokenizer = about["tokenizer"]
         if words is not None and tokenizer["model"].get("vocab", {}) is None:
             tokenizer["model"]["vocab"] = {word: row for row, word in enumerate(words)}
+        normalize, max_length = about["normalize"], about["max_length"]
+        if type(normalize) is not bool or not (max_length is None or (type(max_length) is int and max_length >= 1)):
+            raise DamagedError(f"normalize is {normalize}, max_length {max_length}")
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"the tokenizer cannot be read ({error})") from error
     places, weights = arrays.get("token_rows"), arrays.get("token_weights")
     return Tokens(
         tokenizer,
-        about["normalize"],
-        about["max_length"],
+        normalize,
+        max_length,
         None if places is None else places.astype(np.int64),
         None if weights is None else weights.astype(np.float32),
     )

@@ -16,8 +16,8 @@ from antembed.solvers.loop import Loop
 
 class Averaging(Controller):
     """Once validation is no better than the best of more than n epochs before, the mean of the weights after every step is what
-    is evaluated, kept as the best, and the result; training itself goes on with the weights of the last step. While zeros are
-    still to come, none is begun: a mean of different zeros has none."""
+    is evaluated, kept as the best, and the result; training itself goes on with the weights of the last step. With a budget or
+    polishing none is begun while zeros are still to come: a mean of different zeros has none."""
 
     name: ClassVar[str] = "averaging"
 
@@ -81,4 +81,6 @@ class Averaging(Controller):
 
     def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
         self.seen, self.steps = list(state["seen"]), state["steps"]
-        self.means = {name.removeprefix("mean/"): mean for name, mean in tensors.items() if name.startswith("mean/")}
+        kept = {name.removeprefix("mean/"): mean for name, mean in tensors.items() if name.startswith("mean/")}
+        own = dict(self.loop.model.named_parameters())
+        self.means = {name: mean.to(own[name].device) for name, mean in kept.items()}

@@ -5,6 +5,8 @@ BestEpoch       keeps the best model on validation data; patience
 Pruning         drops weights that hardly count, at the end
 BudgetSteering  adjusts λ2 until a budget is met, then removes what is too much
 GrowthControl   more or fewer anchors (eq. 5 of the paper)
+
+sparsify.py has Sparsify (recode, prune), averaging.py Averaging (NT-ASGD).
 """
 
 from collections.abc import Callable
