@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-portable fuzz check bench bench-large readme format clean
+.PHONY: demo test test-slow test-portable fuzz check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -16,6 +16,9 @@ demo: .venv/ready  ## the main job on embedded data, in about a minute
 
 test: .venv/ready  ## all tests but the slow ones
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+
+test-slow: .venv/ready  ## the slow tests alone
+	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 test-portable: .venv/ready  ## all tests as on other processors and with other threads (an hour; SETTINGS= for some)
 	$(BIN)/python tests/portable.py

@@ -43,10 +43,8 @@ class CodedRows:
         self.shares = arrays["frequencies"].astype(np.int64)
         self.centres = arrays["centres"].astype(np.float32) / 128
         self.norms = arrays.get("norms")
-        self.places, self.first_shift = (
-            arrays.get("shift_places", np.empty(0)).astype(np.int64),
-            int(about.get("first_shift", 0)),
-        )
+        self.places = arrays.get("shift_places", np.empty(0)).astype(np.int64)
+        self.first_shift = int(about.get("first_shift", 0))
         self.norm_base = float(about.get("norm_base", 1.0))
         self.total, self.per_block = int(about["objects"]), int(about["rows_per_block"])
         self.step, self.weighting, self.mean_place = float(about["step"]), float(about["weighting"]), float(about["mean_place"])
