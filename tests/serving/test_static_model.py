@@ -16,7 +16,7 @@ WORDS = ["[UNK]", "a", "cat", "dog", "sat", "on", "mat", "##s", *(f"w{n}" for n 
 SENTENCES = ["A cat sat on a mat", "dogs", "", "nothing known", "w1 w2 w3 unknown w4", "cat " * 600]
 
 
-def write_model(folder, *, shared=False, **config):
+def write_model(folder, *, shared=False, width=16, **config):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordPiece({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
@@ -25,7 +25,7 @@ def write_model(folder, *, shared=False, **config):
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
     rng = np.random.default_rng(0)
-    arrays = {"embeddings": rng.normal(size=(len(WORDS), 16)).astype(np.float32)}
+    arrays = {"embeddings": rng.normal(size=(len(WORDS), width)).astype(np.float32)}
     if shared:
         arrays |= {"embeddings": arrays["embeddings"][:200], "mapping": rng.integers(0, 200, len(WORDS))}
         arrays |= {"weights": rng.random(len(WORDS)).astype(np.float16).astype(np.float64)}

@@ -3,12 +3,18 @@
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antembed.cli.common import AsJson
 from antembed.files import JSON
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from antembed.compression.report import Progress
+    from antembed.compression.texts import Distilled
 
 
 def compress(
@@ -40,7 +46,15 @@ def compress(
         ),
     ] = None,
     distil: Annotated[
-        Path | None, typer.Option(help="Texts, one a line (.gz, .zst): tune a model's folder on them, to be like the original.")
+        Path | None,
+        typer.Option(help="Texts, one a line (.gz, .zst): tune a model's table, so that sentences stay as similar."),
+    ] = None,
+    word_tests: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of word similarities (word word score) and analogies (a b c d), one a line: the loss is said.",
+            show_default="wordsim and analogy in ANTEMBED_DATA, if there",
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
@@ -57,41 +71,62 @@ def compress(
     """
     how: JSON = {"budget": budget, "tolerance": tolerance, "method": method, "seed": seed}
     if source.is_dir() and out.suffix != ".ant":
-        if words is not None or tokenizer is not None:
-            option = f"--words {words}" if words is not None else f"--tokenizer {tokenizer}"
-            raise ValueError(f"{option} goes with files NAME.ant; a model's folder has its own")
-        _compress_folder(source, out, how, tensor, bool(by_frequency), distil, overwrite, as_json)
-        return
-    if distil is not None:
-        raise ValueError(f"--distil tunes a model's folder, written to a folder; {source} → {out} is a table alone")
+        only = {"words": words, "tokenizer": tokenizer, "word-tests": word_tests}
+        if given := [f"--{name} {value}" for name, value in only.items() if value is not None]:
+            raise ValueError(f"{given[0]} goes with files NAME.ant, and {out} is to be a model's folder; leave it out")
+        return _compress_folder(source, out, how, tensor, bool(by_frequency), distil, overwrite, as_json)
     _check_out(out, overwrite)
-    _compress_table(source, out, how, tensor, words, tokenizer, by_frequency, as_json)
+    return _compress_table(source, out, how, tensor, words, tokenizer, by_frequency, distil, word_tests, as_json)
 
 
 def _compress_table(
     source: Path, out: Path, how: JSON, tensor: str, words: Path | None, tokenizer: Path | None, by_frequency: bool | None,
-    as_json: bool,
+    distil: Path | None, word_tests: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """A table alone."""
     from antembed.cli import show
     from antembed.compression import METHOD_OF, as_array, compare, is_static, read_source
     from antembed.compression import compress as make
+    from antembed.compression.word_tests import changes, find_tests
 
     started = time.perf_counter()
     found = read_source(source, tensor=tensor, words=words)
     E = as_array(found.vectors)
     frequent = found.by_frequency if by_frequency is None else by_frequency
     tokens = tokenizer or (source if is_static(source) else None)
+    tests = find_tests(word_tests, found.words)
+    how |= {"vocabulary": found.words, "tokenizer": tokens, "by_frequency": frequent}
+    similarity = {}
     with show.bar(f"compressing {E.shape[0]:,} × {E.shape[1]}") as progress:
-        table = make(E, **how, vocabulary=found.words, tokenizer=tokens, by_frequency=frequent, progress=progress)
+        if distil is None:
+            table = make(E, **how, progress=progress)
+        else:
+            tuned = _tuned(E, how, distil, by_frequency, progress)
+            table, similarity = tuned.table, tuned.spearman
     table.save(out)
-    kept = compare(E, table[:], how["seed"])
-    sizes = table.sizes()
+    F, sizes = table[:], table.sizes()
     result: JSON = {"source": str(source), "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size, "parts": sizes}
     result["method"] = METHOD_OF[table.encoding]
-    result |= {"times_smaller": 4 * E.size / (table.size - sizes["words"]), **kept}
+    result |= {"times_smaller": 4 * E.size / (table.size - sizes["words"]), **compare(E, F, how["seed"])}
+    result |= {"spearman": similarity, "word_tests": changes(E, F, tests, how["seed"])}
     result["seconds"] = round(time.perf_counter() - started, 1)
     typer.echo(json.dumps(result) if as_json else f"{out}: {_in_words(result, frequent)}")
+
+
+def _tuned(E: "np.ndarray", how: JSON, texts: Path, by_frequency: bool | None, progress: "Progress") -> "Distilled":
+    """A static model's table, by texts."""
+    from antembed.compression.static import read_tokens
+    from antembed.compression.texts import compress_for_texts
+
+    if how["tokenizer"] is None:
+        raise ValueError(
+            f"--distil {texts} needs to know the tokens of texts; give --tokenizer tokenizer.json, or a model's folder"
+        )
+    if by_frequency or how["method"] == "sparse" or how["tolerance"] is not None:
+        other = "--by-frequency" if by_frequency else "--method sparse" if how["method"] == "sparse" else "--tolerance"
+        raise ValueError(f"--distil keeps a size, and weighs tokens by the texts: it cannot follow {other}; leave one out")
+    tokens = read_tokens(how["tokenizer"], len(E))
+    return compress_for_texts(E, tokens, _texts(texts), how=how | {"by_frequency": False}, progress=progress)
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -109,7 +144,17 @@ def _in_words(result: JSON, frequent: bool) -> str:
         near += f", of frequent words {result['neighbours_kept_first_tenth']:.1%}"
     smaller = f"{result['method']}, {result['times_smaller']:.1f} times smaller than fp32 (words not counted)"
     error = f"relative error {result['relative_error']:.4f}, cosine {result['cosine']:.4f}"
-    return f"{result['bytes']:,} bytes: {parts}\n{smaller}; {error}, {near}"
+    lines = [f"{result['bytes']:,} bytes: {parts}", f"{smaller}; {error}, {near}"]
+    if result["spearman"]:
+        lines.append(_similarity_in_words(result["spearman"]))
+    for name, test in result["word_tests"].items():
+        lines.append(f"{name}: {test['before']:.1%} → {test['after']:.1%} ({test['of']} with known words: {test['asked']:,})")
+    return "\n".join(lines)
+
+
+def _similarity_in_words(spearman: dict[str, float]) -> str:
+    after, before = spearman["after"], spearman["before"]
+    return f"similarities of held-out texts follow the original's (Spearman): {after:.4f}, {before:.4f} without tuning"
 
 
 def _compress_folder(
@@ -129,7 +174,7 @@ def _compress_folder(
     check_out(folder, out, overwrite)
     texts = None
     if distil is not None:
-        from antembed.huggingface.distil import check_texts
+        from antembed.compression.texts import check_texts
         from antembed.huggingface.distil import distil as tune
 
         texts = _texts(distil)
@@ -161,10 +206,7 @@ def _compress_folder(
     )
     typer.echo(f"relative error {kept['relative_error']:.4f}, nearest neighbours kept {kept['neighbours_kept']:.1%}")
     if similarity:
-        typer.echo(
-            f"similarities of held-out texts follow the original's (Spearman): {similarity['after']:.4f}, "
-            f"{similarity['before']:.4f} without tuning"
-        )
+        typer.echo(_similarity_in_words(similarity))
     if left_out:
         typer.echo(f"left out, since they are the weights again or not part of the model: {', '.join(left_out)}")
     typer.echo(

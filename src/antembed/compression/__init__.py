@@ -12,7 +12,7 @@ import numpy as np
 from antembed.budget import parse_budget
 from antembed.compression import sparse, transform
 from antembed.compression.report import QUERIES, Progress, compare, neighbours_kept, quiet
-from antembed.compression.rows import Coded, Goal, decoded, relative_error
+from antembed.compression.rows import Coded, Goal, TooFewBytesError, decoded, relative_error
 from antembed.compression.sources import Source, read_source
 from antembed.compression.static import is_static, read_tokens
 from antembed.serving import Table
@@ -52,7 +52,7 @@ def compress(
     `by_frequency`: rows are in the order of falling frequency, and the first are kept better (default:
     if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample). `method`: "transform"
     (principal axes), "sparse" (a few of many anchors), or "auto": what is better on a sample. `importance` (V,): the error of
-    row i counts importance_i² times (transform only).
+    row i counts importance_i² times (transform only, instead of by_frequency).
     """
     E = as_array(vectors)
     if vocabulary is not None and len(vocabulary) != len(E):
@@ -66,14 +66,17 @@ def compress(
         raise ValueError(f"a budget of {budget} and a tolerance of {tolerance} were given; choose one")
     size = "16x" if budget is None else budget
     goal = Goal(error=parse_tolerance(tolerance)) if tolerance is not None else _size(size, E, words)
-    weighting = WEIGHTING if (by_frequency if by_frequency is not None else vocabulary is not None) else 0.0
+    if by_frequency is None:
+        by_frequency = vocabulary is not None and importance is None
+    weighting = WEIGHTING if by_frequency else 0.0
     if importance is not None:
         if importance.shape != (len(E),) or not (np.isfinite(importance).all() and (importance > 0).all()):
             raise ValueError(
                 f"importance has shape {importance.shape}, or numbers that are not positive; give {len(E)} of them"
             )
-        if method == "sparse":
-            raise ValueError("importance goes with transform, the method given is sparse; leave one of them out")
+        if method == "sparse" or by_frequency:
+            other = "by_frequency" if by_frequency else "the method sparse"
+            raise ValueError(f"importance goes with transform and alone, {other} was given too; leave one of them out")
         method = "transform"
     ways = _ways(E, goal, method, split_norms)
     how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed)
@@ -134,7 +137,7 @@ def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: in
         more = {"num_anchors": K} if how == "sparse" else {}
         try:
             coded = FITS[how](sample, part, weighting=weighting, split_norms=apart, seed=seed, **more)
-        except ValueError:  # too few bytes for this one
+        except TooFewBytesError:
             continue
         if goal.by_error:
             found.append((fixed + (coded.size - fixed) * V / len(rows), (how, apart)))

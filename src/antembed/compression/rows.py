@@ -14,6 +14,10 @@ from antembed.serving.table import read_table, serialize_coded
 ATTEMPTS, MOST_ATTEMPTS = 6, 30  # as a rule; until one meets the goal
 
 
+class TooFewBytesError(ValueError):
+    """No table of this kind is so small."""
+
+
 @dataclass(frozen=True)
 class Coded:
     """A compressed table, as the arrays of its file."""
@@ -137,7 +141,7 @@ def meet(goal: Goal, E: np.ndarray, attempt: Callable[[float], Coded], step: flo
             break
         step = next_step(tried, 1 if goal.by_error else -1)
     if best is None:
-        raise ValueError(f"{goal} cannot be met; allow more")
+        raise TooFewBytesError(f"{goal} cannot be met; allow more")
     progress("coding", ATTEMPTS, ATTEMPTS)
     return best
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from antembed.compression.report import Progress, quiet
-from antembed.compression.rows import Coded, Goal, Weighted, divisors, int8_anchors, meet, weighted
+from antembed.compression.rows import Coded, Goal, TooFewBytesError, Weighted, divisors, int8_anchors, meet, weighted
 from antembed.kernels.sparse_coded import TOTAL, encode_sparse
 from antembed.kernels.sparse_rows import add_combined, add_products, anchor_products, choose_rows, fit_anchors
 from antembed.kernels.threads import parallel_for, usable_cpus
@@ -201,7 +201,7 @@ def fit(
     K = min(num_anchors or number_of_anchors(E.shape, goal), len(E))
     fixed, least = fixed_bytes(E.shape[1], K), (0.1 + 0.5 * split_norms) * len(E)
     if not goal.by_error and goal.size < fixed + least:
-        raise ValueError(
+        raise TooFewBytesError(
             f"{goal.size:,.0f} bytes are too few for {len(E):,} vectors: {fixed + least:,.0f} at least; allow more"
         )
     A, model, step, most = _trained(rows, goal, 8 * (goal.size - fixed) / len(E), K, seed, progress)

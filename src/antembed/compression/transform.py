@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from antembed.compression.report import Progress, quiet
-from antembed.compression.rows import Coded, Goal, Weighted, divisors, int8_anchors, meet, weighted
+from antembed.compression.rows import Coded, Goal, TooFewBytesError, Weighted, divisors, int8_anchors, meet, weighted
 from antembed.kernels.coded import CLASSES, LARGEST, MOST, MOVES, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
 from antembed.kernels.threads import parallel_for, usable_cpus
 from antembed.serving.coded import NORM_STEP, row_weights
@@ -180,7 +180,9 @@ def fit(
     V, d = E.shape
     fixed = fixed_bytes(d) + (V if split_norms or importance is not None else 0)
     if not goal.by_error and goal.size < fixed + 0.05 * V:
-        raise ValueError(f"{goal.size:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more")
+        raise TooFewBytesError(
+            f"{goal.size:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more"
+        )
     prepared = prepare(E, weighting, split_norms, importance)
     if goal.by_error:
         step = float(np.sqrt(3 * goal.error) * np.sqrt((prepared.deviations**2).mean()))

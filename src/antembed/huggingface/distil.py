@@ -7,17 +7,17 @@ Each step is kept only if the similarities of held-out texts follow the original
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from antembed.compression import compress
 from antembed.compression.folder import ModelFolder
 from antembed.compression.report import Progress, quiet
-from antembed.compression.rows import with_anchors
+from antembed.compression.rows import TooFewBytesError, with_anchors
+from antembed.compression.texts import Distilled, check_texts, importance, rank_correlation, split
 from antembed.data.plain import DataError
 from antembed.embedding.huggingface import own_name
 from antembed.embedding.tied import put_layer
@@ -25,18 +25,8 @@ from antembed.huggingface.sentences import load_original, pooling_of, sentence_v
 from antembed.serving import Table
 from antembed.serving.coded import CodedRows
 
-HELD_OUT, TRAINED, FEWEST = 500, 2000, 100  # texts
+TRAINED = 2000  # texts
 BATCH, LEARNING_RATE = 16, 3e-4
-EXPONENT = 0.25  # a row counts (how often it occurs)^½ in the squared error
-UNSEEN = 0.2  # times that a row counts which does not occur
-
-
-@dataclass
-class Distilled:
-    """The table that was kept, and the Spearman correlation of the held-out texts' similarities with the original's."""
-
-    table: Table
-    spearman: dict[str, float] = field(default_factory=dict)
 
 
 class Anchored(nn.Module):
@@ -63,48 +53,33 @@ class Anchored(nn.Module):
 def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0, progress: Progress = quiet) -> Distilled:
     """`table` is the compressed input embedding of the folder; → one of the same size that is better on held-out texts."""
     check_texts(texts)
-    ids = tokenize(folder, texts)
-    order = np.random.default_rng(seed).permutation(len(ids))
-    held_out = sorted((ids[n] for n in order[: min(HELD_OUT, len(ids) // 4)]), key=len)
-    rest = [ids[n] for n in order[len(held_out) :]]
+    rest, held_out = split(tokenize(folder, texts), seed)
+    held_out.sort(key=len)
     model, pooling = load_original(folder), pooling_of(folder.root)
     wanted = _all_vectors(model, held_out, pooling)
     name = own_name(model, folder.name)
     if name is None:
         raise DataError(f"a {type(model).__name__} has no layer {folder.name}; name its input embedding with --tensor")
     layer = model.get_submodule(name)
-    found = Distilled(table)
 
     def quality(candidate: Table) -> float:
         return similarity_kept(model, layer, candidate, held_out, wanted, pooling)
 
-    found.spearman["before"] = quality(table)
-    best = found.spearman["before"]
-    counts = np.bincount(np.concatenate(rest), minlength=len(table)) + UNSEEN
-    weighted = compress(
-        folder.vectors(),
-        budget=f"{table.size}B",
-        method="transform",
-        split_norms=table.rows.norms is not None if isinstance(table.rows, CodedRows) else None,
-        importance=(counts / counts.mean()) ** EXPONENT,
-        seed=seed,
-        progress=progress,
-    )
-    found.spearman["rows by frequency"] = quality(weighted)
-    if found.spearman["rows by frequency"] > best:
-        found.table, best = weighted, found.spearman["rows by frequency"]
+    found = Distilled(table, {"before": quality(table)})
+    with suppress(TooFewBytesError):  # so small only sparse codes are
+        weighted = compress(
+            folder.vectors(),
+            budget=f"{table.size}B",
+            method="transform",
+            split_norms=table.rows.norms is not None if isinstance(table.rows, CodedRows) else None,
+            importance=importance(rest, len(table)),
+            seed=seed,
+            progress=progress,
+        )
+        found.judge("rows by frequency", weighted, quality(weighted))
     trained = with_anchors(found.table, _trained(model, layer, found.table, rest[:TRAINED], pooling, progress))
-    found.spearman["anchors trained"] = quality(trained)
-    if found.spearman["anchors trained"] > best:
-        found.table, best = trained, found.spearman["anchors trained"]
-    found.spearman["after"] = best
+    found.judge("anchors trained", trained, quality(trained))
     return found
-
-
-def check_texts(texts: list[str]) -> None:
-    """Raise if they are too few."""
-    if len(texts) < FEWEST:
-        raise DataError(f"{len(texts)} texts are too few to tune a model on; give {FEWEST} or more, one a line")
 
 
 def _batches(ids: list[list[int]]) -> Iterator[list[list[int]]]:
@@ -128,8 +103,7 @@ def similarity_kept(
         vectors = _all_vectors(model, ids, pooling)
     finally:
         put_layer(model, student, layer, None)
-    pairs = np.triu_indices(len(ids), 1)
-    return float(spearmanr((vectors @ vectors.T).numpy()[pairs], (wanted @ wanted.T).numpy()[pairs]).statistic)
+    return rank_correlation(vectors.numpy(), wanted.numpy())
 
 
 def _trained(

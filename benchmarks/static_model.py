@@ -1,0 +1,93 @@
+"""A static model made small: sentences and words beside the original's, without and with texts that say which tokens matter.
+
+    python benchmarks/static_model.py VECTORS TOKENIZER.json TRAIN.csv TEST.csv OTHER.txt WORDSIM [--ratio 16] [--record FILE]
+
+VECTORS is anything that `antembed compress` reads; the .csv files are AG-News' (class, title, description), OTHER.txt has a text
+of another kind a line, WORDSIM is a folder of `word word score` files. Of sentences: Spearman's correlation of the cosines of
+all pairs with the original's. Of words: that of their cosines with people's scores, in points, original and small.
+"""
+
+import argparse
+import csv
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from antembed.compression import as_array, compare, compress, read_source
+from antembed.compression.static import read_tokens
+from antembed.compression.texts import compress_for_texts, rank_correlation
+from antembed.serving import StaticModel, Table
+from common import publish
+
+# In compression/texts.py the exponent, and how much a token counts that does not occur, were chosen for MiniLM (benchmarks/distil.py)
+# by its first 500 test texts, and looked at beside six others here by the next 1000; these are left out.
+LOOKED_AT, TESTED, SHORTEST = 1500, 1000, 9
+
+
+def of_csv(file: str, first: int, last: int) -> list[str]:
+    with open(file, newline="") as opened:
+        return [f"{title}. {text}" for _, title, text in list(csv.reader(opened))[first:last]]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+class Judge:
+    """Sentences and words, by the original."""
+
+    def __init__(self, E: np.ndarray, sentences: dict[str, list[str]], words: Path, model: StaticModel):
+        self.sentences = {name: [ids for ids in model.tokenize(texts) if ids] for name, texts in sentences.items()}
+        self.tests = {}
+        for file in sorted(words.glob("*.txt")):
+            lines = [line.split() for line in file.read_text().splitlines()]
+            tokens = [model.tokenize([line[side] for line in lines]) for side in (0, 1)]
+            self.tests[file.stem] = (*tokens, [float(line[2]) for line in lines])
+        self.wanted = {name: self._means(E, ids) for name, ids in self.sentences.items()}
+
+    @staticmethod
+    def _means(E: np.ndarray, ids: list[list[int]]) -> np.ndarray:
+        return unit(np.stack([E[tokens].mean(0) for tokens in ids]))
+
+    def sentence_figures(self, F: np.ndarray) -> dict[str, float]:
+        return {name: rank_correlation(self._means(F, ids), self.wanted[name]) for name, ids in self.sentences.items()}
+
+    def word_figures(self, F: np.ndarray) -> dict[str, float]:
+        return {
+            name: round(100 * float(spearmanr((self._means(F, a) * self._means(F, b)).sum(1), scores).statistic), 2)
+            for name, (a, b, scores) in self.tests.items()
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("vectors", "tokenizer", "train", "test", "other", "wordsim"):
+        parser.add_argument(name)
+    parser.add_argument("--ratio", type=float, default=16)
+    parser.add_argument("--texts", type=int, default=20_000)
+    parser.add_argument("--record")
+    arguments = parser.parse_args()
+    E = as_array(read_source(arguments.vectors).vectors)
+    tokens, how = read_tokens(arguments.tokenizer, len(E)), {"budget": f"{arguments.ratio:g}x", "by_frequency": False}
+    started = time.perf_counter()
+    plain = compress(E, **how)
+    made: dict[str, tuple[Table, float]] = {"without": (plain, time.perf_counter() - started)}
+    started = time.perf_counter()
+    tuned = compress_for_texts(E, tokens, of_csv(arguments.train, 0, arguments.texts), how=how).table
+    made["with"] = tuned, time.perf_counter() - started
+    other = [line.strip() for line in Path(arguments.other).read_text().splitlines() if len(line.split()) >= SHORTEST]
+    sentences = {"same kind": of_csv(arguments.test, LOOKED_AT, LOOKED_AT + TESTED), "other kind": other[-TESTED:]}
+    judge = Judge(E, sentences, Path(arguments.wordsim), StaticModel(plain, tokens))
+    original = judge.word_figures(E)
+    for name, (table, seconds) in made.items():
+        F = table[:]
+        about = {"benchmark": "static model", "texts": name, "vectors": len(E), "embedding_dim": E.shape[1]}
+        about |= {"bytes": table.size, "ratio": 4 * E.size / table.size, "sentences": judge.sentence_figures(F)}
+        about |= {"words_original": original, "words": judge.word_figures(F), "seconds": round(seconds)}
+        publish(arguments.record, about | compare(E, F))
+
+
+if __name__ == "__main__":
+    main()
