@@ -2,8 +2,8 @@
 
     python benchmarks/static_model.py VECTORS TOKENIZER.json TRAIN.csv TEST.csv OTHER.txt WORDSIM [--ratio 16] [--record FILE]
 
-VECTORS is anything that `antembed compress` reads; the .csv files are AG-News' (class, title, description), OTHER.txt has texts of
-another kind, one a line, WORDSIM is a folder of `word word score` files. Of sentences: Spearman's correlation of the cosines of
+VECTORS is anything that `antembed compress` reads; the .csv files are AG-News' (class, title, description), OTHER.txt has texts
+of another kind, one a line, WORDSIM is a folder of `word word score` files. Of sentences: Spearman's correlation of cosines of
 all pairs with the original's. Of words: that of their cosines with people's scores, in points, original and small.
 """
 
@@ -21,7 +21,7 @@ from antembed.compression.texts import compress_for_texts, rank_correlation
 from antembed.serving import StaticModel, Table
 from common import publish
 
-# Test texts that were looked at when the constants in compression/texts.py were chosen (for MiniLM, and beside five others here).
+# Test texts that were looked at when the constants in compression/texts.py were chosen: for MiniLM, and beside five others.
 LOOKED_AT, TESTED, SHORTEST = 1500, 1000, 9
 
 
