@@ -37,7 +37,7 @@ Part = tuple[dict[str, np.ndarray], "list[onnx.NodeProto]"]  # constants and ste
 
 
 @dataclass(frozen=True)
-class DenseRows:
+class DenseRows(Rows):
     """Rows of E = T·A."""
 
     inner: Rows

@@ -14,12 +14,12 @@ for 0); MOVES[state][m mod 2] is the next state. A number's context is its colum
 (kernels/coded.py), plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from antembed.files import JSON
+from antembed.serving.compiled import decode_on_all_cores, kernels
 from antembed.serving.container import DamagedError
+from antembed.serving.encodings import Rows
 
 CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
@@ -34,7 +34,7 @@ def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
     return (((ids + HEAD) / mean) ** -weighting).astype(np.float32)
 
 
-class CodedRows:
+class CodedRows(Rows):
     """ids (n,) → rows of T (n, K + 1)."""
 
     def __init__(self, arrays: dict[str, np.ndarray], about: JSON):
@@ -82,14 +82,17 @@ class CodedRows:
         order = np.argsort(ids, kind="stable")
         wanted = ids[order]
         found = np.zeros((len(ids), len(self.classes)), np.float32)
-        if compiled and (kernel := _kernel()) is not None:
-            damaged = kernel(
-                *(self.payload, self.offsets, wanted, self.first_shift, self.places),
-                *(self.per_block, self.total, self.classes, self.promise),
-                *(self.shares, self.firsts, self.symbols, self.thresholds, MOVES, self.centres, np.float32(self.step), found),
-            )
-            if damaged >= 0:
-                raise DamagedError(f"block {damaged} ends too soon")
+        if compiled and (kernel := kernels("coded")) is not None:
+
+            def decode(start: int, stop: int) -> int:
+                damaged: int = kernel.decode_rows(
+                    *(self.payload, self.offsets, wanted[start:stop], self.first_shift, self.places),
+                    *(self.per_block, self.total, self.classes, self.promise, self.shares, self.firsts, self.symbols),
+                    *(self.thresholds, MOVES, self.centres, np.float32(self.step), found[start:stop]),
+                )
+                return damaged
+
+            decode_on_all_cores(decode, *found.shape)
         else:
             for block in np.unique(wanted // self.per_block):
                 rows = self._block(int(block))
@@ -151,13 +154,3 @@ class CodedRows:
                 promised += int(self.promise[column])
             rows.append(row)
         return np.array(rows, np.float32).reshape(len(rows), len(self.classes))
-
-
-def _kernel() -> Callable[..., int] | None:
-    """The compiled decoder, if Numba is installed."""
-    try:
-        from antembed.kernels.coded import decode_rows
-    except ImportError:
-        return None
-    found: Callable[..., int] = decode_rows
-    return found

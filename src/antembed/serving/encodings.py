@@ -7,19 +7,22 @@ must be requested, since loading it takes time and the memory of a bitmap.
 
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from types import ModuleType
 
 import numpy as np
 
 from antembed.files import JSON
+from antembed.serving.compiled import kernels, on_all_cores
 from antembed.serving.container import DamagedError
 
 Arrays = dict[str, np.ndarray]
 FREE, MOST_TIMES = 1 << 24, 512  # what may be decompressed: so many bytes, and so many times as many as are stored
 PIECE = 1 << 16  # rows at a time
+COMPILED_FROM = 256  # ids; for fewer it does not pay to import Numba, or to call it
 
 
 def smallest_unsigned(largest: int) -> np.dtype:
@@ -98,14 +101,35 @@ def _check_ratio(stored: int, size: int) -> None:
         raise DamagedError(f"{stored} bytes claim to be {size}, at most {FREE + MOST_TIMES * stored} are plausible")
 
 
-class Rows(Protocol):
+class Rows:
     """Row look-up: ids (n,) → rows of T (n, K) in fp32."""
 
-    def __call__(self, ids: np.ndarray) -> np.ndarray: ...
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        """Rows times `anchors` (K, d): (n, d)."""
+        found: np.ndarray = self(ids) @ anchors
+        return found
+
+
+class SparseRows(Rows):
+    """Rows whose vectors are added up from the non-zeros, compiled, where there are many to look up."""
+
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        if len(ids) < COMPILED_FROM or (found := kernels("mixes")) is None:
+            return super().vectors(ids, anchors)
+        out = np.empty((len(ids), anchors.shape[1]), np.float32)
+        on_all_cores(self._mixer(found, ids, np.ascontiguousarray(anchors, np.float32), out), *out.shape)
+        return out
+
+    def _mixer(self, kernel: ModuleType, ids: np.ndarray, anchors: np.ndarray, out: np.ndarray) -> Callable[[int, int], None]:
+        """What fills out[a:b]."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class PlainRows:
+class PlainRows(Rows):
     """Row look-up in `plain`."""
 
     weights: np.ndarray  # (V, K)
@@ -114,7 +138,7 @@ class PlainRows:
         return self.weights[ids].astype(np.float32, copy=False)
 
 
-class BitmapRows:
+class BitmapRows(SparseRows):
     """Row look-up in `bitmap`: the start of each row's values is computed once, on the first look-up."""
 
     def __init__(self, bits: np.ndarray, values: np.ndarray, columns: int):
@@ -135,8 +159,13 @@ class BitmapRows:
         rows[nonzero] = self.values[spans(self.starts, ids)]
         return rows
 
+    def _mixer(self, kernel: ModuleType, ids: np.ndarray, anchors: np.ndarray, out: np.ndarray) -> Callable[[int, int], None]:
+        which, starts, values = _numbers(self.starts, self.values, ids)
+        bits = self.bits if which is ids else self.bits[ids]
+        return lambda a, b: kernel.mix_bitmap(a, b, which, starts, bits, values, anchors, out)
 
-class CsrRows:
+
+class CsrRows(SparseRows):
     """Row look-up in `csr`."""
 
     def __init__(self, counts: np.ndarray, columns: np.ndarray, values: np.ndarray, width: int):
@@ -153,20 +182,45 @@ class CsrRows:
         rows[np.repeat(np.arange(len(ids)), self.counts[ids]), self.indices[where]] = self.values[where]
         return rows
 
+    def _mixer(self, kernel: ModuleType, ids: np.ndarray, anchors: np.ndarray, out: np.ndarray) -> Callable[[int, int], None]:
+        which, starts, values = _numbers(self.starts, self.values, ids)
+        columns = self.indices if which is ids else self.indices[spans(self.starts, ids)]
 
-class PackedRows:
+        def work(a: int, b: int) -> None:
+            damaged = np.full(1, -1, np.int64)
+            kernel.mix_csr(a, b, which, starts, columns, values, anchors, out, damaged)
+            if damaged[0] >= 0:
+                raise DamagedError(f"row {damaged[0]} has an anchor that is none of the {self.columns}")
+
+        return work
+
+
+def _numbers(starts: np.ndarray, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ids, starts and values for a kernel, which knows no fp16: only what is looked up is converted."""
+    if values.dtype != np.float16:
+        return ids, starts, values
+    where = spans(starts, ids)
+    counts = (starts[ids + 1] - starts[ids]).astype(np.int64)
+    return np.arange(len(ids)), np.concatenate([[0], np.cumsum(counts)]), values[where].astype(np.float32)
+
+
+class PackedRows(Rows):
     """Row look-up in `packed`: a bitmap after decompression, with its columns in another order."""
 
     def __init__(self, bits: np.ndarray, values: np.ndarray, order: np.ndarray):
         self.inner, self.columns = BitmapRows(np.ascontiguousarray(bits), values, len(order)), np.argsort(order)
+        self.order = order
         _ = self.inner.starts  # checks the bits
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         return self.inner(ids)[:, self.columns]
 
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        return self.inner.vectors(ids, anchors[self.order])
+
 
 @dataclass(frozen=True)
-class ScaledRows:
+class ScaledRows(Rows):
     """Row look-up in int8: codes times the scales of their columns."""
 
     inner: Rows
@@ -175,9 +229,12 @@ class ScaledRows:
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         return self.inner(ids) * self.scales
 
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        return self.inner.vectors(ids, anchors * self.scales[:, None])
+
 
 @dataclass(frozen=True)
-class SharedRows:
+class SharedRows(Rows):
     """Row look-up where objects share rows."""
 
     inner: Rows
@@ -186,16 +243,29 @@ class SharedRows:
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         return self.inner(self.row_index[ids].astype(np.int64))
 
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        return self.inner.vectors(self.row_index[ids].astype(np.int64), anchors)
+
 
 @dataclass(frozen=True)
-class UncheckedRows:
+class UncheckedRows(Rows):
     """Row look-up in a file that is too large to be checked when it is opened: what is wrong is found when it is used."""
 
     inner: Rows
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        try:
+        with self._explained():
             return self.inner(ids)
+
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        with self._explained():
+            return self.inner.vectors(ids, anchors)
+
+    @staticmethod
+    @contextmanager
+    def _explained() -> Iterator[None]:
+        try:
+            yield
         except IndexError as error:
             raise DamagedError(f"a row is damaged ({error}); load the file with verify=True, and copy it again") from None
 

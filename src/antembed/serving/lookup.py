@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from antembed.files import JSON, write_atomically
 from antembed.serving import products
 from antembed.serving.biases import BIAS_ARRAYS, decode_bias
+from antembed.serving.cache import Cache, Decode
 from antembed.serving.checks import check_table
 from antembed.serving.coded import CodedRows
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
@@ -47,6 +48,7 @@ class Table:
     ):
         check_table(arrays, about, scan)
         self._contents = contents
+        self._cache: Cache | None = None
         self._bytes = {name: array.nbytes for name, array in arrays.items()}
         self.encoding, self.values, self.size = about["encoding"], about["values"], size
         self.num_embeddings, self.columns = about["objects"], about["columns"]
@@ -101,11 +103,7 @@ class Table:
         if ids.dtype.kind in "UO":
             ids = self.ids(ids)
         flat = self._checked(ids)
-        if isinstance(self.rows, SparseCodedRows) and self.anchors is not None:
-            vectors = self.rows.vectors(flat, self.anchors)
-        else:
-            rows = self.rows(flat)
-            vectors = rows if self.anchors is None else rows @ self.anchors
+        vectors = self._vectors(flat) if self._cache is None else self._cache(flat)
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
     def ids(self, words: ArrayLike) -> np.ndarray:
@@ -197,12 +195,18 @@ class Table:
         return row if self.words is None else self.words.word(row)
 
     @property
-    def _factors(self) -> tuple[Rows, np.ndarray | None]:
+    def _factors(self) -> tuple[Decode, np.ndarray | None]:
         """Rows and anchors to be multiplied; of rows with few weights of many anchors, vectors at once."""
         return (self._vectors, None) if self.encoding == "sparse" else (self.rows, self.anchors)
 
     def _vectors(self, ids: np.ndarray) -> np.ndarray:
-        return self[ids]
+        return self.rows(ids) if self.anchors is None else self.rows.vectors(ids, self.anchors)
+
+    def keep(self, rows: int) -> None:
+        """Keep up to so many decoded vectors in memory (rows·d·4 bytes), for ids that are looked up again; 0: none."""
+        if rows < 0:
+            raise ValueError(f"{rows} vectors cannot be kept; say how many, or 0 for none")
+        self._cache = Cache(self._vectors, min(rows, self.num_embeddings), self.embedding_dim) if rows else None
 
     def sizes(self) -> dict[str, int]:
         """Bytes of the file by what they are for: rows, anchors, words (with a tokenizer), and the rest."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from antembed.serving.container import pack
+from antembed.serving.encodings import Rows
 
 NIBBLE = 16
 
@@ -28,7 +29,7 @@ def unpacked(stored: np.ndarray, parts: int, entries: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class ProductRows:
+class ProductRows(Rows):
     """Row look-up: ids (n,) → (n, d); padding is the zero vector."""
 
     stored: np.ndarray

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from antembed.serving.encodings import Rows
+from antembed.serving.cache import Decode
 from antembed.serving.ranking import best
 
 PIECE = 1 << 16  # rows at a time
@@ -36,7 +36,7 @@ def bag_starts(ids: np.ndarray, offsets: ArrayLike | None) -> np.ndarray:
     return starts
 
 
-def bag_sums(rows: Rows, width: int, ids: np.ndarray, starts: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+def bag_sums(rows: Decode, width: int, ids: np.ndarray, starts: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Σ of the rows of each bag, (B, width): sums of rows of T are multiplied by A once a bag, not once an id."""
     sums = np.zeros((len(starts), width), np.float32)
     for where in pieces(len(ids)):
@@ -49,7 +49,7 @@ def bag_sums(rows: Rows, width: int, ids: np.ndarray, starts: np.ndarray, weight
     return sums
 
 
-def products(rows: Rows, anchors: np.ndarray | None, total: int, hidden: np.ndarray) -> Iterator[np.ndarray]:
+def products(rows: Decode, anchors: np.ndarray | None, total: int, hidden: np.ndarray) -> Iterator[np.ndarray]:
     """E·h in pieces of objects: hidden (n, d) → (n, objects of the piece). As T·(A·h) where that is less work than (T·A)·h."""
     K, d = (0, hidden.shape[1]) if anchors is None else anchors.shape
     in_anchor_space = anchors is not None and len(hidden) * K <= K * d + len(hidden) * d
@@ -72,7 +72,7 @@ def top(scores: Iterator[np.ndarray], n: int, k: int) -> tuple[np.ndarray, np.nd
     return ids, values
 
 
-def lengths(rows: Rows, anchors: np.ndarray | None, total: int) -> np.ndarray:
+def lengths(rows: Decode, anchors: np.ndarray | None, total: int) -> np.ndarray:
     """‖E_i‖ of all objects, (V,)."""
     found = np.empty(total, np.float32)
     for ids in pieces(total):

@@ -15,13 +15,13 @@ for the end are set aside; of the others, the anchors up to a place take what `r
 (kernels/sparse_coded.py, first_slot). The last column of T is 1: its anchor is the mean.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from antembed.files import JSON
 from antembed.serving.coded import LARGEST_BLOCK, LARGEST_SCALE, row_weights
+from antembed.serving.compiled import decode_on_all_cores, kernels
 from antembed.serving.container import DamagedError
+from antembed.serving.encodings import Rows
 
 PRECISION, VALUES, NORM_STEP = 16, 48, 1 / 4
 TOTAL, LOW = 1 << PRECISION, 1 << 23
@@ -44,7 +44,7 @@ def cumulative(frequencies: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros((*summed.shape[:-1], 1), np.int64), summed], -1)
 
 
-class SparseCodedRows:
+class SparseCodedRows(Rows):
     """ids (n,) → rows of T (n, K + 1), or their vectors."""
 
     def __init__(self, arrays: dict[str, np.ndarray], about: JSON):
@@ -89,13 +89,16 @@ class SparseCodedRows:
     def values(self, ids: np.ndarray, onto: np.ndarray, compiled: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """What the rows `ids` (sorted, each once) are before weights and lengths, times `onto` (K, width); and their norms."""
         found, norms = np.zeros((len(ids), onto.shape[1]), np.float32), np.zeros(len(ids), np.int64)
-        if compiled and (kernel := _kernel()) is not None:
-            damaged = kernel(
-                *(self.payload, self.offsets, ids, self.per_block, self.total, self.ends, self.reach, self.group),
-                *(self.firsts, self.norm_firsts, self.step, onto, found, norms),
-            )
-            if damaged >= 0:
-                raise DamagedError(f"block {damaged} ends too soon")
+        if compiled and (kernel := kernels("sparse_coded")) is not None:
+
+            def decode(start: int, stop: int) -> int:
+                damaged: int = kernel.decode_sparse(
+                    *(self.payload, self.offsets, ids[start:stop], self.per_block, self.total, self.ends, self.reach),
+                    *(self.group, self.firsts, self.norm_firsts, self.step, onto, found[start:stop], norms[start:stop]),
+                )
+                return damaged
+
+            decode_on_all_cores(decode, *found.shape)
             return found, norms
         for block in np.unique(ids // self.per_block).tolist():
             rows = self._block(block)
@@ -159,13 +162,3 @@ class SparseCodedRows:
                 after = k + 1
             rows.append((norm, weights))
         return rows
-
-
-def _kernel() -> Callable[..., int] | None:
-    """The compiled decoder, if Numba is installed."""
-    try:
-        from antembed.kernels.sparse_coded import decode_sparse
-    except ImportError:
-        return None
-    found: Callable[..., int] = decode_sparse
-    return found

@@ -1,0 +1,86 @@
+"""Clever look-up against the plain one: compiled mixes of every encoding, all cores, kept vectors."""
+
+import numpy as np
+import pytest
+
+import antembed as ant
+from antembed.serving import encodings
+from antembed.serving.container import DamagedError
+from antembed.serving.encodings import CsrRows
+from antembed.serving.table import read_table, serialize
+
+
+def factors(V=3000, K=37, d=24, seed=0):
+    rng = np.random.default_rng(seed)
+    T = (rng.exponential(1, (V, K)) * (rng.random((V, K)) < 0.1)).astype(np.float32)
+    return T, rng.normal(size=(K, d)).astype(np.float32)
+
+
+@pytest.mark.parametrize("encoding", ["plain", "bitmap", "csr", "packed"])
+@pytest.mark.parametrize("values", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared):
+    T, A = factors()
+    rng = np.random.default_rng(1)
+    index = rng.integers(0, len(T), 5000) if shared else None
+    table = read_table(serialize(T, A, row_index=index, values=values, encoding=encoding))
+    ids = rng.integers(0, len(table), 2000)  # enough for the compiled route
+    assert len(ids) >= encodings.COMPILED_FROM
+    wanted = table.rows(ids) @ table.anchors
+    np.testing.assert_allclose(table[ids], wanted, atol=2e-6 * np.abs(wanted).max())
+    few = ids[:5]
+    np.testing.assert_allclose(table[few], wanted[:5], atol=2e-6 * np.abs(wanted).max())
+
+
+def test_the_compiled_route_is_taken(monkeypatch):
+    T, A = factors()
+    table = read_table(serialize(T, A, encoding="csr"))
+    monkeypatch.setattr(CsrRows, "__call__", None)
+    assert table[np.arange(2000)].shape == (2000, 24)
+
+
+def test_a_column_that_is_none_is_damage():
+    T, A = factors()
+    arrays = encodings.encode_csr(T)
+    arrays["columns"][5] = 200
+    rows = encodings.UncheckedRows(CsrRows(arrays["counts"], arrays["columns"], arrays["values"], len(A)))
+    for ids in (np.arange(1000), np.arange(10)):  # compiled and plain
+        with pytest.raises(DamagedError, match=r"anchor that is none|a row is damaged"):
+            rows.vectors(ids, A)
+
+
+@pytest.mark.parametrize("method", ["transform", "sparse"])
+def test_all_cores_decode_what_one_does(method, monkeypatch):
+    rng = np.random.default_rng(0)
+    E = (rng.normal(size=(3000, 24)) @ rng.normal(size=(24, 24))).astype(np.float32)
+    table = ant.compress(E, budget="10x", method=method)
+    ids = rng.integers(0, 3000, 8000)
+    found = {}
+    for cpus in (1, 2, 3):
+        monkeypatch.setattr("antembed.kernels.threads.usable_cpus", lambda cpus=cpus: cpus)
+        found[cpus] = table[ids]
+    np.testing.assert_array_equal(found[1], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 500, 10_000])
+def test_kept_vectors_are_the_same(rows):
+    T, A = factors(V=800)
+    table, plain = (read_table(serialize(T, A, encoding="csr")) for _ in range(2))
+    table.keep(rows)
+    rng = np.random.default_rng(0)
+    for size in (1, 3, 400, 400, 2000):
+        ids = np.minimum(rng.zipf(1.3, size) - 1, 799)
+        np.testing.assert_allclose(table[ids], plain[ids], atol=1e-5)
+    cache = table._cache
+    assert cache.hits + cache.misses == 1 + 3 + 400 + 400 + 2000
+    if rows >= 800:
+        before = cache.misses
+        np.testing.assert_array_equal(table[ids], table[ids])
+        assert cache.misses == before
+    table[ids][:] = 0  # a caller's own array
+    np.testing.assert_allclose(table[ids], plain[ids], atol=1e-5)
+    table.keep(0)
+    assert table._cache is None
+    with pytest.raises(ValueError, match="-1 vectors cannot be kept"):
+        table.keep(-1)
