@@ -28,6 +28,15 @@ def test_forward_compiles_with_inductor():
     torch.testing.assert_close(torch.compile(layer, fullgraph=True)(ids), layer(ids))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, inside torch.export
+def test_a_model_is_exported_by_torch_with_any_batch():
+    model = nn.Sequential(layer_of(padding_idx=3), nn.Linear(6, 2)).eval()
+    some = torch.export.Dim("batch"), torch.export.Dim("length")
+    exported = torch.export.export(model, (torch.randint(0, 40, (4, 3)),), dynamic_shapes=({0: some[0], 1: some[1]},)).module()
+    ids = torch.tensor([[3, 5], [7, 9], [0, 39]])
+    torch.testing.assert_close(exported(ids), model(ids))
+
+
 @pytest.mark.parametrize("n", [1, 2000])
 def test_logits_are_the_tied_output_in_either_order(n):
     layer = layer_of(V=300, d=4, K=9)
