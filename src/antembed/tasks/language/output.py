@@ -178,7 +178,7 @@ class SampledSoftmax(torch.autograd.Function):
         ctx: Any, states: Tensor, vectors: Tensor, offsets: Tensor, right: Tensor, negatives: Tensor, targets: Tensor
     ) -> Tensor:
         n = len(states)
-        at = torch.searchsorted(negatives, targets).clamp(max=len(negatives) - 1)
+        at = torch.searchsorted(negatives, targets.contiguous()).clamp(max=len(negatives) - 1)
         hit = negatives[at] == targets
         total = torch.empty_like(right)
         dstates, dvectors, doffsets = torch.empty_like(states), torch.zeros_like(vectors), torch.zeros_like(offsets)
