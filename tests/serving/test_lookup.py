@@ -19,34 +19,38 @@ def factors(V=3000, K=37, d=24, seed=0):
 @pytest.mark.parametrize("encoding", ["plain", "bitmap", "csr", "packed"])
 @pytest.mark.parametrize("values", ["fp32", "fp16", "int8"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared):
+def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared, monkeypatch):
     T, A = factors()
     rng = np.random.default_rng(1)
     index = rng.integers(0, len(T), 5000) if shared else None
     table = read_table(serialize(T, A, row_index=index, values=values, encoding=encoding))
-    ids = rng.integers(0, len(table), 2000)  # enough for the compiled route
-    assert len(ids) >= encodings.COMPILED_FROM
+    ids = rng.integers(0, len(table), 2000)
     wanted = table.rows(ids) @ table.anchors
-    np.testing.assert_allclose(table[ids], wanted, atol=2e-6 * np.abs(wanted).max())
-    few = ids[:5]
-    np.testing.assert_allclose(table[few], wanted[:5], atol=2e-6 * np.abs(wanted).max())
+    for least in (0, np.inf):  # compiled, and NumPy
+        monkeypatch.setattr(encodings, "COMPILED_FROM", least)
+        np.testing.assert_allclose(table[ids], wanted, atol=2e-6 * np.abs(wanted).max())
+        np.testing.assert_allclose(table[ids[:5]], wanted[:5], atol=2e-6 * np.abs(wanted).max())
 
 
 def test_the_compiled_route_is_taken(monkeypatch):
     T, A = factors()
     table = read_table(serialize(T, A, encoding="csr"))
     monkeypatch.setattr(CsrRows, "__call__", None)
-    assert table[np.arange(2000)].shape == (2000, 24)
+    many = np.zeros(1 + encodings.COMPILED_FROM // A.size, np.int64)
+    np.testing.assert_allclose(table[many][-1], T[0] @ A, atol=1e-5)
+    with pytest.raises(TypeError):  # few: rows times anchors
+        table[many[:-1]]
 
 
-def test_a_column_that_is_none_is_damage():
+@pytest.mark.parametrize("least", [0, np.inf])  # compiled, and NumPy
+def test_a_column_that_is_none_is_damage(least, monkeypatch):
+    monkeypatch.setattr(encodings, "COMPILED_FROM", least)
     T, A = factors()
     arrays = encodings.encode_csr(T)
     arrays["columns"][5] = 200
     rows = encodings.UncheckedRows(CsrRows(arrays["counts"], arrays["columns"], arrays["values"], len(A)))
-    for ids in (np.arange(1000), np.arange(10)):  # compiled and plain
-        with pytest.raises(DamagedError, match=r"anchor that is none|a row is damaged"):
-            rows.vectors(ids, A)
+    with pytest.raises(DamagedError, match=r"anchor that is none|a row is damaged"):
+        rows.vectors(np.arange(10), A)
 
 
 @pytest.mark.parametrize("method", ["transform", "sparse"])

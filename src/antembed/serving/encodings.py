@@ -22,7 +22,7 @@ from antembed.serving.container import DamagedError
 Arrays = dict[str, np.ndarray]
 FREE, MOST_TIMES = 1 << 24, 512  # what may be decompressed: so many bytes, and so many times as many as are stored
 PIECE = 1 << 16  # rows at a time
-COMPILED_FROM = 256  # ids; for fewer it does not pay to import Numba, or to call it
+COMPILED_FROM = 1 << 25  # products of weights and anchors' numbers, zeros counted; for fewer it does not pay to import Numba
 
 
 def smallest_unsigned(largest: int) -> np.dtype:
@@ -117,7 +117,7 @@ class SparseRows(Rows):
     """Rows whose vectors are added up from the non-zeros, compiled, where there are many to look up."""
 
     def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        if len(ids) < COMPILED_FROM or (found := kernels("mixes")) is None:
+        if len(ids) * anchors.size < COMPILED_FROM or (found := kernels("mixes")) is None:
             return super().vectors(ids, anchors)
         out = np.empty((len(ids), anchors.shape[1]), np.float32)
         on_all_cores(self._mixer(found, ids, np.ascontiguousarray(anchors, np.float32), out), *out.shape)
