@@ -12,7 +12,16 @@ from antembed.kernels.hashed_ngrams import MANY, TINY, descend_codes, descend_de
 from antembed.serving.hashed_ngrams import load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
 from antembed.solvers.logistic import curvatures, logistic, softmax
-from antembed.solvers.ngram_fit import NgramSettings, directions, fit_ngrams, fit_sweeps, incidence, likely_objects
+from antembed.solvers.ngram_fit import (
+    NgramSettings,
+    _counted_pairs,
+    _sorted_pairs,
+    directions,
+    fit_ngrams,
+    fit_sweeps,
+    incidence,
+    likely_objects,
+)
 from antembed.tasks.ngrams.task import word_hashes
 
 
@@ -45,6 +54,9 @@ def problem(seed=0, V=30, n=80, C=3):
     return random, has, starts, (documents, times), scales, Y, ridge
 
 
+ALONE = np.arange(31)  # every object is a block of its own
+
+
 def plain_system(has, scales, Y, R, j):
     X = has * scales[:, None]
     P = softmax(X @ R)
@@ -60,10 +72,29 @@ def test_dense_steps_are_newtons():
     P = softmax(S)
     plain = R.copy()
     for _ in range(2):
-        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
+        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, ALONE, 0.8, R, S, P)
         for j in order:
             g, H = plain_system(has, scales, Y, plain, j)
             change = np.linalg.solve(1.7 * H + ridge[j] * np.eye(3), g) - plain[j]
+            plain[j] += change * min(1, 0.8 / np.abs(change).max())
+    assert np.abs(R - plain).max() < 1e-9
+    assert np.abs(P - softmax((has * scales[:, None]) @ plain)).max() < 1e-9
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_objects_of_a_block_step_from_the_same_scores(threads, monkeypatch):
+    monkeypatch.setattr("antembed.kernels.hashed_ngrams.PARALLEL_FROM", 1)
+    monkeypatch.setattr("antembed.kernels.threads.PARALLEL_FROM", 1)
+    random, has, starts, documents, scales, Y, ridge = problem()
+    order, cuts = random.permutation(30), np.array([0, 7, 7, 20, 30])
+    R, S = np.zeros((30, 3)), np.zeros((80, 3))
+    P, plain = softmax(S), R.copy()
+    descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, cuts, 0.8, R, S, P, threads)
+    for block in (order[:7], order[7:20], order[20:]):
+        before = plain.copy()
+        for j in block:
+            g, H = plain_system(has, scales, Y, before, j)
+            change = np.linalg.solve(1.7 * H + ridge[j] * np.eye(3), g) - before[j]
             plain[j] += change * min(1, 0.8 / np.abs(change).max())
     assert np.abs(R - plain).max() < 1e-9
     assert np.abs(P - softmax((has * scales[:, None]) @ plain)).max() < 1e-9
@@ -77,7 +108,7 @@ def test_with_many_classes_the_diagonal_is_enough():
     plain, X = R.copy(), has * scales[:, None]
     losses = []
     for _ in range(3):
-        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, 0.8, R, S, P)
+        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, ALONE, 0.8, R, S, P)
         losses.append(-np.log(P[Y > 0]).sum() + 0.5 * (ridge[:, None] * R**2).sum())
         for j in order:
             H = X[:, j] ** 2 @ np.maximum(softmax(X @ plain), 0.25 * Y) + TINY
@@ -97,7 +128,24 @@ def test_codes_are_the_best_there_are(frozen):
     plain, order = R.copy(), random.permutation(30)
     S = (has * scales[:, None]) @ R
     descend_codes(
-        starts, *documents, scales, Y, ridge, 0.7, order, B, values, penalty, frozen, anchors, levels, gains, R, S, softmax(S)
+        starts,
+        *documents,
+        scales,
+        Y,
+        ridge,
+        0.7,
+        order,
+        ALONE,
+        B,
+        values,
+        penalty,
+        frozen,
+        anchors,
+        levels,
+        gains,
+        R,
+        S,
+        softmax(S),
     )
     for j in order:
         g, H = plain_system(has, scales, Y, plain, j)
@@ -184,6 +232,14 @@ def test_incidence_is_who_has_what(planted):
     counted = incidence(train, NgramSettings(repeats=True), 16)
     assert counted.times.tolist() == [times[pair] for pair in found]
     assert counted.times.max() > 1
+
+
+@pytest.mark.parametrize("orders", [1, 2, 4])
+@pytest.mark.parametrize("least", [1, 2])
+def test_counting_is_sorting(planted, orders, least):
+    train, _ = planted
+    for one, other in zip(_counted_pairs(train, orders, 14, least), _sorted_pairs(train, orders, 14, least), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):

@@ -11,11 +11,15 @@ noise·H is the mean effect of dropout, to second order: if each object is kept 
 curvature of the loss is the added loss, so noise = (1 − q)/q.
 """
 
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from antembed.kernels.random_bits import compiled
+from antembed.kernels.threads import PARALLEL_FROM, parallel_for
 
 MANY = 40  # classes, beyond which only the diagonals of the curvatures are used: all of them take C² for each occurrence
 TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, so H alone is singular
@@ -105,14 +109,16 @@ def solve(H: Any, g: Any) -> None:
 
 
 @compiled
-def descend_dense(
-    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, longest: float,
-    R: Any, S: Any, P: Any,
+def _dense_steps(
+    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any,
+    longest: float, R: Any, P: Any, changes: Any,
 ) -> None:  # fmt: skip
-    """One Newton step for each row of R (V, C), in this order. Steps are limited to `longest`, since H is valid only nearby."""
+    """A Newton step for the rows of order[first:stop], and what it changes. Steps are limited to `longest`, since H is valid
+    only nearby."""
     C = R.shape[1]
     g, H = np.empty(C), np.empty((C, C))
-    for j in order:
+    for n in range(first, stop):
+        j = order[n]
         accumulate(documents, times, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         for a in range(C):
             H[a, a] += ridge[j]
@@ -122,28 +128,21 @@ def descend_dense(
             g[a] -= R[j, a]
             most = max(most, abs(g[a]))
         for a in range(C):
-            if most > longest:
-                g[a] *= longest / most
-            R[j, a] += g[a]
-        update_scores(documents, times, starts[j], starts[j + 1], scales, g, S, P)
+            changes[n, a] = g[a] * longest / most if most > longest else g[a]
+            R[j, a] += changes[n, a]
 
 
 @compiled
-def descend_codes(
-    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, B: Any, values: Any,
-    l0_penalty: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
+def _code_steps(
+    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any,
+    B: Any, values: Any, needed: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, P: Any, changes: Any,
 ) -> None:  # fmt: skip
-    """The best row values[q]·B[k] for each object in this order, or none if it lowers the loss by no more than the penalty.
-
-    anchors, levels: k and q, −1 for none. R holds the present rows (any values) and becomes the coded ones. gains: how much the
-    best code lowers the loss, compared with none; 0 if not more than the penalty. With `frozen`, objects only change their
-    code.
-    """
+    """The best code of the objects of order[first:stop], and what it changes."""
     K, C = B.shape
-    g, H, change = np.empty(C), np.empty((C, C)), np.empty(C)
+    g, H = np.empty(C), np.empty((C, C))
     squares, slopes = (B * B).sum(axis=1), np.empty(K)
-    needed = 0.0 if frozen else l0_penalty
-    for j in order:
+    for n in range(first, stop):
+        j = order[n]
         accumulate(documents, times, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
         best, anchor, level = needed, -1, -1
         likely = 0
@@ -168,15 +167,132 @@ def descend_codes(
                 if gain > best:
                     best, anchor, level = gain, k, q
         gains[j] = best if anchor >= 0 else 0.0
+        changes[n] = 0
         if frozen and anchor < 0:
             continue
         anchors[j], levels[j] = anchor, level
         for a in range(C):
             row = B[anchor, a] * values[level] if anchor >= 0 else 0.0
-            change[a] = row - R[j, a]
+            changes[n, a] = row - R[j, a]
             R[j, a] = row
-        if np.abs(change).max() > 0:
-            update_scores(documents, times, starts[j], starts[j + 1], scales, change, S, P)
+
+
+@compiled
+def _apply(
+    low: int, high: int, begin: int, end: int, starts: Any, documents: Any, times: Any, scales: Any, order: Any, changes: Any,
+    S: Any, P: Any,
+) -> None:  # fmt: skip
+    """What order[begin:end] change in the scores of the documents from `low` to `high`."""
+    for n in range(begin, end):
+        if np.abs(changes[n]).max() > 0:
+            j = order[n]
+            inside = documents[starts[j] : starts[j + 1]]
+            first = starts[j] + np.searchsorted(inside, low)
+            stop = starts[j] + np.searchsorted(inside, high)
+            update_scores(documents, times, first, stop, scales, changes[n], S, P)
+
+
+def _in_blocks(
+    steps: Callable[[int, int], None], cuts: Any, starts: Any, documents: Any, times: Any, scales: Any, order: Any,
+    changes: Any, S: Any, P: Any, threads: int,
+) -> None:  # fmt: skip
+    """Blocks one after the other: the steps of a block's objects, all from the same scores, then the scores. Threads share
+    objects in the first, and documents in the second, so nothing depends on how many there are."""
+    pairs = np.concatenate([[0], np.cumsum(np.diff(starts)[order])])
+    for begin, end in pairwise(cuts.tolist()):
+        some = (begin, end, starts, documents, times, scales, order, changes, S, P)
+        enough = S.shape[1] * int(pairs[end] - pairs[begin]) >= PARALLEL_FROM
+        share = threads if enough else 1
+        parallel_for(partial(_shifted, steps, begin), end - begin, PARALLEL_FROM, share)
+        parallel_for(partial(_applied, some), len(S), PARALLEL_FROM, share)
+
+
+def _shifted(steps: Callable[[int, int], None], begin: int, first: int, stop: int) -> None:
+    steps(begin + first, begin + stop)
+
+
+def _applied(some: tuple[Any, ...], low: int, high: int) -> None:
+    _apply(low, high, *some)
+
+
+def descend_dense(
+    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, cuts: Any,
+    longest: float, R: Any, S: Any, P: Any, threads: int = 1,
+) -> None:  # fmt: skip
+    """A Newton step for each row of R (V, C): order[cuts[n]:cuts[n + 1]] at the same time, these blocks one after the other."""
+    changes = np.empty((len(order), R.shape[1]))
+    data = (starts, documents, times, scales)
+
+    def steps(first: int, stop: int) -> None:
+        _dense_steps(first, stop, *data, Y, ridge, noise, order, longest, R, P, changes)
+
+    _in_blocks(steps, cuts, *data, order, changes, S, P, threads)
+
+
+def descend_codes(
+    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, cuts: Any, B: Any,
+    values: Any, l0_penalty: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
+    threads: int = 1,
+) -> None:  # fmt: skip
+    """The best row values[q]·B[k] for each object, or none if it lowers the loss by no more than the penalty; in blocks, as
+    descend_dense.
+
+    anchors, levels: k and q, −1 for none. R holds the present rows (any values) and becomes the coded ones. gains: how much the
+    best code lowers the loss, compared with none; 0 if not more than the penalty. With `frozen`, objects only change their
+    code.
+    """
+    changes = np.empty((len(order), R.shape[1]))
+    data, needed = (starts, documents, times, scales), 0.0 if frozen else l0_penalty
+
+    def steps(first: int, stop: int) -> None:
+        _code_steps(
+            *(first, stop, *data, Y, ridge, noise, order, B, values, needed, frozen, anchors, levels, gains, R, P, changes)
+        )
+
+    _in_blocks(steps, cuts, *data, order, changes, S, P, threads)
+
+
+@compiled
+def count_objects(
+    tokens: Any, starts: Any, hashes: Any, orders: int, bits: int, rows: Any, counts: Any, last: Any, places: Any,
+    documents: Any, times: Any,
+) -> None:  # fmt: skip
+    """Words and runs of up to `orders` words of each document, by the first `bits` bits of their hashes (serving/ngrams.py).
+
+    Without `rows` (2^bits; else empty): counts[bucket] = how many documents have it; `last` is −1 everywhere. With it, row
+    rows[bucket] ≥ 0 of the table gets its documents, from places[row] on, which moves on, and how often they have it.
+    """
+    shift = np.uint64(64 - bits)
+    for i in range(len(starts) - 1):
+        for t in range(starts[i], starts[i + 1]):
+            run = hashes[tokens[t]]
+            for more in range(min(orders, starts[i + 1] - t)):
+                if more:
+                    run = run * np.uint64(0x9E3779B97F4A7C15) + hashes[tokens[t + more]]
+                    run = _mixed(run)
+                bucket = np.int64((run if more else _mixed(run)) >> shift)
+                if len(rows) == 0:
+                    if last[bucket] != i:
+                        last[bucket] = i
+                        counts[bucket] += 1
+                    continue
+                row = rows[bucket]
+                if row < 0:
+                    continue
+                at = places[row]
+                if last[row] == i:
+                    times[at - 1] += 1
+                else:
+                    last[row] = i
+                    documents[at], times[at] = i, 1
+                    places[row] = at + 1
+
+
+@compiled
+def _mixed(bits: Any) -> Any:
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return bits ^ (bits >> np.uint64(33))
 
 
 @compiled

@@ -16,9 +16,10 @@ import numpy as np
 
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.data.documents import Documents
-from antembed.kernels.hashed_ngrams import MANY, descend_codes, descend_dense, gather_codes
+from antembed.kernels.hashed_ngrams import MANY, count_objects, descend_codes, descend_dense, gather_codes
+from antembed.kernels.threads import usable_cpus
 from antembed.serving.hashed_ngrams import HashedNgrams
-from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, ngram_hashes
+from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.solvers.budget import target
 from antembed.solvers.logistic import curvatures, logistic, softmax
 from antembed.tasks.ngrams.task import word_hashes
@@ -27,6 +28,8 @@ LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
 ANCHORS = 0.25  # of the file
+COUNTED_FROM = 1 << 21  # words and runs; below, sorting them is faster than counting in 2^bits buckets
+BLOCKS, BLOCKS_PER_OBJECT = 256, 8  # of a sweep, at least; and for each object of a document
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -62,14 +65,37 @@ class Incidence:
 
 def incidence(documents: Documents, settings: NgramSettings, bits: int, least: int = 2) -> Incidence:
     """The objects that `least` documents have: what is seen once says nothing of others."""
-    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, settings.orders)
+    scales = document_scales(documents.starts, settings.orders)
+    make = _sorted_pairs if len(documents.tokens) * settings.orders < COUNTED_FROM else _counted_pairs
+    buckets, starts, inside, times = make(documents, settings.orders, bits, least)
+    return Incidence(buckets, starts, inside, times if settings.repeats else np.ones_like(times), scales)
+
+
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # buckets, starts, documents, times
+
+
+def _sorted_pairs(documents: Documents, orders: int, bits: int, least: int) -> Pairs:
+    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, orders)
     pairs, times = np.unique((buckets_of(hashes, bits) << 32) | owners, return_counts=True)
     buckets, counts = np.unique(pairs >> 32, return_counts=True)
     enough = np.repeat(counts >= least, counts)
     starts = np.concatenate([[0], np.cumsum(counts[counts >= least])])
     inside = (pairs[enough] & 0xFFFFFFFF).astype(np.int32)
-    weights = (times[enough] if settings.repeats else np.ones(len(inside))).astype(np.float32)
-    return Incidence(buckets[counts >= least], starts, inside, weights, document_scales(documents.starts, settings.orders))
+    return buckets[counts >= least], starts, inside, times[enough].astype(np.float32)
+
+
+def _counted_pairs(documents: Documents, orders: int, bits: int, least: int) -> Pairs:
+    """The same in two passes, without all hashes in memory."""
+    text = (documents.tokens, documents.starts, hash_words(documents.vocabulary.words), orders, bits)
+    none, counts = np.empty(0, np.int32), np.zeros(1 << bits, np.int32)
+    count_objects(*text, none, counts, np.full(1 << bits, -1, np.int32), none.astype(np.int64), none, none.astype(np.float32))
+    buckets = np.flatnonzero(counts >= max(least, 1))
+    starts = np.concatenate([[0], np.cumsum(counts[buckets], dtype=np.int64)])
+    rows = np.full(1 << bits, -1, np.int32)
+    rows[buckets] = np.arange(len(buckets), dtype=np.int32)
+    inside, times = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    count_objects(*text, rows, none, np.full(len(buckets), -1, np.int32), starts[:-1].copy(), inside, times)
+    return buckets, starts, inside, times
 
 
 def fit_ngrams(train: Documents, settings: NgramSettings | None = None) -> HashedNgrams:
@@ -180,9 +206,16 @@ class NgramFit:
         for _ in range(self.settings.dense_sweeps):
             order = self.random.permutation(len(data.buckets))
             descend_dense(
-                data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order, longest,
-                self.R, self.S, self.P,
+                data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order,
+                self.cuts(order), longest, self.R, self.S, self.P, usable_cpus(),
             )  # fmt: skip
+
+    def cuts(self, order: np.ndarray) -> np.ndarray:
+        """Blocks of objects that are fitted at the same time: so many that a document has hardly two of one block."""
+        ends = np.cumsum(np.diff(self.data.starts)[order])
+        blocks = max(BLOCKS, BLOCKS_PER_OBJECT * len(self.data.documents) // len(self.S))
+        wanted = np.arange(1, blocks) * (int(ends[-1]) / blocks if len(ends) else 0.0)
+        return np.unique(np.concatenate([[0], np.searchsorted(ends, wanted), [len(order)]]))
 
     def choose_anchors(self) -> None:
         worth = np.diff(self.data.starts) * (self.R**2).sum(1)
@@ -191,11 +224,11 @@ class NgramFit:
     def sweep(self, wanted: int | None) -> None:
         """Codes for all objects, then the `wanted` best of them only, then anchors. None: those that are left choose anew."""
         data, frozen = self.data, wanted is None
-        order = np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets))
+        order = self.random.permutation(np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets)))
         descend_codes(
-            data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise,
-            self.random.permutation(order), self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains,
-            self.R, self.S, self.P,
+            data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order,
+            self.cuts(order), self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains, self.R, self.S,
+            self.P, usable_cpus(),
         )  # fmt: skip
         if wanted is not None:
             self.penalty = self.drop_to(wanted)
