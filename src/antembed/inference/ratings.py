@@ -1,7 +1,6 @@
 """Recommendations from two tables, their labels and what users have rated: NumPy and polars, no torch."""
 
 import difflib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from antembed.files import write_atomically
-from antembed.inference.folder import RunError
+from antembed.inference.folder import RunError, read_description
 from antembed.labels import SIDES, Labels, find, read_labels
 from antembed.serving import Table, load_table
 from antembed.serving.ranking import top
@@ -199,5 +198,5 @@ def near(labels: pl.Series, wanted: object) -> str:
 
 def source_of(folder: Path) -> str:
     """The file of ratings that a run was trained on; empty for a model that stands alone."""
-    whole = json.loads((folder / "config.json").read_text())
-    return str(whole["config"].get("input", {}).get("data", ""))
+    source = read_description(folder)["config"].get("input")
+    return str(source.get("data", "")) if isinstance(source, dict) else ""

@@ -11,7 +11,7 @@ from antembed.config import ConfigError, Options, TaskConfig, from_options, to_o
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
 from antembed.files import JSON
-from antembed.inference.folder import write_description, write_weights
+from antembed.inference.folder import check_own, write_description, write_weights
 from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
@@ -76,7 +76,13 @@ def _first_config(task: Task, given: Options) -> TaskConfig:
 
 
 def train(
-    config: TaskConfig, out: str | Path, *, splits: Splits | None = None, resume: bool = False, callback: Callback = ignore
+    config: TaskConfig,
+    out: str | Path,
+    *,
+    splits: Splits | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    callback: Callback = ignore,
 ) -> JSON:
     """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory."""
     task, folder = TASKS[config.task], RunFolder(out)
@@ -85,22 +91,23 @@ def train(
     model = task.build(config, splits)
     check_budget(config, model)
     solver = make_solver(task, config, model, splits)
-    folder.create(config, task.facts(splits, model), resume)
-    splits.save(folder.path)
-    if resume and folder.last.exists():
-        solver.load_state_dict(read_checkpoint(folder.last))
-    folder.forget_after(solver.epoch)
-    for record in solver.fit(folder, callback):
-        folder.log(record)
-        write_checkpoint(folder.last, solver.state_dict())
-    write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
-    splits.save(folder.path)  # a stream knows its labels only now
-    model.eval().export(folder.path, config.values, config.encoding)
-    result = summarize(task, config, splits, model, folder) | solver.result()
-    if (found := result.get("tolerance")) and found["error"] > found["limit"]:
-        near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
-        result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
-    folder.write_result(result)
+    with folder.locked():
+        folder.create(config, task.facts(splits, model), model.file_names(), resume=resume, overwrite=overwrite)
+        splits.save(folder.path)
+        if resume and folder.last.exists():
+            solver.load_state_dict(read_checkpoint(folder.last))
+        folder.forget_after(solver.epoch)
+        for record in solver.fit(folder, callback):
+            folder.log(record)
+            write_checkpoint(folder.last, solver.state_dict())
+        write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
+        splits.save(folder.path)  # a stream knows its labels only now
+        model.eval().export(folder.path, config.values, config.encoding)
+        result = summarize(task, config, splits, model, folder) | solver.result()
+        if (found := result.get("tolerance")) and found["error"] > found["limit"]:
+            near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
+            result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
+        folder.write_result(result)
     return result
 
 
@@ -168,6 +175,7 @@ def export(
     config, facts = folder.open()
     if out.exists() and out.samefile(folder.path):
         raise ValueError(f"{out} is the run itself; export it into another folder")
+    check_own(out)
     model = load_model(run)
     written = model.export(out, values or config.values, encoding or config.encoding)
     task.reopen(config, facts, folder.path).save(out)
@@ -175,7 +183,7 @@ def export(
     others = outside_tables(model)
     if others:
         write_weights(out, others)
-    write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts)
+    write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts, model.file_names())
     return written
 
 
