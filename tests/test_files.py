@@ -16,7 +16,6 @@ from antembed.files import (
     is_temporary,
     locked,
     read_json_lines,
-    replacing,
     write_atomically,
 )
 

@@ -218,6 +218,18 @@ def test_other_data_are_refused(run, data, tmp_path):
         call("evaluate", out, "--data", tmp_path / "other.csv")
 
 
+def test_tables_beyond_fp16_are_written_in_fp32_without_training_again(tmp_path):
+    data = tmp_path / "large.csv"
+    data.write_text("user,item,rating\n" + "".join(f"u{n % 17},i{n % 23},{1e6 * (n % 5)}\n" for n in range(300)))
+    train = ("train", "recommend", data, "--solver", "coordinate_descent", "--embedding-dim", 2, "--anchors", 2, "--epochs", 1,
+             "--out", tmp_path / "r")  # fmt: skip
+    with pytest.raises(ValueError, match=r"is trained, but .*beyond fp16.*--resume and --values fp32"):
+        call(*train, "--values", "fp16")
+    last = (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns
+    call(*train, "--values", "fp32", "--resume")
+    assert (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns == last
+
+
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -136,7 +136,7 @@ def _encode(files: dict[str, Path], writer: Writer, min_count: int, max_vocab: i
     if "all" in whole:
         whole = _cut(whole["all"])
         counts = _count(whole["train"], table.known)
-    if not len(whole["train"]):
+    if not counts[len(SPECIAL) + 1 :].any():  # line ends are no words
         raise DataError(f"{next(iter(files.values()))} has no words to train on; is it a text file?")
     tokens = table.tokens()
     ids, kept, kept_counts = _vocabulary(tokens, counts, table.counts[: table.known] > 0, min_count, max_vocab)

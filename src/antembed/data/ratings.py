@@ -19,7 +19,7 @@ from antembed.data.dialect import Dialect, assumed, dialect_of_file
 from antembed.data.numbering import Irregular, whole_numbers
 from antembed.data.plain import plain_text
 from antembed.data.sequences import is_sequences, sequence_events
-from antembed.data.text import DECIMAL_COMMA, DataError, Format, bad_lines, guess_format
+from antembed.data.text import DECIMAL_COMMA, DataError, Format, bad_lines, guess_format, without_blank_lines
 
 ON_ERROR = ("stop", "skip")
 CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
@@ -120,7 +120,8 @@ def _read(path: Path, reading: Reading, entry: CacheEntry, dialect: Dialect | No
             # What the first piece did not show may be further down.
             if dialect is None and found.usual and not (other := dialect_of_file(plain)).usual:
                 return _read(path, reading, entry, other)
-            return _read_lines(path, plain, table, reading, entry, notes, error)
+            regular = _read_without_blank_lines(path, plain, table, entry, notes)
+            return _read_lines(path, plain, table, reading, entry, notes, error) if regular is None else regular
 
 
 def _inspect(path: Path, plain: Path, form: Format, chosen: Columns, reading: Reading) -> tuple[TextTable, tuple[str, ...]]:
@@ -181,6 +182,21 @@ def _read_text(path: Path, plain: Path, table: TextTable, entry: CacheEntry, rem
         except Irregular:  # a label further down may be no integer
             pass
     return read([False, False])
+
+
+def _read_without_blank_lines(
+    path: Path, plain: Path, table: TextTable, entry: CacheEntry, notes: tuple[str, ...]
+) -> Ratings | None:
+    """Blank lines, which polars rejects, are often all that is wrong, and need no look at every line."""
+    with entry.temporary_file() as good:
+        if not without_blank_lines(plain, good):
+            return None
+        good.flush()
+        table = replace(table, head=_head(Path(good.name), table.form))
+        try:
+            return _read_text(path, Path(good.name), table, entry, Remarks(notes=notes))
+        except (Irregular, pl.exceptions.PolarsError):
+            return None
 
 
 def _read_lines(

@@ -13,8 +13,9 @@ from antembed.config.options import chosen_options
 from antembed.files import JSON
 from antembed.inference.folder import check_own, write_description, write_weights
 from antembed.inference.text import TextPredictor
-from antembed.runs.folder import RunFolder
+from antembed.runs.folder import RunError, RunFolder
 from antembed.runs.result import summarize
+from antembed.serving.numbers import RangeError
 from antembed.solvers import Callback, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
@@ -102,13 +103,23 @@ def train(
             write_checkpoint(folder.last, solver.state_dict())
         write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
         splits.save(folder.path)  # a stream knows its labels only now
-        model.eval().export(folder.path, config.values, config.encoding)
+        _export_own(config, model, folder)
         result = summarize(task, config, splits, model, folder) | solver.result()
         if (found := result.get("tolerance")) and found["error"] > found["limit"]:
             near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
             result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
         folder.write_result(result)
     return result
+
+
+def _export_own(config: TaskConfig, model: TaskModel, folder: RunFolder) -> None:
+    try:
+        model.eval().export(folder.path, config.values, config.encoding)
+    except RangeError as error:
+        how = "continue it with the same command, --resume and --values fp32"
+        raise RunError(
+            f"{folder.path} is trained, but its tables cannot be written in {config.values}: {error}; {how}"
+        ) from error
 
 
 def check_budget(config: TaskConfig, model: TaskModel) -> None:
