@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import safetensors
-import safetensors.numpy
 
 from antembed.files import JSON, write_atomically
+from antembed.serving.checksums import DamagedError, pack_arrays, read_arrays
 
 VERSION = 2  # of config.json, as in config/shared.py, which needs torch
 WEIGHTS = "model.safetensors"
@@ -81,7 +81,7 @@ def check_files(folder: Path, *names: str) -> None:
 
 def pack_weights(weights: Mapping[str, np.ndarray]) -> bytes:
     """The contents of model.safetensors."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(weight) for name, weight in weights.items()})
+    return pack_arrays(weights)
 
 
 def write_weights(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
@@ -95,12 +95,13 @@ def read_weights(folder: Path, tables: tuple[str, ...]) -> dict[str, np.ndarray]
     if not path.is_file():
         check_files(folder, CHECKPOINT)
         path, prefix = folder / CHECKPOINT, IN_CHECKPOINT
-    inside = tuple(f"{prefix}{table}." for table in tables)
+    found = read_checked(path, prefix, tuple(f"{prefix}{table}." for table in tables))
+    return {name.removeprefix(prefix): array for name, array in found.items()}
+
+
+def read_checked(path: Path, prefix: str = "", without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """Arrays of a safetensors file of ours."""
     try:
-        with safetensors.safe_open(path, framework="np") as file:
-            names = [name for name in file.keys() if name.startswith(prefix) and not name.startswith(inside)]  # noqa: SIM118
-            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-    except safetensors.SafetensorError as error:
-        raise RunError(
-            f"{path} is no complete safetensors file ({error}), {path.stat().st_size} bytes; copy it again or export it anew"
-        ) from error
+        return read_arrays(str(path), prefix, without)
+    except (safetensors.SafetensorError, DamagedError, TypeError, KeyError) as error:
+        raise RunError(f"{path} is damaged ({error}), {path.stat().st_size} bytes; copy it again or export it anew") from error

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
+from antembed.checkpoint import CheckpointError, capture, read_checkpoint, restore, write_checkpoint
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
@@ -16,7 +16,7 @@ from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunError, RunFolder
 from antembed.runs.result import summarize
 from antembed.serving.numbers import RangeError
-from antembed.solvers import Callback, ignore, make_solver
+from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
 
@@ -96,7 +96,7 @@ def train(
         folder.create(config, task.facts(splits, model), model.file_names(), resume=resume, overwrite=overwrite)
         splits.save(folder.path)
         if resume and folder.last.exists():
-            solver.load_state_dict(read_checkpoint(folder.last))
+            _continue(solver, folder.last)
         folder.forget_after(solver.epoch)
         for record in solver.fit(folder, callback):
             folder.log(record)
@@ -110,6 +110,17 @@ def train(
             result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
         folder.write_result(result)
     return result
+
+
+def _continue(solver: Solver, file: Path) -> None:
+    """Put a solver where a checkpoint was taken; one that is whole but of another make is an error before anything is done."""
+    checkpoint = read_checkpoint(file)
+    try:
+        solver.load_state_dict(checkpoint)
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{file} does not fit this run ({type(error).__name__}: {error}); start the run anew") from error
+    if not isinstance(solver.epoch, int) or solver.epoch < 0:
+        raise CheckpointError(f"{file} is of epoch {solver.epoch!r}, which cannot be; start the run anew")
 
 
 def _export_own(config: TaskConfig, model: TaskModel, folder: RunFolder) -> None:
