@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,8 +20,6 @@ try:
 except ImportError:  # not on Windows, where two processes must not write to one log or one run
     fcntl = None  # type: ignore[assignment]
 
-
-Row = dict[str, Any]  # a JSON object
 TEMPORARY = ".antembed-tmp"  # how names of files end that are being written; those of killed processes are removed
 TAIL = 1 << 16  # bytes at the end of a log in which its last line is sought
 
@@ -144,7 +143,7 @@ def _check_host(file: IO[str], path: Path, what: object) -> None:
         )
 
 
-def _owner(file: IO[str]) -> Row | None:
+def _owner(file: IO[str]) -> JSON | None:
     """Who wrote the lock file; None if it does not say."""
     file.seek(0)
     owner = _parsed(file.read(TAIL).encode())
@@ -157,7 +156,7 @@ def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffe
         file.writelines([data] if isinstance(data, bytes) else data)
 
 
-def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
+def append_json(path: str | os.PathLike[str], row: JSON) -> None:
     """Append one line and sync. An incomplete line left by a crash is removed first; a missing line end is added."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +191,7 @@ def _last_line(file: BinaryIO) -> tuple[bytes, int]:
     return tail, 0
 
 
-def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_json_lines(path: str | os.PathLike[str]) -> list[JSON]:
     """All rows. An incomplete last line, left by a crash, is skipped; any other bad line is an error."""
     lines = Path(path).read_bytes().splitlines()
     rows = [_parsed(line) for line in lines]
@@ -204,7 +203,26 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [row for row in rows if row is not None]
 
 
-def _parsed(line: bytes) -> Row | None:
+def write_checked(path: str | os.PathLike[str], row: JSON) -> None:
+    """Write an object as JSON with a checksum: what a cache holds must not change a result when it is damaged."""
+    write_atomically(path, json.dumps({"crc32": _checksum(row), "content": row}).encode())
+
+
+def read_checked(path: str | os.PathLike[str]) -> JSON | None:
+    """What `write_checked` wrote; None if it is not there, or not as it was written."""
+    try:
+        whole = _parsed(Path(path).read_bytes())
+    except OSError:
+        return None
+    content = None if whole is None else whole.get("content")
+    return content if whole is not None and isinstance(content, dict) and whole.get("crc32") == _checksum(content) else None
+
+
+def _checksum(row: JSON) -> str:
+    return f"{zlib.crc32(json.dumps(row, sort_keys=True).encode()):08x}"
+
+
+def _parsed(line: bytes) -> JSON | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -51,14 +51,18 @@ def read_corpus(path: str | Path, *, min_count: int = 1, max_vocab: int | None =
     digest = _digest(files)
     name = hashlib.sha256(json.dumps([digest, options], sort_keys=True).encode()).hexdigest()[:32]
     entry = CacheEntry((default_cache() if cache is None else cache) / f"corpus-{name}")
-    about = entry.about()
-    if about is None:
-        with entry.writing() as writer:
-            about = _encode(files, writer, min_count, max_vocab)
-            writer.done(about)
+    with entry.locked():
+        about = entry.about()
+        if about is None:
+            with entry.writing() as writer:
+                about = _encode(files, writer, min_count, max_vocab)
+                writer.done(about)
     words = entry.labels("words").to_list()
     vocabulary = Vocabulary(words, entry.column("counts", "i8"), entry.column("counts", "i8"), about["lines"])
     parts = {part: entry.column(part, "i4") if about[part] else np.empty(0, np.int32) for part in PARTS}
+    for part, ids in parts.items():
+        if len(ids) and not (ids.min() >= 0 and ids.max() < len(words)):
+            raise DataError(f"{entry.folder} has words of {part} outside its {len(words)}; delete it")
     return Corpus(vocabulary, **parts, digest=digest, notes=tuple(about["notes"]))
 
 
