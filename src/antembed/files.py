@@ -24,6 +24,18 @@ TEMPORARY = ".antembed-tmp"  # how names of files end that are being written; th
 TAIL = 1 << 16  # bytes at the end of a log in which its last line is sought
 
 
+def default_cache() -> Path:
+    """ANTEMBED_CACHE, or `antembed` in the user's cache folder."""
+    if named := os.environ.get("ANTEMBED_CACHE"):
+        return Path(named)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "antembed"
+    try:
+        return Path.home() / ".cache" / "antembed"
+    except RuntimeError:  # a user without a home folder
+        return Path(tempfile.gettempdir()) / "antembed-cache"
+
+
 class LockedError(ValueError):
     """Another process has it."""
 

@@ -30,18 +30,6 @@ ABOUT = "about.json"
 STALE = 24 * 3600  # seconds after which an unfinished entry is removed
 
 
-def default_cache() -> Path:
-    """ANTEMBED_CACHE, or `antembed` in the user's cache folder."""
-    if named := os.environ.get("ANTEMBED_CACHE"):
-        return Path(named)
-    if caches := os.environ.get("XDG_CACHE_HOME"):
-        return Path(caches) / "antembed"
-    try:
-        return Path.home() / ".cache" / "antembed"
-    except RuntimeError:  # a user without a home folder
-        return Path(tempfile.gettempdir()) / "antembed-cache"
-
-
 class Column:
     """An array that is appended to piece by piece; in a file if a path is given."""
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.data.cache import CacheEntry, Writer, default_cache
+from antembed.data.cache import CacheEntry, Writer
 from antembed.data.plain import DataError, decompressed
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
-from antembed.files import JSON
+from antembed.files import JSON, default_cache
 from antembed.kernels.tokens import TokenTable
 
 PARTS = {"train": ("train",), "validation": ("valid", "validation", "dev"), "test": ("test",)}

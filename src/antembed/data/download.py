@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antembed.data.archives import MAX_BYTES, unpack
-from antembed.data.cache import default_cache
 from antembed.data.plain import PARTIAL, DataError
-from antembed.files import write_atomically
+from antembed.files import default_cache, write_atomically
 
 FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
