@@ -1,9 +1,10 @@
 """Checkpoints: a model, its optimizer and the random states come back as they were."""
 
 import pytest
+import safetensors.torch
 import torch
 
-from antembed.checkpoint import CheckpointError, capture, read_checkpoint, restore, write_checkpoint
+from antembed.checkpoint import Checkpoint, CheckpointError, capture, read_checkpoint, restore, write_checkpoint
 
 
 def test_all_of_it_comes_back(tmp_path):
@@ -41,3 +42,48 @@ def test_random_states_of_gpus_come_back_on_those_that_there_are(tmp_path, monke
         monkeypatch.setattr(torch.cuda, "device_count", lambda devices=devices: devices)
         restore(read_checkpoint(tmp_path / "c"), model, optimizer)
         assert [state.tolist() for state in taken.pop()] == [state.tolist() for state in states[:devices]]
+
+
+def test_the_order_of_tensors_and_of_facts_does_not_matter(tmp_path):
+    tensors = {"b": torch.ones(2), "a": torch.zeros(0, 3), "c": torch.tensor(True)}
+    write_checkpoint(tmp_path / "one", Checkpoint(tensors, {"x": {"2": 1, "10": 2}, "a": 0}))
+    turned = dict(reversed(tensors.items()))
+    write_checkpoint(tmp_path / "other", Checkpoint(turned, {"a": 0, "x": {10: 2, 2: 1}}))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    assert read_checkpoint(tmp_path / "one").plain == {"x": {"2": 1, "10": 2}, "a": 0}
+
+
+def test_every_flipped_bit_is_noticed(tmp_path):
+    tensors = {"a": torch.arange(5, dtype=torch.float64), "b": torch.tensor(3), "c": torch.ones(2, 2, dtype=torch.bfloat16)}
+    write_checkpoint(tmp_path / "c", Checkpoint(tensors, {"epoch": 4}))
+    whole = (tmp_path / "c").read_bytes()
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "d").write_bytes(changed)
+        try:
+            found = read_checkpoint(tmp_path / "d")
+        except CheckpointError:
+            continue
+        assert found.plain == {"epoch": 4}, bit  # white space, or a number written otherwise
+        assert all(torch.equal(found.tensors[name], tensor) for name, tensor in tensors.items()), bit
+
+
+def test_checkpoints_of_older_versions_are_read(tmp_path):
+    safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "old", {"antembed": '{"progress": {}}'})
+    assert read_checkpoint(tmp_path / "old").tensors["a"].tolist() == [1, 1]
+
+
+def test_state_of_another_shape_is_refused(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    saved = capture(model, optimizer, {})
+    saved.tensors["optimizer/0/exp_avg"] = torch.zeros(1, 3)
+    with pytest.raises(
+        CheckpointError, match=r"exp_avg of parameter 0 is \(1, 3\) in the checkpoint, the parameter is \(2, 3\)"
+    ):
+        restore(saved, model, optimizer)
+    with pytest.raises(CheckpointError, match="of another model"):
+        restore(capture(torch.nn.Linear(3, 3)), model)

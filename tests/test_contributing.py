@@ -86,7 +86,7 @@ EDITS: dict[str, dict[str, object]] = {
     "A report column": {
         "experiments/report.py": [
             ('["run", "metric"', '["run", "epochs", "metric"'),
-            ('                row["run"],\n', '                row["run"],\n                str(row["epochs"]),\n'),
+            ('                cell(row["run"]),\n', '                cell(row["run"]),\n                str(row["epochs"]),\n'),
         ]
     },
     "A task": {

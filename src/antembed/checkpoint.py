@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import safetensors
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 from typing_extensions import Buffer
 
 from antembed.files import JSON, write_atomically
+from antembed.serving import checksums
 
 PIECE = 1 << 18  # rows
 CUDA = "random cuda/"  # and the number of a GPU: its random state
@@ -40,6 +42,21 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     plain: JSON = field(default_factory=dict)
 
+    def array(self, name: str, *shape: int | None) -> np.ndarray:
+        """A tensor of finite float64 numbers, of this shape (None: of any length), for compiled code that trusts it."""
+        found = self.tensors.get(name)
+        if found is None:
+            raise CheckpointError(f"the checkpoint has no {name}; start the run anew")
+        fits = found.dim() == len(shape) and all(n in (None, m) for n, m in zip(shape, found.shape, strict=True))
+        if not fits or found.dtype != torch.float64:
+            wanted = tuple("any" if n is None else n for n in shape)
+            raise CheckpointError(
+                f"{name} of the checkpoint is {tuple(found.shape)} of {found.dtype}, expected {wanted} of float64; start anew"
+            )
+        if not bool(found.isfinite().all()):
+            raise CheckpointError(f"{name} of the checkpoint has numbers that are not finite; start the run anew")
+        return found.numpy().copy()
+
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin so, without that."""
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
@@ -67,7 +84,10 @@ def capture(
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | None = None) -> JSON:
     """Put a checkpoint into a model (and an optimizer) of the same make; → its `progress`."""
-    model.load_state_dict(checkpoint.part("model/"))
+    try:
+        model.load_state_dict(checkpoint.part("model/"))
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint is of another model ({error}); start the run anew") from error
     if optimizer is not None:
         if "groups" not in checkpoint.plain:
             raise CheckpointError("the checkpoint holds no optimizer state, so training cannot continue from it")
@@ -75,6 +95,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
         for name, tensor in checkpoint.part("optimizer/").items():
             index, key = name.split("/")
             state[int(index)][key] = tensor
+        _check_state(optimizer, state)
         optimizer.load_state_dict({"state": state, "param_groups": checkpoint.plain["groups"]})
         torch.set_rng_state(checkpoint.tensors["random"])
         if torch.cuda.is_available():
@@ -85,34 +106,68 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
     return progress
 
 
+def _check_state(optimizer: Optimizer, state: dict[int, JSON]) -> None:
+    """A parameter's state has its shape, or is one number: compiled code goes over both together."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for index, own in state.items():
+        if not 0 <= index < len(weights):
+            raise CheckpointError(
+                f"the checkpoint has state of parameter {index}, there are {len(weights)}; start the run anew"
+            )
+        for key, tensor in own.items():
+            if isinstance(tensor, Tensor) and tensor.dim() and tensor.shape != weights[index].shape:
+                raise CheckpointError(
+                    f"{key} of parameter {index} is {tuple(tensor.shape)} in the checkpoint, the parameter is "
+                    f"{tuple(weights[index].shape)}; start the run anew"
+                )
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write it under a temporary name, sync, rename."""
-    write_atomically(path, _in_pieces(checkpoint.tensors, {"antembed": json.dumps(checkpoint.plain)}))
+    """Write it under a temporary name, sync, rename. Equal tensors and data give equal bytes, in whatever order they came."""
+    plain = json.loads(json.dumps(checkpoint.plain))  # keys are strings, as they will be when it is read
+    tensors = dict(sorted(checkpoint.tensors.items()))
+    write_atomically(path, _in_pieces(tensors, json.dumps(plain, sort_keys=True)))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """What write_checkpoint wrote."""
+    """What write_checkpoint wrote; every checksum is compared."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return Checkpoint(tensors, json.loads(header["antembed"]))
-    except (safetensors.SafetensorError, KeyError, FileNotFoundError) as error:
+            names = sorted(file.keys())
+            slices = {name: file.get_slice(name) for name in names}
+            kinds = {name: (part.get_dtype(), list(part.get_shape())) for name, part in slices.items()}
+            metadata = file.metadata() or {}
+            sums = checksums.expected(metadata, kinds)
+            tensors = {name: file.get_tensor(name) for name in names}
+        for name, tensor in tensors.items():
+            checksums.compare(name, checksums.checksum(_pieces(tensor)), sums)
+        plain = json.loads(metadata[checksums.FACTS])
+        if not isinstance(plain, dict):
+            raise CheckpointError(f"{path} is no checkpoint of antembed (its facts are no object); start the run anew")
+        return Checkpoint(tensors, plain)
+    except (safetensors.SafetensorError, checksums.DamagedError, KeyError, json.JSONDecodeError, OSError) as error:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
 
 
-def _in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buffer]:
+def _in_pieces(tensors: dict[str, Tensor], plain: str) -> Iterator[Buffer]:
     """A safetensors file, piece by piece: the library's own writer needs two more copies of everything in memory."""
-    header: JSON = {"__metadata__": about}
+    kinds = {name: (KINDS[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()}
+    sums = "".join(checksums.checksum(_pieces(tensor)) for tensor in tensors.values())
+    header: JSON = {"__metadata__": {checksums.FACTS: plain, checksums.KEY: checksums.describe(plain, kinds) + sums}}
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": kinds[name][0], "shape": kinds[name][1], "data_offsets": [start, end]}
     packed = json.dumps(header).encode()
     packed += b" " * (-len(packed) % 8)
     yield len(packed).to_bytes(8, "little")
     yield packed
-    for tensor in (tensor for tensor in tensors.values() if tensor.numel()):
-        rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
-        for start in range(0, len(rows), PIECE):
-            yield rows[start : start + PIECE].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    for tensor in tensors.values():
+        yield from _pieces(tensor)
+
+
+def _pieces(tensor: Tensor) -> Iterator[Buffer]:
+    """The bytes of a tensor."""
+    rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+    for start in range(0, len(rows) if rows.numel() else 0, PIECE):
+        yield rows[start : start + PIECE].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -1,12 +1,14 @@
-"""Atomic writes (temporary name, sync, rename), and JSON lines that survive a crash."""
+"""Atomic writes (temporary name, sync, rename), locks of one process at a time, and JSON lines that survive a crash."""
 
 import json
 import os
+import socket
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer
@@ -15,30 +17,149 @@ JSON = dict[str, Any]  # plain data: what a JSON object holds
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where two processes must not write to one log
+except ImportError:  # not on Windows, where two processes must not write to one log or one run
     fcntl = None  # type: ignore[assignment]
 
+TEMPORARY = ".antembed-tmp"  # how names of files end that are being written; those of killed processes are removed
+TAIL = 1 << 16  # bytes at the end of a log in which its last line is sought
 
-Row = dict[str, Any]  # a JSON object
+
+def default_cache() -> Path:
+    """ANTEMBED_CACHE, or `antembed` in the user's cache folder."""
+    if named := os.environ.get("ANTEMBED_CACHE"):
+        return Path(named)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "antembed"
+    try:
+        return Path.home() / ".cache" / "antembed"
+    except RuntimeError:  # a user without a home folder
+        return Path(tempfile.gettempdir()) / "antembed-cache"
+
+
+class LockedError(ValueError):
+    """Another process has it."""
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write to, which becomes `path` at the end. After a crash or a full disk, the old or the new file is there as a
-    whole."""
+    whole; a temporary file that a killed process has left is removed by the next write to `path`."""
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    _remove_leftovers(path)
+    handle, temporary = _open_temporary(path)
+    file = os.fdopen(handle, "wb")
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        yield file
+        file.flush()
+        os.fsync(handle)
+        if os.name == "nt":
+            file.close()  # Windows renames no open file; elsewhere it stays locked until it has its name
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates a private file
         os.replace(temporary, path)
     except BaseException:
+        _close_quietly(file)
         Path(temporary).unlink(missing_ok=True)
         raise
+    file.close()
     _sync_folder(path.parent)
+
+
+def _close_quietly(file: BinaryIO) -> None:
+    """Of a file that is thrown away: what a full disk cannot take of it was reported before."""
+    with suppress(OSError):
+        file.close()
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `replacing` made this name."""
+    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
+
+
+def _open_temporary(path: Path) -> tuple[int, str]:
+    """A new file, locked as long as it is open: what is not locked is left over."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+        _try_lock(handle, wait=True)
+        if os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)  # another process has taken it for a leftover, before it was locked
+
+
+def _remove_leftovers(path: Path) -> None:
+    for left in path.parent.glob(f".{_literal(path.name)}.*{TEMPORARY}"):
+        with suppress(FileNotFoundError), open(left, "rb") as file:
+            if _try_lock(file.fileno()):
+                left.unlink()
+
+
+def _literal(name: str) -> str:
+    """A name in which glob finds no pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _try_lock(handle: int, wait: bool = False) -> bool:
+    """Whether the file is locked by us now; also False where the file system has no locks."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def locked(path: Path, what: object, *, wait: bool = False) -> Iterator[None]:
+    """Inside, no other process is inside with the same lock file, which says who is: a pid and a host. `what`, for the error of
+    those who come second; with `wait` they wait instead. A lock that a killed process has left is taken over; one of another
+    host cannot be known to be left, and stays."""
+    file = _open_locked(path, what, wait)
+    try:
+        file.seek(0)
+        file.truncate()
+        json.dump({"pid": os.getpid(), "host": socket.gethostname()}, file)
+        file.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before it is unlocked: who waits for it will see that it is gone
+        file.close()
+
+
+def _open_locked(path: Path, what: object, wait: bool) -> IO[str]:
+    while True:
+        file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed by locked)
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    _check_host(file, path, what)
+                    return file
+        except BlockingIOError:
+            owner = _owner(file)
+            file.close()
+            by = f"process {owner['pid']} on {owner['host']}" if owner else "another process"
+            raise LockedError(f"{what} is in use by {by}; wait for it or end it, or choose another name") from None
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # its owner has removed it meanwhile
+
+
+def _check_host(file: IO[str], path: Path, what: object) -> None:
+    owner, here = _owner(file), socket.gethostname()
+    if owner and owner["host"] != here:
+        raise LockedError(
+            f"{what} was in use by process {owner['pid']} on {owner['host']}, which cannot be seen from {here}; "
+            f"if it has ended, delete {path}"
+        )
+
+
+def _owner(file: IO[str]) -> JSON | None:
+    """Who wrote the lock file; None if it does not say."""
+    file.seek(0)
+    owner = _parsed(file.read(TAIL).encode())
+    return owner if owner is not None and {"pid", "host"} <= owner.keys() else None
 
 
 def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
@@ -47,17 +168,20 @@ def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffe
         file.writelines([data] if isinstance(data, bytes) else data)
 
 
-def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
+def append_json(path: str | os.PathLike[str], row: JSON) -> None:
     """Append one line and sync. An incomplete line left by a crash is removed first; a missing line end is added."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no file; give the name of a .jsonl file")
     with open(path, "a+b") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        before, newline, tail = file.read().rpartition(b"\n")
+        tail, start = _last_line(file)
+        if tail and not tail.startswith(b"{"):
+            raise ValueError(f"{path} ends with {tail[:60]!r}, which is no row of records; give another file")
         if tail and _parsed(tail) is None:
-            file.truncate(len(before) + len(newline))
+            file.truncate(start)
         elif tail:
             file.write(b"\n")
         file.write(json.dumps(row).encode() + b"\n")
@@ -65,7 +189,21 @@ def append_json(path: str | os.PathLike[str], row: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def _last_line(file: BinaryIO) -> tuple[bytes, int]:
+    """What follows the last line end, and where it begins; read from the end, however long the file is."""
+    start, tail = file.seek(0, os.SEEK_END), b""
+    while start:
+        step = min(TAIL, start)
+        start -= step
+        file.seek(start)
+        before, newline, rest = file.read(step).rpartition(b"\n")
+        tail = rest + tail
+        if newline:
+            return tail, start + len(before) + 1
+    return tail, 0
+
+
+def read_json_lines(path: str | os.PathLike[str]) -> list[JSON]:
     """All rows. An incomplete last line, left by a crash, is skipped; any other bad line is an error."""
     lines = Path(path).read_bytes().splitlines()
     rows = [_parsed(line) for line in lines]
@@ -77,10 +215,29 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [row for row in rows if row is not None]
 
 
-def _parsed(line: bytes) -> Row | None:
+def write_checked(path: str | os.PathLike[str], row: JSON) -> None:
+    """Write an object as JSON with a checksum: what a cache holds must not change a result when it is damaged."""
+    write_atomically(path, json.dumps({"crc32": _checksum(row), "content": row}).encode())
+
+
+def read_checked(path: str | os.PathLike[str]) -> JSON | None:
+    """What `write_checked` wrote; None if it is not there, or not as it was written."""
+    try:
+        whole = _parsed(Path(path).read_bytes())
+    except OSError:
+        return None
+    content = None if whole is None else whole.get("content")
+    return content if whole is not None and isinstance(content, dict) and whole.get("crc32") == _checksum(content) else None
+
+
+def _checksum(row: JSON) -> str:
+    return f"{zlib.crc32(json.dumps(row, sort_keys=True).encode()):08x}"
+
+
+def _parsed(line: bytes) -> JSON | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

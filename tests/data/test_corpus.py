@@ -128,3 +128,9 @@ def test_a_corpus_needs_no_memory_of_its_size(tmp_path):
     words, megabytes = map(int, done.stdout.split())
     assert words > 9_000_000
     assert megabytes < 30, f"{megabytes} MB for ids of {words * 4 >> 20} MB"
+
+
+def test_lines_without_words_are_no_corpus(tmp_path):
+    (tmp_path / "blank.txt").write_text("\n" * 1000)
+    with pytest.raises(DataError, match="has no words to train on"):
+        read_corpus(tmp_path / "blank.txt")

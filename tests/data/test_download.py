@@ -1,5 +1,6 @@
 """Data sets by name, from a local server: complete, interrupted, resumed, damaged, changed, malicious."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from antembed.cli import main
@@ -26,6 +28,8 @@ class Server(BaseHTTPRequestHandler):
     files: dict[str, bytes] = {}  # noqa: RUF012
     most: int | None = None
     version: str | None = '"1"'
+    status = shift = 0  # what a wrong server answers
+    length = ""
     asked: list[str | None] = []  # noqa: RUF012
 
     def do_GET(self):
@@ -40,8 +44,10 @@ class Server(BaseHTTPRequestHandler):
         if first >= len(body):
             self.send_error(416)
             return
-        self.send_response(206 if first else 200)
-        self.send_header("Content-Length", str(len(body) - first))
+        self.send_response(self.status or (206 if first else 200))
+        self.send_header("Content-Length", self.length or str(len(body) - first))
+        if first:
+            self.send_header("Content-Range", f"bytes {first + self.shift}-{len(body) - 1}/{len(body)}")
         if self.version:
             self.send_header("ETag", self.version)
         self.end_headers()
@@ -255,3 +261,75 @@ def test_files_are_found_where_data_get_puts_them(tmp_path, monkeypatch):
     (tmp_path / "ml-1m" / "ratings.dat").write_text("here")
     assert download.find_data("ml-1m/ratings.dat").read_text() == "here"
     assert download.find_data("unknown/file.csv") == Path("unknown/file.csv")  # whoever reads it says what is missing
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [({"status": 206}, "status 206 to a plain request"), ({"status": 203}, "status 203"), ({"length": "12x"}, "of '12x'")],
+)
+def test_wrong_answers(server, tmp_path, wrong, told):
+    server.files["a"] = BODY
+    for name, value in wrong.items():
+        setattr(server, name, value)
+    with pytest.raises(DataError, match=told):
+        fetch(server.url + "a", tmp_path / "a")
+
+
+def test_another_part_than_was_asked_for_is_not_appended(server, tmp_path):
+    server.files["a"], server.most = BODY, 400_000
+    with pytest.raises(DataError, match="was interrupted"):
+        fetch(server.url + "a", tmp_path / "a")
+    server.most, server.shift = None, 7
+    fetch(server.url + "a", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("pack", [tgz, zipped])
+def test_a_damaged_archive_is_never_unpacked_in_silence(tmp_path, pack):
+    rng = np.random.default_rng(0)
+    whole = pack({"a/train.csv": rng.bytes(160_000), "./a/test.csv": b"1,x\n" * 1000})
+    noticed = 0
+    for n, bit in enumerate(rng.integers(80, 8 * len(whole), 60)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "x").write_bytes(changed)
+        try:
+            unpack(tmp_path / "x", tmp_path / str(n))
+        except DataError:
+            noticed += 1
+            continue
+        found = {file.name: file.read_bytes() for file in (tmp_path / str(n)).rglob("*") if file.is_file()}
+        assert hashlib.sha256(found["train.csv"]).digest() == hashlib.sha256(rng_file()).digest()
+    assert noticed > 50
+
+
+def rng_file():
+    return np.random.default_rng(0).bytes(160_000)
+
+
+def test_archives_of_a_folder_by_its_dot(tmp_path):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "a.csv").write_bytes(b"1")
+        tar.add(tmp_path / "in", "./")
+    (tmp_path / "x.tgz").write_bytes(out.getvalue())
+    unpack(tmp_path / "x.tgz", tmp_path / "out")
+    assert (tmp_path / "out" / "a.csv").read_bytes() == b"1"
+
+
+def test_a_header_of_any_length_is_refused(tmp_path):
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 32
+    (tmp_path / "x.tgz").write_bytes(gzip.compress(info.tobuf() + bytes(4096)))
+    with pytest.raises(DataError, match="claims a header of"):
+        unpack(tmp_path / "x.tgz", tmp_path / "out")
+
+
+def test_what_a_killed_process_has_left_is_removed(server, tmp_path):
+    server.files["a.tgz"] = tgz({"a.csv": b"1"})
+    (tmp_path / ".partial-news").mkdir()
+    (tmp_path / ".partial-news" / "half.csv").touch()
+    get("news", tmp_path, sets=sets(server, "a.tgz"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["news", "news.json"]
+    assert [path.name for path in (tmp_path / "news").iterdir()] == ["a.csv"]

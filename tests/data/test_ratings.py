@@ -410,3 +410,19 @@ def test_splits_are_seeded_and_disjoint():
 def test_movielens_1m_itself(shared_data):
     ratings = read_ratings(shared_data / "ml-1m" / "ratings.dat")
     assert (len(ratings), len(ratings.user_labels), len(ratings.item_labels)) == (1_000_209, 6040, 3706)
+
+
+def test_blank_lines_are_no_reason_to_look_at_every_line(tmp_path, monkeypatch):
+    rows = [f"u{n % 7},{n % 5},{n % 3}" for n in range(40)]
+    (tmp_path / "plain.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    (tmp_path / "blank.csv").write_text("user,item,rating\n\n" + "\n \n\r\n".join(rows) + "\n\n")
+    monkeypatch.setattr("antembed.data.ratings.bad_lines", None)
+    plain, blank = read_ratings(tmp_path / "plain.csv"), read_ratings(tmp_path / "blank.csv")
+    assert (plain.users == blank.users).all()
+    assert (plain.values == blank.values).all()
+    assert blank.user_labels.equals(plain.user_labels)
+
+
+def test_a_blank_line_between_quotation_marks_is_text(tmp_path):
+    (tmp_path / "r.csv").write_text('user,item,rating\n"a\n\nb",1,2\n\nc,1,3\n')
+    assert sorted(read_ratings(tmp_path / "r.csv").user_labels) == ["a\n\nb", "c"]

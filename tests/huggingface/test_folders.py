@@ -1,6 +1,7 @@
 """Folders of models written back small: they load, give the table's vectors, and keep the rest as it was."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -118,8 +119,12 @@ def test_what_is_refused(folders, tmp_path):
     refused("one in the other", folders / "bert", folders / "bert" / "small")
     refused("--distil tunes a model's folder", folders / "bert", tmp_path / "x.ant", "--distil", tmp_path / "texts")
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.tex").write_text("precious")
-    refused("is no model's folder, which alone --overwrite replaces", folders / "bert", tmp_path / "full", "--overwrite")
+    for name in ("thesis.tex", "config.json"):  # many projects have a config.json
+        (tmp_path / "full" / name).write_text("{}")
+        refused("is no model's folder that antembed wrote", folders / "bert", tmp_path / "full", "--overwrite")
+    shutil.copytree(small, tmp_path / "noted")
+    (tmp_path / "noted" / ".env").write_text("precious")
+    refused(r"has \.env, which is not of the model", folders / "bert", tmp_path / "noted", "--overwrite")
     with pytest.raises(ValueError, match=f"table of {V} rows cannot become one of {V + 1}; first call model.dequantize"):
         AutoModel.from_pretrained(small).resize_token_embeddings(V + 1)
     config = json.loads((small / "config.json").read_text())

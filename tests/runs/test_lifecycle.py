@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ from tests.command import QUICK, call, write_ratings
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
+from antembed.files import TEMPORARY
+from antembed.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +105,54 @@ def test_overwrite_replaces_a_run(data, tmp_path):
     assert json.loads((tmp_path / "r" / "config.json").read_text())["config"]["machine"]["seed"] == 1
 
 
+def test_what_no_run_has_written_is_never_removed(data, tmp_path):
+    mine = {".env.local": "secret", "notes.txt": "thesis", "mine.ant": "x", "checkpoint/mine.safetensors": "y"}
+    train = ("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1)
+    call(*train)
+    for name, text in mine.items():
+        (tmp_path / "r" / name).write_text(text)
+    call(*train, "--resume")
+    call(*train, "--overwrite", "--seed", 1)
+    assert {name: (tmp_path / "r" / name).read_text() for name in mine} == mine
+    described = json.loads((tmp_path / "r" / "config.json").read_text())
+    described["files"] = ["../outside.txt", "users.ant", 3]
+    (tmp_path / "r" / "config.json").write_text(json.dumps(described))
+    (tmp_path / "outside.txt").write_text("mine")
+    call(*train, "--overwrite")
+    assert (tmp_path / "outside.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ['{"version": 2, "dependencies": {}}', "{}", "[1]", "half {", '{"version": 2, "config": []}'])
+def test_the_config_of_another_program_is_left_alone(run, data, tmp_path, text):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "config.json").write_text(text)
+    for more in ("--overwrite", "--resume", "--quiet"):
+        with pytest.raises(ValueError, match=r"was not written by antembed, and is left alone|config\.json is damaged"):
+            call("train", "recommend", data, "--out", tmp_path / "project", *QUICK, more)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        call("export", run[0], tmp_path / "project")
+    assert [(file.name, file.read_text()) for file in (tmp_path / "project").iterdir()] == [("config.json", text)]
+
+
+def test_a_kill_while_a_run_is_replaced_is_no_dead_end(data, tmp_path):
+    train = ("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1)
+    call(*train)
+    for file in (tmp_path / "r" / "checkpoint").iterdir():
+        file.unlink()  # killed there
+    call(*train, "--seed", 1, "--overwrite", "--resume")
+    assert json.loads((tmp_path / "r" / "config.json").read_text())["config"]["machine"]["seed"] == 1
+    assert (tmp_path / "r" / "users.ant").is_file()
+
+
+def test_two_processes_do_not_train_in_one_folder(data, tmp_path):
+    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1)
+    before = {file: file.read_bytes() for file in (tmp_path / "r").rglob("*") if file.is_file()}
+    for more in ("--resume", "--overwrite"):
+        with RunFolder(tmp_path / "r").locked(), pytest.raises(ValueError, match="is in use by process"):
+            call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1, more)
+    assert {file: file.read_bytes() for file in (tmp_path / "r").rglob("*") if file.is_file()} == before
+
+
 def test_resume_wins_over_overwrite(data, tmp_path):
     call("train", "recommend", data, "--out", tmp_path / "r", *QUICK)
     written = (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns
@@ -146,8 +197,11 @@ def test_a_damaged_checkpoint(run, tmp_path):
 def test_a_kill_before_the_first_checkpoint_is_no_dead_end(run, data, tmp_path):
     out, _, _ = run
     (tmp_path / "r" / "checkpoint").mkdir(parents=True)  # killed before the settings were written
-    (tmp_path / "r" / "checkpoint" / ".last.safetensors.x7").write_bytes(b"half")
+    (tmp_path / "r" / "checkpoint" / f".last.safetensors.x7{TEMPORARY}").write_bytes(b"half")
+    (tmp_path / "r" / f".config.json.x7{TEMPORARY}").write_bytes(b"half")
+    (tmp_path / "r" / ".lock").write_text(json.dumps({"pid": 1, "host": socket.gethostname()}))
     call("train", "recommend", data, "--out", tmp_path / "r", *QUICK)
+    assert not [path for path in (tmp_path / "r").rglob("*") if path.name.startswith(".")]
     assert (tmp_path / "r" / "users.ant").read_bytes() == (out / "users.ant").read_bytes()
     assert not list((tmp_path / "r" / "checkpoint").glob(".*"))
     (tmp_path / "other").mkdir()
@@ -162,6 +216,18 @@ def test_other_data_are_refused(run, data, tmp_path):
     (tmp_path / "other.csv").write_text("\n".join([*lines[:-1], "u1,1,9.0"]))
     with pytest.raises(ValueError, match="is not what the run was trained on"):
         call("evaluate", out, "--data", tmp_path / "other.csv")
+
+
+def test_tables_beyond_fp16_are_written_in_fp32_without_training_again(tmp_path):
+    data = tmp_path / "large.csv"
+    data.write_text("user,item,rating\n" + "".join(f"u{n % 17},i{n % 23},{1e6 * (n % 5)}\n" for n in range(300)))
+    train = ("train", "recommend", data, "--solver", "coordinate_descent", "--embedding-dim", 2, "--anchors", 2, "--epochs", 1,
+             "--out", tmp_path / "r")  # fmt: skip
+    with pytest.raises(ValueError, match=r"is trained, but .*beyond fp16.*--resume and --values fp32"):
+        call(*train, "--values", "fp16")
+    last = (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns
+    call(*train, "--values", "fp32", "--resume")
+    assert (tmp_path / "r" / "checkpoint" / "last.safetensors").stat().st_mtime_ns == last
 
 
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):

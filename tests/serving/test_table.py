@@ -263,9 +263,9 @@ def test_fewer_levels_are_smaller_when_packed(tmp_path):
 
 def test_values_beyond_half_precision():
     T, A = factors()
-    with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
+    with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; take values='fp32'"):
         serialize(T, A * 1e6, values="fp16")
-    with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; export with values='fp32'"):
+    with pytest.raises(ValueError, match=r"A has a value of .*beyond fp16; take values='fp32'"):
         serialize(T, A * 1e6, values="int8")
     T[0, 0] = np.nan
     with pytest.raises(ValueError, match="T has a value of nan; training has diverged"):

@@ -1,8 +1,13 @@
 """The command line: parse, call, print. Results on stdout, progress and errors on stderr."""
 
 import sys
+import traceback
 
+from antembed.cli.printable import printable
+from antembed.cli.verbosity import verbosity
 from antembed.extras import explained
+
+LONGEST = 1000  # letters of an error: some libraries put whole tables into theirs
 
 
 def main() -> None:
@@ -11,9 +16,23 @@ def main() -> None:
         from antembed.cli.app import app
 
         app()
-    except ImportError as error:
-        sys.stderr.write(f"error: {explained(error, 'this command')}\n")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+    except Exception as error:
+        if verbosity.debug:
+            traceback.print_exc()
+        line = printable(" ".join(in_words(error).split()))
+        sys.stderr.write(f"error: {line if len(line) <= LONGEST else line[:LONGEST] + ' …'}\n")
         sys.exit(1)
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong and what to do. Errors that we raise say both; others are named."""
+    if isinstance(error, ImportError):
+        return str(explained(error, "this command"))
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error}); take fewer rows or dimensions, or a machine with more"
+    if isinstance(error, ValueError | OSError):
+        return str(error)
+    return f"{type(error).__name__}: {error}; an unexpected one: antembed --debug … says where, please report it"

@@ -66,8 +66,9 @@ def version(asked: bool) -> None:
 def common(
     show_version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Say which.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help=QUIET)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="An error shows its traceback.")] = False,
 ) -> None:
-    verbosity.quiet = quiet
+    verbosity.quiet, verbosity.debug = quiet, debug
 
 
 train_app = typer.Typer(cls=TaskGroup, help="Train a model with small tables from a file of data.", no_args_is_help=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antembed.cli.common import AsJson
+from antembed.cli.printable import printable
 
 if TYPE_CHECKING:
     from antembed.inference.ratings import RatingTables
@@ -106,7 +107,7 @@ def predict(
                 chances = dict(zip(predictor.classes, (round(float(p), 6) for p in row), strict=True))
                 typer.echo(json.dumps({"class": predictor.classes[best], "probabilities": chances}))
             else:
-                typer.echo(f"{predictor.classes[best]}\t{row[best]:.4f}")
+                typer.echo(f"{printable(predictor.classes[best])}\t{row[best]:.4f}")
     for line in predictor.remarks(documents):
         show.say(line)
 
@@ -131,4 +132,8 @@ def generate(
     if unknown := sorted({word for word in prompt.split() if word not in set(model.vocabulary.words)}):
         show.say(f"{len(unknown)} words of the prompt are unknown, and taken as <unk>: {', '.join(unknown[:5])}")
     text = model.generate(prompt, words=words, temperature=temperature, top_k=top_k, seed=seed)
-    typer.echo(json.dumps({"text": text}) if as_json else text)
+    if as_json:
+        show.print_json({"text": text})
+        return
+    for line in text.split("\n"):
+        typer.echo(printable(line))

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from antembed.cli.verbosity import verbosity
 from antembed.files import JSON
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -34,7 +33,7 @@ def stoppable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        show.err.print(f"interrupted; continue with the same command and --resume --out {folder}")
+        show.say(f"interrupted; continue with the same command and --resume --out {folder}")
         raise typer.Exit(1) from None
 
 
@@ -51,7 +50,7 @@ def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", nam
         return
     show.out.print(show.result_table({name or result["embedding"]: result}))
     if baselines := show.baselines(result):
-        show.out.print(baselines, highlight=False)
-    if line and not verbosity.quiet:
-        show.err.print(line)
+        show.answer(baselines)
+    if line:
+        show.note(line)
     show.remarks(result)

@@ -1,6 +1,5 @@
 """Commands for tables that exist: compress, neighbours."""
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,7 +109,11 @@ def _compress_table(
     result |= {"times_smaller": 4 * E.size / (table.size - sizes["words"]), **compare(E, F, how["seed"])}
     result |= {"spearman": similarity, "word_tests": changes(E, F, tests, how["seed"])}
     result["seconds"] = round(time.perf_counter() - started, 1)
-    typer.echo(json.dumps(result) if as_json else f"{out}: {_in_words(result, frequent)}")
+    if as_json:
+        show.print_json(result)
+        return
+    for line in f"{out}: {_in_words(result, frequent)}".split("\n"):
+        show.answer(line)
 
 
 def _tuned(E: "np.ndarray", how: JSON, texts: Path, by_frequency: bool | None, progress: "Progress") -> "Distilled":
@@ -199,17 +202,17 @@ def _compress_folder(
     result |= {"times_smaller": 4 * E.size / table.size, **kept, "spearman": similarity, "left_out": left_out}
     result["seconds"] = round(time.perf_counter() - started, 1)
     if as_json:
-        typer.echo(json.dumps(result))
+        show.print_json(result)
         return
-    typer.echo(
+    show.answer(
         f"{folder.name}: {table.size:,} bytes instead of {before:,}, {result['times_smaller']:.1f} times smaller than fp32"
     )
-    typer.echo(f"relative error {kept['relative_error']:.4f}, nearest neighbours kept {kept['neighbours_kept']:.1%}")
+    show.answer(f"relative error {kept['relative_error']:.4f}, nearest neighbours kept {kept['neighbours_kept']:.1%}")
     if similarity:
-        typer.echo(_similarity_in_words(similarity))
+        show.answer(_similarity_in_words(similarity))
     if left_out:
-        typer.echo(f"left out, since they are the weights again or not part of the model: {', '.join(left_out)}")
-    typer.echo(
+        show.answer(f"left out, since they are the weights again or not part of the model: {', '.join(left_out)}")
+    show.answer(
         f"{out}: {result['model_bytes']:,} bytes; import antembed.huggingface, then AutoModel.from_pretrained({str(out)!r})"
     )
 
@@ -235,6 +238,7 @@ def neighbours(
 
     Example:  antembed neighbours glove.ant stock bond -k 5
     """
+    from antembed.cli import show
     from antembed.serving import load_table
 
     table = load_table(file)
@@ -244,6 +248,6 @@ def neighbours(
             raise ValueError(f"{word!r} is {have}; is it written as there, in lower case for example?")
         near = table.most_similar(word, k)
         if as_json:
-            typer.echo(json.dumps({"word": word, "neighbours": near}))
+            show.print_json({"word": word, "neighbours": near})
         else:
-            typer.echo(f"{word}: " + ", ".join(f"{name} {cosine:.3f}" for name, cosine in near))
+            show.answer(f"{word}: " + ", ".join(f"{name} {cosine:.3f}" for name, cosine in near))

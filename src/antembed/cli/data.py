@@ -29,7 +29,7 @@ def list_sets(to: Folder = None, as_json: AsJson = False) -> None:
         show.print_json(rows)
         return
     for row in rows:
-        show.out.print(f"{row['name']:12} {row['about']:60} {row['here'] or '–'}", highlight=False, soft_wrap=True)
+        show.answer(f"{row['name']:12} {row['about']:60} {row['here'] or '–'}")
 
 
 @data_app.command()
@@ -47,7 +47,7 @@ def get(
 
     with show.fetching(name) as tell:
         found = download.get(name, to or download.default_folder(), local=local, callback=tell)
-    show.out.print(str(found), highlight=False, soft_wrap=True)
+    show.answer(str(found))
 
 
 @data_app.command()
@@ -69,4 +69,4 @@ def verify(
     wrong = [line for name in chosen for line in download.verify(name, folder)]
     if wrong:
         raise ValueError("; ".join(wrong) + "; delete the folder and fetch it again")
-    show.out.print(f"{', '.join(chosen)}: as fetched", highlight=False)
+    show.answer(f"{', '.join(chosen)}: as fetched")

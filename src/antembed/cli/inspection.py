@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from antembed.cli.common import AsJson, command
-from antembed.files import JSON
+from antembed.files import JSON, write_atomically
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
@@ -77,7 +77,7 @@ def export(
     else:
         sizes, remarks = _small(source, out, table, values, encoding, seen is not False), []
     for path, size in sizes.items():
-        show.err.print(f"{path}: {size:,} bytes", highlight=False)
+        show.say(f"{path}: {size:,} bytes")
     for remark in remarks:
         show.say(remark)
 
@@ -135,7 +135,7 @@ def explain(
         show.print_json(found)
         return
     for line in lines:
-        show.out.print(line, highlight=False, markup=False)
+        show.answer(line)
 
 
 def inspect(
@@ -189,7 +189,8 @@ def report(
         return
     text = report_table(rows)
     if out is None:
-        show.out.print(text, highlight=False, markup=False, soft_wrap=True)
+        for line in text.splitlines():
+            show.answer(line)
     else:
-        out.write_text(text + "\n")
-        show.err.print(str(out), highlight=False)
+        write_atomically(out, (text + "\n").encode())
+        show.say(str(out))

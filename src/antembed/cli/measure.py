@@ -79,7 +79,7 @@ def bench(
         return
     speeds = result["million_ratings_a_second"]
     for what, speed in (speeds if isinstance(speeds, dict) else {"": speeds}).items():
-        show.out.print(f"{what:30} {speed:8.3f} M ratings/s", highlight=False)
+        show.answer(f"{what:30} {speed:8.3f} M ratings/s")
     for more in ("train_mse", "nnz", "entries", "peak_gigabytes", "seconds"):
         if more in result:
-            show.out.print(f"{more.replace('_', ' '):30} {show.pairs(result[more])}", highlight=False)
+            show.answer(f"{more.replace('_', ' '):30} {show.pairs(result[more])}")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperOption
 
+from antembed.cli.printable import printable
 from antembed.config import ConfigError, Option, options_of
 from antembed.config.options import AUTO, typed
 from antembed.files import JSON
@@ -137,4 +138,4 @@ def show_all(context: typer.Context, asked: bool) -> None:
 
 def usage_error(error: ConfigError) -> typer.BadParameter:
     """A setting that makes no sense is a wrong call: exit code 2."""
-    return typer.BadParameter(str(error), param_hint=typed(error.name) if error.name else None)
+    return typer.BadParameter(printable(error), param_hint=typed(error.name) if error.name else None)

@@ -17,7 +17,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
+from antembed.cli.printable import printable
 from antembed.cli.verbosity import verbosity
 from antembed.files import JSON
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:  # `antembed inspect` must not wait for it
     from antembed.config import TaskConfig
     from antembed.tasks import Task
 
-out, err = Console(), Console(stderr=True)
+# What is printed comes from data and from file names: square brackets and colons in it mean nothing.
+out, err = (Console(stderr=stderr, markup=False, emoji=False, highlight=False) for stderr in (False, True))
 LINES = 20  # of progress in a pipe, whatever the number of epochs
 NAMES = {"mse": "MSE", "accuracy": "accuracy"}  # metrics that progress shows, the first that is there
 
@@ -39,7 +42,12 @@ def print_json(result: object) -> None:
 
 def say(line: str) -> None:
     """A remark on stderr, in one line whatever the width of the terminal."""
-    err.print(line, highlight=False, markup=False, soft_wrap=True)
+    err.print(printable(line), soft_wrap=True)
+
+
+def answer(line: str) -> None:
+    """A line of the result, on stdout, whatever the width of the terminal."""
+    out.print(printable(line), soft_wrap=True)
 
 
 def size(n: float) -> str:
@@ -64,7 +72,7 @@ def result_table(results: dict[str, JSON]) -> Table:
     for name, result in results.items():
         anchors = result["anchors"]
         table.add_row(
-            name,
+            printable(name),
             pairs(anchors) if any(anchors.values() if isinstance(anchors, dict) else [anchors]) else "–",
             "–" if result["test"] is None else f"{result['test'][metric]:.4f}",
             f"{result['parameters']:,}",
@@ -77,7 +85,7 @@ def result_table(results: dict[str, JSON]) -> Table:
 def note(line: str) -> None:
     """A line on stderr, unless --quiet."""
     if not verbosity.quiet:
-        err.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(line)
 
 
 def baselines(result: JSON) -> str:
@@ -89,13 +97,13 @@ def baselines(result: JSON) -> str:
 def remarks(result: JSON) -> None:
     """What a user must know of this result, a line each, on stderr."""
     for line in result.get("remarks", ()):
-        err.print(f"warning: {line}", highlight=False, soft_wrap=True)
+        say(f"warning: {line}")
 
 
 def facts(about: JSON) -> None:
     """One a line."""
     for name, value in about.items():
-        out.print(f"{name.replace('_', ' '):20} {pairs(value)}", highlight=False)
+        answer(f"{name.replace('_', ' '):20} {pairs(value)}")
 
 
 def listing(rows: "DataFrame", as_json: bool) -> None:
@@ -105,15 +113,15 @@ def listing(rows: "DataFrame", as_json: bool) -> None:
         return
     table = Table(box=None, header_style="bold")
     for name in rows.columns:
-        table.add_column(name, justify="right" if rows[name].dtype.is_float() else "left")
+        table.add_column(printable(name), justify="right" if rows[name].dtype.is_float() else "left")
     for row in rows.iter_rows():
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row))
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else printable(value) for value in row))
     out.print(table)
 
 
 def status(text: str) -> AbstractContextManager[object]:
     """A moving sign beside the text, on stderr, while something goes on."""
-    return err.status(text) if moves() else nullcontext()
+    return err.status(Text(printable(text))) if moves() else nullcontext()
 
 
 def moves() -> bool:
@@ -128,9 +136,11 @@ def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
         yield lambda done, seconds: None
         return
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn(), console=err
+        *(TextColumn("{task.description}", markup=False), BarColumn()),
+        *(TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn()),
+        console=err,
     ) as bar:
-        task = bar.add_task(what, total=total, state="")
+        task = bar.add_task(printable(what), total=total, state="")
         yield lambda done, seconds: bar.update(task, completed=done, state=f"{size(done / max(seconds, 1e-9))}/s")
 
 
@@ -140,8 +150,8 @@ def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     if not moves():
         yield lambda what, done, total: None
         return
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=err) as shown:
-        task = shown.add_task(label, total=1.0)
+    with Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), console=err) as shown:
+        task = shown.add_task(printable(label), total=1.0)
         yield lambda what, done, total: shown.update(task, completed=done, total=total)
 
 
@@ -151,8 +161,9 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     if not moves():
         yield lambda done, total: None
         return
-    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as bar:
-        task = bar.add_task(what, total=None)
+    name = TextColumn("{task.description}", markup=False)
+    with Progress(name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as bar:
+        task = bar.add_task(printable(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -190,14 +201,14 @@ def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> It
         lines.finish()
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
+        TextColumn("{task.fields[state]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err) as bar:
-        task = bar.add_task(label, total=epochs or None, state="starting (the first run compiles for some seconds)")
+        task = bar.add_task(printable(label), total=epochs or None, state="starting (the first run compiles for some seconds)")
 
         def update(now: Epoch) -> None:
             completed = round(now.epoch - 1 + now.examples / max(examples, 1), 2) if epochs else now.epoch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antembed.cli.common import AsJson
+from antembed.cli.printable import printable
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` imports this module, and must not wait for torch
@@ -72,9 +73,9 @@ def sweep(
     try:
         rows, splits = run_sweep(swept, str(data), vary, set_ or [], out, trials, seed, seeds, jobs, keep, optuna)
     except ConfigError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(printable(error)) from error
     except KeyboardInterrupt:
-        show.err.print(f"interrupted; the same command continues, with what is in {out}", highlight=False)
+        show.say(f"interrupted; the same command continues, with what is in {out}")
         raise typer.Exit(1) from None
     result = job.front_of(rows)
     found = result.pop("all")
@@ -134,7 +135,7 @@ def run_sweep(
         return search(axes, trials, seed, job.finished(out, splits, task), plan, run, together=jobs), splits
     planned, done = plan(points), job.finished(out, splits, task)
     there = sum(trial.key in done for trial in planned)
-    show.err.print(f"{len(planned)} trials, {there} of them in {out} already", highlight=False)
+    show.say(f"{len(planned)} trials, {there} of them in {out} already")
     return run(planned), splits
 
 
@@ -158,7 +159,7 @@ def print_trial(row: JSON) -> None:
         part = evaluated_on([row])
         error = f"{part} {metric.label} {row[part][metric.name]:.4f}"
         line = f"{error}, {show.size(row['parameters'])} parameters, {row['seconds']:.1f} s"
-    show.err.print(f"{label(row['settings'])} seed={row['seed']}: {line}", highlight=False, markup=False, soft_wrap=True)
+    show.say(f"{label(row['settings'])} seed={row['seed']}: {line}")
 
 
 def front_table(result: JSON, error: str) -> "Table":
@@ -174,7 +175,7 @@ def front_table(result: JSON, error: str) -> "Table":
     for row in result["front"]:
         spread = f" ± {row['spread']:.4f}" if len(row["seeds"]) > 1 else ""
         sizes = (f"{row['parameters']:,.0f}", f"{row['bytes']:,.0f}", str(len(row["seeds"])))
-        table.add_row(f"{row['error']:.4f}{spread}", f"{row['test']:.4f}", *sizes, label(row["settings"]))
+        table.add_row(f"{row['error']:.4f}{spread}", f"{row['test']:.4f}", *sizes, printable(label(row["settings"])))
     for name, points in result.get("paper", {}).items():
         for parameters, value in points:
             table.add_row("–", f"{value:.3f}", f"{parameters:,.0f}", "–", "–", name)
@@ -228,6 +229,6 @@ def select(
             f"{row['nnz']:,}",
             "/".join(map(str, row["anchors"].values())) + (" nbANT" if row["auto"] else ""),
             f"{row['parameters']:,}",
-            run,
+            printable(run),
         )
     show.out.print(table)

@@ -15,7 +15,7 @@ from antembed.config import ConfigError, TaskConfig, options_of
 from antembed.config.budget import parse_budget
 from antembed.files import JSON
 from antembed.kernels.threads import usable_cpus
-from antembed.runs import RunFolder, configure, train
+from antembed.runs import configure, train
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task
 
 PANEL = "Run"
@@ -87,11 +87,9 @@ def run_training(
         show.print_json(facts) if as_json else show.facts(facts)
         return
     folder = out or Path("runs") / f"{task.name}-{config.embedding_name}-{config.machine.seed}"
-    if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
-        RunFolder(folder).remove()
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
-        result = train(config, folder, splits=splits, resume=resume, callback=callback)
+        result = train(config, folder, splits=splits, resume=resume, overwrite=overwrite, callback=callback)
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
     finish(result, record, as_json, size_line(folder, result))

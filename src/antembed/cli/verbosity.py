@@ -1,13 +1,14 @@
-"""What --quiet says; every call of the program sets it."""
+"""What --quiet and --debug say; every call of the program sets it."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Verbosity:
-    """Whether progress is left out."""
+    """Whether progress is left out, and whether an error shows where it was raised."""
 
     quiet: bool = False
+    debug: bool = False
 
 
 verbosity = Verbosity()

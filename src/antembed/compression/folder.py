@@ -12,7 +12,7 @@ import numpy as np
 from antembed.compression.sources import choose_table, find_embedding, inner_folder
 from antembed.compression.tensors import Tensor, read_safetensors, safetensors_pieces
 from antembed.data.plain import DataError
-from antembed.files import JSON, write_atomically
+from antembed.files import JSON, TEMPORARY, is_temporary, locked, write_atomically
 from antembed.serving import Table
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -76,7 +76,15 @@ def write_model_folder(model: ModelFolder, out: Path, table: Table, *, overwrite
     """Write the folder with the table in the place of the embedding, whole or not at all; → what was left out."""
     check_out(model, out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    with locked(out.with_name(f".{out.name}.lock"), out):
+        for left in out.parent.iterdir():
+            if is_temporary(left) and left.name.startswith(f".{out.name}.") and left.is_dir():
+                shutil.rmtree(left)  # of a process that was killed
+        return _write_whole(model, out, table)
+
+
+def _write_whole(model: ModelFolder, out: Path, table: Table) -> list[str]:
+    temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=TEMPORARY))
     try:
         left_out = _copy_others(model, temporary)
         inner = temporary / model.inner.relative_to(model.root)
@@ -99,8 +107,26 @@ def check_out(model: ModelFolder, out: Path, overwrite: bool) -> None:
         raise DataError(f"{out} and {model.root} are one in the other; write the small model to a folder of its own")
     if out.exists() and not overwrite:
         raise DataError(f"{out} exists; choose another name, or say --overwrite")
-    if out.exists() and not (out.is_dir() and ((out / "config.json").is_file() or not any(out.iterdir()))):
-        raise DataError(f"{out} is no model's folder, which alone --overwrite replaces; choose another name")
+    if out.exists() and not (out.is_dir() and (_is_ours(model, out) or not any(out.iterdir()))):
+        raise DataError(
+            f"{out} is no model's folder that antembed wrote, which alone --overwrite replaces; choose another name"
+        )
+    if out.exists() and (strangers := _files_of(out) - _files_of(model.root) - {model.inner.relative_to(model.root) / WEIGHTS}):
+        raise DataError(f"{out} has {min(strangers)}, which is not of the model, and would be lost; choose another name")
+
+
+def _is_ours(model: ModelFolder, out: Path) -> bool:
+    """Whether the folder is one of `write_model_folder`."""
+    try:
+        config = json.loads((out / model.inner.relative_to(model.root) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    how = config.get("quantization_config") if isinstance(config, dict) else None
+    return isinstance(how, dict) and how.get("quant_method") == "antembed"
+
+
+def _files_of(folder: Path) -> set[Path]:
+    return {file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir()}
 
 
 def _copy_others(model: ModelFolder, to: Path) -> list[str]:
@@ -158,7 +184,7 @@ def _same(tensor: Tensor, old: Tensor) -> bool:
 
 def _move(temporary: Path, out: Path) -> None:
     """The new folder takes the name; an old one goes only when the new one is there."""
-    aside = temporary.with_name(f"{temporary.name}.old")
+    aside = temporary.with_name(f"{temporary.name.removesuffix(TEMPORARY)}.old{TEMPORARY}")
     if out.exists():
         os.rename(out, aside)
     os.rename(temporary, out)

@@ -1,7 +1,6 @@
 """Raw files → ids: readers, vocabulary, splits, batches, cache, downloads, and synthetic data with a known answer."""
 
 from antembed.data.batches import Examples
-from antembed.data.cache import default_cache
 from antembed.data.collect import Ratings
 from antembed.data.documents import Documents, documents_of, read_documents
 from antembed.data.download import find_data
@@ -10,6 +9,7 @@ from antembed.data.splits import SPLITS, shares, split
 from antembed.data.synthetic import Planted, planted
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
+from antembed.files import default_cache
 
 __all__ = [
     "SPLITS",

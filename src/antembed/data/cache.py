@@ -1,7 +1,8 @@
 """Columns of ids that are built piece by piece: in memory, or in an entry of the cache.
 
 An entry is a folder named by the hash of the file's contents and of the options it was read with. It is written under a
-temporary name and renamed when complete.
+temporary name and renamed when complete, by one process; others wait for it. about.json has the checksums of its files: an
+entry that is not as it was written is written anew.
 """
 
 import hashlib
@@ -10,32 +11,23 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
 from numpy.typing import DTypeLike
 
 from antembed.data.plain import PARTIAL
+from antembed.files import JSON, locked, read_checked, write_checked
 
-VERSION = 1  # of the layout of an entry; a change invalidates all old entries
+VERSION = 2  # of the layout of an entry; a change invalidates all old entries
 PIECE = 1 << 20
+ABOUT = "about.json"
 STALE = 24 * 3600  # seconds after which an unfinished entry is removed
-
-
-def default_cache() -> Path:
-    """ANTEMBED_CACHE, or `antembed` in the user's cache folder."""
-    if named := os.environ.get("ANTEMBED_CACHE"):
-        return Path(named)
-    if caches := os.environ.get("XDG_CACHE_HOME"):
-        return Path(caches) / "antembed"
-    try:
-        return Path.home() / ".cache" / "antembed"
-    except RuntimeError:  # a user without a home folder
-        return Path(tempfile.gettempdir()) / "antembed-cache"
 
 
 class Column:
@@ -96,11 +88,25 @@ class CacheEntry:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
         return None if self.folder is None else self.folder.parent
 
-    def about(self) -> dict[str, Any] | None:
-        """The description written by `Writer.done`; None if there is no entry."""
-        if self.folder is None or not (self.folder / "about.json").is_file():
+    def about(self) -> JSON | None:
+        """The description given to `Writer.done`; None if there is no entry, or it is damaged."""
+        found = None if self.folder is None else read_checked(self.folder / ABOUT)
+        if self.folder is None or found is None:
             return None
-        return json.loads((self.folder / "about.json").read_text())
+        try:
+            same = {file.name: _checksum(file) for file in self.folder.iterdir() if file.name != ABOUT} == found["files"]
+        except OSError:
+            return None
+        return found if same else None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process looks for the entry and writes it; others wait."""
+        if self.folder is None or self.scratch is None:
+            yield
+            return
+        with locked(self.scratch / f".{self.folder.name}.lock", self.folder, wait=True):
+            yield
 
     def column(self, name: str, kind: str) -> np.ndarray:
         assert self.folder is not None
@@ -127,9 +133,9 @@ class CacheEntry:
         writer = Writer(partial)
         try:
             yield writer
-            for file in partial.iterdir():
-                with open(file, "rb") as written:
-                    os.fsync(written.fileno())
+            writer.close()
+            files = {file.name: _checksum(file, sync=True) for file in partial.iterdir()}
+            write_checked(partial / ABOUT, writer.about | {"files": files})
             try:
                 os.rename(partial, self.folder)
             except OSError:
@@ -149,11 +155,23 @@ class CacheEntry:
                     shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
 
 
+def _checksum(path: Path, sync: bool = False) -> str:
+    """Of a file's contents."""
+    found = 0
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            found = zlib.crc32(piece, found)
+        if sync:
+            os.fsync(file.fileno())
+    return f"{found:08x}"
+
+
 class Writer:
     """Creates the columns of an entry and writes their description."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder
+        self.about: JSON = {}
         self._columns: dict[str, Column] = {}
 
     def column(self, name: str, kind: DTypeLike) -> Column:
@@ -165,9 +183,8 @@ class Writer:
             labels.to_frame().write_parquet(self.folder / f"{side}.parquet")
 
     def done(self, about: dict[str, object]) -> None:
-        if self.folder is not None:
-            kinds = {name: column.kind.str for name, column in self._columns.items()}
-            (self.folder / "about.json").write_text(json.dumps(about | {"columns": kinds}))
+        """All is written; `about` describes it."""
+        self.about = about | {"columns": {name: column.kind.str for name, column in self._columns.items()}}
 
     def close(self) -> None:
         for column in self._columns.values():

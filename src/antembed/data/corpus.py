@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.data.cache import CacheEntry, Writer, default_cache
+from antembed.data.cache import CacheEntry, Writer
 from antembed.data.plain import DataError, decompressed
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
-from antembed.files import JSON
+from antembed.files import JSON, default_cache
 from antembed.kernels.tokens import TokenTable
 
 PARTS = {"train": ("train",), "validation": ("valid", "validation", "dev"), "test": ("test",)}
@@ -51,14 +51,18 @@ def read_corpus(path: str | Path, *, min_count: int = 1, max_vocab: int | None =
     digest = _digest(files)
     name = hashlib.sha256(json.dumps([digest, options], sort_keys=True).encode()).hexdigest()[:32]
     entry = CacheEntry((default_cache() if cache is None else cache) / f"corpus-{name}")
-    about = entry.about()
-    if about is None:
-        with entry.writing() as writer:
-            about = _encode(files, writer, min_count, max_vocab)
-            writer.done(about)
+    with entry.locked():
+        about = entry.about()
+        if about is None:
+            with entry.writing() as writer:
+                about = _encode(files, writer, min_count, max_vocab)
+                writer.done(about)
     words = entry.labels("words").to_list()
     vocabulary = Vocabulary(words, entry.column("counts", "i8"), entry.column("counts", "i8"), about["lines"])
     parts = {part: entry.column(part, "i4") if about[part] else np.empty(0, np.int32) for part in PARTS}
+    for part, ids in parts.items():
+        if len(ids) and not (ids.min() >= 0 and ids.max() < len(words)):
+            raise DataError(f"{entry.folder} has words of {part} outside its {len(words)}; delete it")
     return Corpus(vocabulary, **parts, digest=digest, notes=tuple(about["notes"]))
 
 
@@ -136,7 +140,7 @@ def _encode(files: dict[str, Path], writer: Writer, min_count: int, max_vocab: i
     if "all" in whole:
         whole = _cut(whole["all"])
         counts = _count(whole["train"], table.known)
-    if not len(whole["train"]):
+    if not counts[len(SPECIAL) + 1 :].any():  # line ends are no words
         raise DataError(f"{next(iter(files.values()))} has no words to train on; is it a text file?")
     tokens = table.tokens()
     ids, kept, kept_counts = _vocabulary(tokens, counts, table.counts[: table.known] > 0, min_count, max_vocab)

@@ -1,26 +1,25 @@
 """Public data sets by name: download, check, unpack; an interrupted download is resumed.
 
-Checksums: those of MovieLens are published by GroupLens, those of PTB by torchtext. Where none is published, the first download
-is trusted: its SHA-256 is stored in NAME.json beside the folder NAME, a later download must match it, and `verify` checks all
-files.
+Checksums: those of MovieLens are published by GroupLens, those of PTB by torchtext, those of DBpedia, Yelp and Sogou by
+Hugging Face. Where none is published, the first download is trusted: its SHA-256 is stored in NAME.json beside the folder
+NAME, a later download must match it, and `verify` checks all files.
 """
 
 import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from antembed.data.archives import MAX_BYTES, unpack
-from antembed.data.cache import default_cache
 from antembed.data.plain import PARTIAL, DataError
-from antembed.files import write_atomically
+from antembed.files import JSON, default_cache, locked, write_atomically
 
 FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
@@ -35,6 +34,7 @@ Callback = Callable[[int, int | None], None]  # bytes so far, bytes in all
 class Remote:
     url: str
     md5: str | None = None  # as published
+    sha256: str | None = None  # as published by Hugging Face with `datasets`
 
     @property
     def name(self) -> str:
@@ -49,9 +49,22 @@ class DataSet:
 
 DATA_SETS = {
     "ag-news": DataSet("120,000 news articles, 4 classes", (Remote(FAST_AI + "ag_news_csv.tgz"),)),
-    "dbpedia": DataSet("560,000 abstracts, 14 classes", (Remote(FAST_AI + "dbpedia_csv.tgz"),)),
-    "yelp-full": DataSet("650,000 reviews, 5 classes", (Remote(FAST_AI + "yelp_review_full_csv.tgz"),)),
-    "sogou": DataSet("450,000 news articles in Pinyin, 5 classes", (Remote(FAST_AI + "sogou_news_csv.tgz"),)),
+    "dbpedia": DataSet(
+        "560,000 abstracts, 14 classes",
+        (Remote(FAST_AI + "dbpedia_csv.tgz", sha256="42db5221ddedddb673a4cabcc5f3a7d869714c878bcfe4ba94b29d14aa38e417"),),
+    ),
+    "yelp-full": DataSet(
+        "650,000 reviews, 5 classes",
+        (
+            Remote(
+                FAST_AI + "yelp_review_full_csv.tgz", sha256="56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559"
+            ),
+        ),
+    ),
+    "sogou": DataSet(
+        "450,000 news articles in Pinyin, 5 classes",
+        (Remote(FAST_AI + "sogou_news_csv.tgz", sha256="6b77fc935561d339b82aa552d7e31ea59eff492a494920579b3ce70604efb5c2"),),
+    ),
     "ml-1m": DataSet(
         "MovieLens, 1 million ratings; research use", (Remote(GROUPLENS + "ml-1m.zip", "c4d9eecfca2ab87c1945afe126590906"),)
     ),
@@ -104,16 +117,25 @@ def get(
     """Download a data set to folder/NAME, unless it is there. `local`: take its files from this folder instead."""
     if name not in sets:
         raise DataError(f"unknown data set {name!r}; there are: {', '.join(sets)}")
-    target, written = folder / name, folder / f"{name}.json"
+    target = folder / name
     if target.is_dir():
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    before = json.loads(written.read_text())["fetched"] if written.is_file() else {}
+    with locked(folder / f".{name}.lock", target, wait=True):
+        if not target.is_dir():  # else another process has fetched it meanwhile
+            _get(sets[name], target, local, callback, max_bytes)
+    return target
+
+
+def _get(data_set: DataSet, target: Path, local: Path | None, callback: Callback, max_bytes: int) -> None:
+    folder, written = target.parent, target.with_name(f"{target.name}.json")
+    before = _fetched(written)["fetched"] if written.is_file() else {}
     fetched: dict[str, dict[str, str]] = {}
-    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=folder) as work:
-        unpacked = Path(work) / "unpacked"
-        unpacked.mkdir()
-        for remote in sets[name].files:
+    unpacked = folder / f"{PARTIAL}{target.name}"
+    shutil.rmtree(unpacked, ignore_errors=True)  # of a process that was killed
+    unpacked.mkdir()
+    try:
+        for remote in data_set.files:
             archive = _local(remote, local) if local else fetch(remote.url, folder / f"{PARTIAL}{remote.name}", callback)
             try:
                 fetched[remote.name] = {
@@ -131,7 +153,19 @@ def get(
         about = {"fetched": fetched, "files": {path.relative_to(unpacked).as_posix(): _digest(path) for path in files}}
         write_atomically(written, json.dumps(about, indent=1).encode())
         os.rename(unpacked, target)
-    return target
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def _fetched(written: Path) -> JSON:
+    """NAME.json: checksums of what was fetched, and of the files in it."""
+    try:
+        found = json.loads(written.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(found.get(part), dict) for part in ("fetched", "files")):
+        raise DataError(f"{written}, the list of checksums, is damaged; delete it, and the folder beside it to fetch it again")
+    return found
 
 
 def verify(name: str, folder: Path) -> list[str]:
@@ -140,7 +174,7 @@ def verify(name: str, folder: Path) -> list[str]:
     if not written.is_file():
         raise DataError(f"{written}, the list of checksums, is missing; download the data with: antembed data get {name}")
     wrong = []
-    for file, expected in json.loads(written.read_text())["files"].items():
+    for file, expected in _fetched(written)["files"].items():
         path = folder / name / file
         found = _digest(path) if path.is_file() else None
         if found != expected:
@@ -152,14 +186,13 @@ def fetch(url: str, path: Path, callback: Callback = lambda done, total: None) -
     """Download `url` to `path`. A partial download of the same version is resumed."""
     mark = path.with_name(path.name + ".version")
     headers = {"User-Agent": "antembed", "Accept-Encoding": "identity"}
-    if path.is_file() and mark.is_file():
-        headers |= {"Range": f"bytes={path.stat().st_size}-", "If-Range": mark.read_text()}
+    start = path.stat().st_size if path.is_file() and mark.is_file() else 0
+    if start:
+        headers |= {"Range": f"bytes={start}-", "If-Range": mark.read_text()}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
-            more = answer.status == http.client.PARTIAL_CONTENT
-            done = path.stat().st_size if more else 0
-            size = answer.headers["Content-Length"]
-            total = None if size is None else done + int(size)
+            done, total = _extent(url, answer.status, answer.headers, start)
+            more = done > 0
             version = answer.headers["ETag"] or answer.headers["Last-Modified"]
             mark.unlink(missing_ok=True)
             with open(path, "ab" if more else "wb") as out:
@@ -168,22 +201,46 @@ def fetch(url: str, path: Path, callback: Callback = lambda done, total: None) -
                 while piece := answer.read(PIECE):
                     out.write(piece)
                     done += len(piece)
+                    if done > MAX_BYTES:
+                        raise DataError(f"{url} sends more than {MAX_BYTES} bytes; download it elsewhere and use --from FOLDER")
                     callback(done, total)
     except urllib.error.HTTPError as error:
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # it was complete already, or it has changed
+        if start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # it was complete already, or it has changed
             path.unlink()
             return fetch(url, path, callback)
         raise DataError(
             f"{url} answered {error.code} {error.reason}; download the file elsewhere and use --from FOLDER"
         ) from error
+    except _Misplaced:  # the server sends another part than was asked for
+        path.unlink()
+        return fetch(url, path, callback)
     except http.client.IncompleteRead as error:
         raise DataError(f"{url} was interrupted ({error}); run the command again to resume") from error
-    except (urllib.error.URLError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError, UnicodeError) as error:
         raise DataError(f"{url} could not be downloaded ({error}); run the command again, or use --from FOLDER") from error
     if total is not None and done != total:
         raise DataError(f"{url} was interrupted after {done} of {total} bytes; run the command again to resume")
     mark.unlink(missing_ok=True)
     return path
+
+
+class _Misplaced(Exception):
+    """An answer that does not continue what is there."""
+
+
+def _extent(url: str, status: int, headers: Mapping[str, str], start: int) -> tuple[int, int | None]:
+    """Where an answer begins, and how long the whole is, if it says so; `start`: where it was asked to."""
+    length = headers.get("Content-Length")
+    if length is not None and not (length.isascii() and length.isdigit()):
+        raise DataError(f"{url} answered with a Content-Length of {length!r}; use --from FOLDER")
+    if status == http.client.OK:
+        return 0, None if length is None else int(length)
+    if status != http.client.PARTIAL_CONTENT or not start:
+        raise DataError(f"{url} answered with status {status} to a plain request; use --from FOLDER")
+    placed = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range") or "", re.ASCII)
+    if placed is None or int(placed[1]) != start or (length is not None and int(placed[2]) - start + 1 != int(length)):
+        raise _Misplaced
+    return start, int(placed[2]) + 1 if placed[3] == "*" else int(placed[3])
 
 
 def _local(remote: Remote, folder: Path) -> Path:
@@ -200,6 +257,11 @@ def _checked(remote: Remote, file: Path, before: dict[str, dict[str, str]]) -> s
             f"{remote.name} has MD5 {found}, published is {remote.md5}; it is damaged or was replaced; download it again"
         )
     digest = _digest(file)
+    if remote.sha256 not in (None, digest):
+        raise DataError(
+            f"{remote.name} has SHA-256 {digest}, published is {remote.sha256}; it is damaged or was replaced; "
+            "download it again"
+        )
     expected = before.get(remote.name, {}).get("sha256", digest)
     if digest != expected:
         raise DataError(

@@ -5,11 +5,12 @@ the end by their sorted order, so that ids do not depend on the order of the row
 memory-mapped, by the hash of the contents (data/cache.py). A file that polars cannot read is read line by line (data/text.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from antembed.data.cache import CacheEntry
@@ -19,7 +20,7 @@ from antembed.data.dialect import Dialect, assumed, dialect_of_file
 from antembed.data.numbering import Irregular, whole_numbers
 from antembed.data.plain import plain_text
 from antembed.data.sequences import is_sequences, sequence_events
-from antembed.data.text import DECIMAL_COMMA, DataError, Format, bad_lines, guess_format
+from antembed.data.text import DECIMAL_COMMA, DataError, Format, bad_lines, guess_format, without_blank_lines
 
 ON_ERROR = ("stop", "skip")
 CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
@@ -77,7 +78,9 @@ def read_ratings(
         return _read(path, reading, CacheEntry(None))
     entry = CacheEntry.of_file(Path(cache), path, asdict(reading) | {"reader": READER})
     try:
-        return _reopen(entry) or _read(path, reading, entry)
+        with entry.locked():
+            found = _reopen(entry)
+            return _read(path, reading, entry) if found is None else found
     except OSError as error:
         raise DataError(f"{path} could not be cached ({error}); set ANTEMBED_CACHE to another folder") from error
 
@@ -87,12 +90,14 @@ def _reopen(entry: CacheEntry) -> Ratings | None:
     if about is None:
         return None
     columns = {name: entry.column(name, kind) for name, kind in about["columns"].items()}
+    labels = entry.labels("user"), entry.labels("item")
+    if not _fit(columns, labels):
+        return None
     return Ratings(
         columns["users"],
         columns["items"],
         columns["values"],
-        entry.labels("user"),
-        entry.labels("item"),
+        *labels,
         columns.get("weights"),
         about["skipped"],
         about["complaint"],
@@ -100,6 +105,17 @@ def _reopen(entry: CacheEntry) -> Ratings | None:
         about["implicit"],
         columns.get("times"),
     )
+
+
+def _fit(columns: Mapping[str, np.ndarray], labels: tuple[pl.Series, pl.Series]) -> bool:
+    """Whether columns of the cache are what compiled code takes them for: of one length, ids that are rows of the labels."""
+    ids = [columns[name] for name in ("users", "items")]
+    numbers = [columns[name] for name in ("values", "weights", "times") if name in columns]
+    kinds = all(column.dtype == np.int32 for column in ids) and all(column.dtype.kind == "f" for column in numbers)
+    if not kinds or len({len(column) for column in (*ids, *numbers)}) != 1 or not len(ids[0]):
+        return False
+    inside = all(own.min() >= 0 and own.max() < len(named) for own, named in zip(ids, labels, strict=True))
+    return inside and all(np.isfinite(column).all() for column in numbers)
 
 
 def _read(path: Path, reading: Reading, entry: CacheEntry, dialect: Dialect | None = None) -> Ratings:
@@ -120,7 +136,8 @@ def _read(path: Path, reading: Reading, entry: CacheEntry, dialect: Dialect | No
             # What the first piece did not show may be further down.
             if dialect is None and found.usual and not (other := dialect_of_file(plain)).usual:
                 return _read(path, reading, entry, other)
-            return _read_lines(path, plain, table, reading, entry, notes, error)
+            regular = _read_without_blank_lines(path, plain, table, entry, notes)
+            return _read_lines(path, plain, table, reading, entry, notes, error) if regular is None else regular
 
 
 def _inspect(path: Path, plain: Path, form: Format, chosen: Columns, reading: Reading) -> tuple[TextTable, tuple[str, ...]]:
@@ -181,6 +198,21 @@ def _read_text(path: Path, plain: Path, table: TextTable, entry: CacheEntry, rem
         except Irregular:  # a label further down may be no integer
             pass
     return read([False, False])
+
+
+def _read_without_blank_lines(
+    path: Path, plain: Path, table: TextTable, entry: CacheEntry, notes: tuple[str, ...]
+) -> Ratings | None:
+    """Blank lines, which polars rejects, are often all that is wrong, and need no look at every line."""
+    with entry.temporary_file() as good:
+        if not without_blank_lines(plain, good):
+            return None
+        good.flush()
+        table = replace(table, head=_head(Path(good.name), table.form))
+        try:
+            return _read_text(path, Path(good.name), table, entry, Remarks(notes=notes))
+        except (Irregular, pl.exceptions.PolarsError):
+            return None
 
 
 def _read_lines(

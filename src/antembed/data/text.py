@@ -94,6 +94,16 @@ def records(plain: Path, quoted: bool) -> Iterator[tuple[int, bytes]]:
         yield from waiting
 
 
+def without_blank_lines(plain: Path, good: BinaryIO) -> bool:
+    """Copy all lines that are not blank; False for a file with quotation marks, between which a blank line is text."""
+    with open(plain, "rb") as file:
+        while lines := file.readlines(PIECE):
+            if any(b'"' in line for line in lines):
+                return False
+            good.writelines(line for line in lines if line.strip())
+    return True
+
+
 def bad_lines(
     plain: Path, form: Format, roles: Mapping[str, str], good: BinaryIO | None = None
 ) -> Iterator[tuple[int, str, str]]:

@@ -1,6 +1,5 @@
 """The words of a corpus and their counts: row i of an embedding table belongs to words[i]."""
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ import polars as pl
 
 from antembed.data.text import DataError
 from antembed.files import write_atomically
+from antembed.labels import LabelsError, pack_parquet, unpack_parquet
 
 PADDING, UNKNOWN = 0, 1
 SPECIAL = ("<pad>", "<unk>")  # they cannot occur in a text: angle brackets are no part of a word (data/words.py)
@@ -40,17 +40,15 @@ class Vocabulary:
     def write(self, path: str | Path) -> None:
         """Write as Parquet, a row per word."""
         columns = {"word": self.words, "count": self.counts, "documents": self.document_counts}
-        kept = io.BytesIO()
-        pl.DataFrame(columns).write_parquet(kept, metadata={"documents": str(self.documents)})
-        write_atomically(path, kept.getvalue())
+        write_atomically(path, pack_parquet(pl.DataFrame(columns), {"documents": str(self.documents)}))
 
     @classmethod
     def read(cls, path: str | Path) -> "Vocabulary":
         try:
-            frame, about = pl.read_parquet(path), pl.read_parquet_metadata(path)
+            frame, about = unpack_parquet(Path(path), "documents")
             words, counts, document_counts = (frame[name] for name in ("word", "count", "documents"))
             if tuple(words.head(2)) != SPECIAL:
                 raise KeyError(f"{SPECIAL[0]} and {SPECIAL[1]} in its first rows")
             return cls(words.to_list(), counts.to_numpy(), document_counts.to_numpy(), int(about["documents"]))
-        except (pl.exceptions.PolarsError, KeyError) as error:
+        except (pl.exceptions.PolarsError, KeyError, LabelsError) as error:
             raise DataError(f"{path} is no vocabulary written by antembed: {error}") from error

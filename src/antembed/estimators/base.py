@@ -1,6 +1,6 @@
 """What every estimator shares: options with explicit names, and scikit-learn's ways to read, change and copy them."""
 
-import shutil
+import os
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from antembed.config import Options, TaskConfig, from_options
 from antembed.config.options import nearest
-from antembed.files import JSON
+from antembed.files import JSON, write_atomically
 from antembed.runs import RunFolder
 from antembed.solvers.automatic import AUTOMATIC
 from antembed.tasks import TASKS
@@ -84,19 +84,24 @@ class Estimator:
 
 
 def write_folder(folder: str | Path, files: Mapping[str, bytes], overwrite: bool) -> None:
-    """Write the files of a model as a folder, all of them or none."""
+    """Write the files of a model as a folder, all of them or none; files there that no run has written stay."""
     place = RunFolder(folder)
     if place.path.exists():
         if not overwrite:
             raise ValueError(f"{place.path} exists; choose another folder, or say overwrite=True")
-        place.remove()
-        if place.path.exists():
+        if not place.config_file.exists():
             raise ValueError(f"{place.path} is no run, and is not overwritten; choose another folder")
+        place.remove()
     with TemporaryDirectory(dir=_parent(place.path)) as scratch:
+        whole = Path(scratch) / "run"
+        whole.mkdir()
         for name, contents in files.items():
-            (Path(scratch) / "run" / name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(scratch) / "run" / name).write_bytes(contents)
-        shutil.move(Path(scratch) / "run", place.path)
+            write_atomically(whole / name, contents)
+        if not place.path.exists():
+            os.rename(whole, place.path)
+            return
+        for name in sorted(files, key=lambda name: name == "config.json"):  # which makes it a run, so it comes last
+            os.replace(whole / name, place.path / name)
 
 
 def _parent(path: Path) -> Path:

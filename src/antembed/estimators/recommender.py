@@ -16,7 +16,7 @@ from antembed.data.frames import ratings_from
 from antembed.data.labels import Merged, merge
 from antembed.estimators.base import Estimator, NotFittedError, own_arguments
 from antembed.files import JSON, write_atomically
-from antembed.inference.folder import write_description
+from antembed.inference.folder import check_own, write_description
 from antembed.inference.ratings import RatingTables, Seen
 from antembed.labels import SIDES, Labels, write_labels
 from antembed.runs import RunFolder, train
@@ -316,13 +316,14 @@ class Recommender(Estimator):
     def save(self, folder: str | Path) -> None:
         """Two small tables, the labels, and what has been seen; `load` and `antembed recommend` read them."""
         tables, folder = self._fitted(), Path(folder)
+        check_own(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self._files.items():
             write_atomically(folder / f"{name}.ant", data)
         write_labels(folder, {"users": tables.user_labels, "items": tables.item_labels})
         if tables.seen is not None:
             tables.seen.save(folder)
-        write_description(folder, self.config.model_dump(mode="json"), {})
+        write_description(folder, self.config.model_dump(mode="json"), {}, [f"{name}.ant" for name in self._files])
 
     @classmethod
     def load(cls, folder: str | Path) -> "Recommender":

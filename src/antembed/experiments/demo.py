@@ -35,9 +35,10 @@ def compare(out: Path | None, seed: int, bar: Bar) -> dict[str, JSON]:
             config = from_options(RatingsConfig, COMMON | options | {"seed": seed})
             splits = cut(data, config.input.split, seed)
             folder = RunFolder((out or Path(temporary)) / name)
-            folder.remove()
             with bar(name, config.solver.epochs, len(splits.train), "MSE") as callback:
-                results[name] = train(config, folder.path, splits=splits, callback=callback) | {"noise": NOISE**2}
+                results[name] = train(config, folder.path, splits=splits, overwrite=True, callback=callback) | {
+                    "noise": NOISE**2
+                }
             # ℓ1 leaves weights that hardly count; what the log counts is there before they are pruned.
             results[name]["nnz_before_pruning"] = sum(folder.rows()[-1]["nnz"].values())
     return results

@@ -1,5 +1,6 @@
 """Finished runs side by side: their metrics, their sizes, and the options in which they differ."""
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def compare_runs(runs: Sequence[str | Path]) -> list[JSON]:
     ]
 
 
+def cell(text: str) -> str:
+    """Names of files and options as they are: nothing in them is Markdown or HTML."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
 def report_table(rows: Sequence[JSON]) -> str:
     """The rows as a Markdown table."""
     lines = []
@@ -28,13 +34,13 @@ def report_table(rows: Sequence[JSON]) -> str:
         metric, options = row["metric"], row["options"]
         lines.append(
             [
-                row["run"],
+                cell(row["run"]),
                 metric,
                 *("–" if not row[part] else f"{row[part][metric]:.4f}" for part in ("validation", "test")),
                 f"{row['parameters']:,}",
                 f"{row['bytes']:,}",
                 f"{row['seconds']:.1f}",
-                ", ".join(f"{name}={value}" for name, value in options.items()) or "–",
+                cell(", ".join(f"{name}={value}" for name, value in options.items())) or "–",
             ]
         )
     return markdown(["run", "metric", "validation", "test", "parameters", "bytes", "seconds", "options"], lines)

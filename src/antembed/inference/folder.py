@@ -8,14 +8,14 @@ A run, `Recommender.save`, `TextClassifier.save` and `antembed export` all write
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import safetensors
-import safetensors.numpy
 
 from antembed.files import JSON, write_atomically
+from antembed.serving.checksums import DamagedError, pack_arrays, read_arrays
 
 VERSION = 2  # of config.json, as in config/shared.py, which needs torch
 WEIGHTS = "model.safetensors"
@@ -32,16 +32,43 @@ def read_description(folder: Path) -> JSON:
     file = folder / "config.json"
     if not file.is_file():
         raise RunError(f"{folder} is no run: it has no config.json")
-    whole: JSON = json.loads(file.read_text())
+    whole = read_json(file)
     if whole.get("version") != VERSION:
         found = f"version {whole['version']}" if "version" in whole else "no version"
         raise RunError(f"{folder}/config.json has {found}, this antembed reads version {VERSION}; train the run anew")
+    if not is_description(whole):
+        raise RunError(f"{folder}/config.json is no description of a model by antembed; train the run anew")
     return whole
 
 
-def write_description(folder: Path, config: JSON, facts: JSON) -> None:
-    """Write config.json."""
-    whole = {"version": VERSION, "config": config, "data": facts}
+def is_description(whole: JSON) -> bool:
+    """Whether a config.json is ours, of any version."""
+    config = whole.get("config")
+    named = isinstance(config, dict) and isinstance(config.get("task"), str)
+    return named and isinstance(whole.get("version"), int) and isinstance(whole.get("data"), dict)
+
+
+def check_own(folder: Path) -> None:
+    """Raise if the folder has a config.json that we did not write, and would write over."""
+    file = folder / "config.json"
+    if file.exists() and not (file.is_file() and is_description(read_json(file))):
+        raise RunError(f"{file} was not written by antembed, and is left alone; choose another folder")
+
+
+def read_json(file: Path) -> JSON:
+    """A file of ours that holds an object."""
+    try:
+        whole = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{file} is damaged: it is no JSON ({error}); copy it again, or train the run anew") from error
+    if not isinstance(whole, dict):
+        raise RunError(f"{file} is damaged: it holds no JSON object; copy it again, or train the run anew")
+    return whole
+
+
+def write_description(folder: Path, config: JSON, facts: JSON, files: Sequence[str] = ()) -> None:
+    """Write config.json. `files`: the tables that go with it, by their names."""
+    whole = {"version": VERSION, "config": config, "data": facts, "files": list(files)}
     write_atomically(folder / "config.json", json.dumps(whole, indent=2).encode())
 
 
@@ -54,7 +81,7 @@ def check_files(folder: Path, *names: str) -> None:
 
 def pack_weights(weights: Mapping[str, np.ndarray]) -> bytes:
     """The contents of model.safetensors."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(weight) for name, weight in weights.items()})
+    return pack_arrays(weights)
 
 
 def write_weights(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
@@ -68,12 +95,13 @@ def read_weights(folder: Path, tables: tuple[str, ...]) -> dict[str, np.ndarray]
     if not path.is_file():
         check_files(folder, CHECKPOINT)
         path, prefix = folder / CHECKPOINT, IN_CHECKPOINT
-    inside = tuple(f"{prefix}{table}." for table in tables)
+    found = read_checked(path, prefix, tuple(f"{prefix}{table}." for table in tables))
+    return {name.removeprefix(prefix): array for name, array in found.items()}
+
+
+def read_checked(path: Path, prefix: str = "", without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """Arrays of a safetensors file of ours."""
     try:
-        with safetensors.safe_open(path, framework="np") as file:
-            names = [name for name in file.keys() if name.startswith(prefix) and not name.startswith(inside)]  # noqa: SIM118
-            return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-    except safetensors.SafetensorError as error:
-        raise RunError(
-            f"{path} is no complete safetensors file ({error}), {path.stat().st_size} bytes; copy it again or export it anew"
-        ) from error
+        return read_arrays(str(path), prefix, without)
+    except (safetensors.SafetensorError, DamagedError, TypeError, KeyError) as error:
+        raise RunError(f"{path} is damaged ({error}), {path.stat().st_size} bytes; copy it again or export it anew") from error

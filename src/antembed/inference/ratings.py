@@ -1,20 +1,18 @@
 """Recommendations from two tables, their labels and what users have rated: NumPy and polars, no torch."""
 
 import difflib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import safetensors
-import safetensors.numpy
 
 from antembed.files import write_atomically
-from antembed.inference.folder import RunError
+from antembed.inference.folder import RunError, read_checked, read_description
 from antembed.labels import SIDES, Labels, find, read_labels
 from antembed.serving import Table, load_table
+from antembed.serving.checksums import pack_arrays
 from antembed.serving.ranking import top
 
 USERS_AT_ONCE = 1024
@@ -58,8 +56,7 @@ class Seen:
         return rows, self.items[np.concatenate(spans)].astype(np.int64) if spans else np.empty(0, np.int64)
 
     def save(self, folder: Path) -> None:
-        arrays = {"items": np.ascontiguousarray(self.items), "starts": np.ascontiguousarray(self.starts)}
-        write_atomically(folder / SEEN, safetensors.numpy.save(arrays))
+        write_atomically(folder / SEEN, pack_arrays({"items": self.items, "starts": self.starts}))
 
     @classmethod
     def read(cls, folder: Path, num_users: int, num_items: int) -> "Seen | None":
@@ -67,13 +64,13 @@ class Seen:
         path = folder / SEEN
         if not path.is_file():
             return None
-        try:
-            arrays = safetensors.numpy.load_file(path)
-            items, starts = arrays["items"], arrays["starts"]
-        except (safetensors.SafetensorError, KeyError) as error:
-            raise RunError(f"{path} is damaged ({error}); copy it again or export it anew") from error
+        arrays = read_checked(path)
+        lists = all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in arrays.values())
+        if arrays.keys() != {"items", "starts"} or not lists:
+            raise RunError(f"{path} is damaged: its arrays are {', '.join(arrays) or 'none'}; copy it again or export it anew")
+        items, starts = arrays["items"], arrays["starts"]
         right = len(starts) == num_users + 1 and starts[0] == 0 and starts[-1] == len(items) and (np.diff(starts) >= 0).all()
-        if not right or (len(items) and int(items.max()) >= num_items):
+        if not right or (len(items) and not 0 <= int(items.min()) <= int(items.max()) < num_items):
             raise RunError(
                 f"{path} has {len(starts) - 1} users and items up to {int(items.max(initial=0))}, the tables have "
                 f"{num_users} users and {num_items} items; export them together"
@@ -199,5 +196,5 @@ def near(labels: pl.Series, wanted: object) -> str:
 
 def source_of(folder: Path) -> str:
     """The file of ratings that a run was trained on; empty for a model that stands alone."""
-    whole = json.loads((folder / "config.json").read_text())
-    return str(whole["config"].get("input", {}).get("data", ""))
+    source = read_description(folder)["config"].get("input")
+    return str(source.get("data", "")) if isinstance(source, dict) else ""

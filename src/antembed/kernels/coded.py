@@ -8,7 +8,8 @@ serving/coded.py describes the format and has the plain twin of the decoder.
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from antembed.kernels.compiled import compile_kernel
 
 PRECISION = 14
 TOTAL = 1 << PRECISION
@@ -23,7 +24,7 @@ MOST = 64  # a single number counts at most so much
 MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
     """The context of the next number of a row: `seen` and `promised` are sums over the numbers before it."""
     ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
@@ -37,13 +38,13 @@ def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
     return CLASSES - 1 if found >= CLASSES else found
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def moved_class(column: int, shift: int) -> int:
     """The class of a column in a row that is so much larger, in quarter octaves."""
     return min(max(column + shift, 0), CLASSES - 1)
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def quantize_rows(
     X: Any, shifts: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, moves: Any, Q: Any,
     C: Any,
@@ -94,7 +95,7 @@ def quantize_rows(
             s = came[j, s]
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def _length(v: int) -> int:
     n = 0
     while v > 1:
@@ -103,7 +104,7 @@ def _length(v: int) -> int:
     return n
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any, offsets: Any) -> int:
     """Q (n, K) with contexts C → bytes in `out`, blocks of `rows` rows; offsets (blocks + 1,). → how many bytes, or −1 if `out`
     is too small."""
@@ -152,7 +153,7 @@ def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any,
     return end
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def decode_rows(
     data: Any, offsets: Any, wanted: Any, first_shift: int, places: Any, rows: int, total: int, classes: Any, promise: Any,
     shares: Any, firsts: Any, symbols: Any, thresholds: Any, moves: Any, centres: Any, step: Any, out: Any,

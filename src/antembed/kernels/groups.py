@@ -3,9 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-compiled = njit(nogil=True, cache=True)
+from antembed.kernels.compiled import compile_kernel
+
+compiled = compile_kernel(nogil=True)
 
 
 class Groups(NamedTuple):

@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from antembed.kernels.compiled import compile_kernel
 
 EMPTY = -1
 PIECE = 1 << 16
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio: scatters neighbouring keys
 
-compiled = njit(nogil=True, cache=True)
+compiled = compile_kernel(nogil=True)
 
 
 @compiled

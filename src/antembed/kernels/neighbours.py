@@ -7,9 +7,10 @@ the next one starts, so the counts of all pairs are never in memory.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-compiled: Any = njit(nogil=True, cache=True)
+from antembed.kernels.compiled import compile_kernel
+
+compiled: Any = compile_kernel(nogil=True)
 
 
 @compiled

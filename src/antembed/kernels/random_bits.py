@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-compiled: Any = njit(nogil=True, cache=True, error_model="numpy")
+from antembed.kernels.compiled import compile_kernel
+
+compiled: Any = compile_kernel(nogil=True, error_model="numpy")
 
 
 @compiled

@@ -19,8 +19,8 @@ zeros, and no loop has a remainder. The tests compare it with the torch engine.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.vector import VECTOR, add_scaled, barrier, dot, elementwise, multiply, prefetch, sqrt, where
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
@@ -146,9 +146,9 @@ def stepped(
 
 catch_up = elementwise(caught_up)
 take_step = elementwise(stepped)
-fast: Any = njit(nogil=True, cache=True, error_model="numpy")
+fast: Any = compile_kernel(nogil=True, error_model="numpy")
 # For functions called for every row: passing the tuples would cost more than the work.
-inlined: Any = njit(inline="always", error_model="numpy")
+inlined: Any = compile_kernel(cache=False, inline="always", error_model="numpy")
 
 
 @fast

@@ -8,9 +8,10 @@ scaled (optim/lazy.py).
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-compiled = njit(nogil=True, cache=True, error_model="numpy")
+from antembed.kernels.compiled import compile_kernel
+
+compiled = compile_kernel(nogil=True, error_model="numpy")
 
 
 class Rows(NamedTuple):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.threads import run_workers
 
 LANES = 64  # tokens of a block: the columns of every array in it
@@ -20,7 +20,7 @@ LOWEST = np.float32(-126.0)
 f32 = np.float32
 
 
-@njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
+@compile_kernel(nogil=True, fastmath={"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
 def _exponentials(row: Any, largest: Any, total: Any, whole: Any, power: Any) -> None:
     """row ← exp(row − largest), total += row. `power` is the memory of `whole` (int32), read as float32."""
     for b in range(len(row)):
@@ -35,7 +35,7 @@ def _exponentials(row: Any, largest: Any, total: Any, whole: Any, power: Any) ->
         total[b] += row[b]
 
 
-@njit(nogil=True, cache=True, fastmath={"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
+@compile_kernel(nogil=True, fastmath={"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
 def cross_entropy_block(
     x: Any, starts: Any, columns: Any, values: Any, bias: Any, targets: Any, scores: Any, dx: Any, dvalues: Any, dbias: Any
 ) -> float:
@@ -89,7 +89,7 @@ def cross_entropy_block(
     return loss
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def _tokens(
     x: Any,
     starts: Any,
@@ -125,7 +125,7 @@ def _tokens(
     return loss
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def _scores(x: Any, starts: Any, columns: Any, values: Any, bias: Any, first: int, last: int, out: Any) -> None:
     """out[first:last] of (n, V): logits, blocks of tokens by blocks of rows."""
     V, K = len(starts) - 1, x.shape[1]

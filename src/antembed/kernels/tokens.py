@@ -6,7 +6,8 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from antembed.kernels.compiled import compile_kernel
 
 FNV, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -15,7 +16,7 @@ DONE, TABLE_FULL, BYTES_FULL, OUT_FULL = 0, 1, 2, 3
 EMPTY = -1
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def _find(text: Any, start: int, stop: int, mix: Any, slots: Any, hashes: Any, letters: Any, ends: Any) -> Any:
     """The slot of text[start:stop], or the free one where it belongs."""
     mask = len(slots) - 1
@@ -36,7 +37,7 @@ def _find(text: Any, start: int, stop: int, mix: Any, slots: Any, hashes: Any, l
     return slot
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def number_tokens(
     text: Any, start: int, line_end: int, slots: Any, hashes: Any, letters: Any, ends: Any, counts: Any, known: int, out: Any
 ) -> Any:
@@ -80,7 +81,7 @@ def number_tokens(
     return p, written, known, DONE
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def rehash(old_slots: Any, old_hashes: Any, slots: Any, hashes: Any) -> None:
     """Put all entries into a larger table."""
     mask = len(slots) - 1

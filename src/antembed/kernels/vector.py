@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import extending, njit, types
+from llvmlite import ir
+from numba import extending, types
 from numba.core import cgutils
+
+from antembed.kernels.compiled import compile_kernel
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
 FUSE = ("contract",)
@@ -260,13 +262,13 @@ if FUTEX:
     _long = types.intp
     _futex: Any = types.ExternalFunction("syscall", _long(_long, _long, _long, _long, _long, _long, _long))
 
-    @njit(nogil=True, cache=True)
+    @compile_kernel(nogil=True)
     def _sleep(counter: Any, seen: int) -> None:
         _add(counter, ASLEEP, 1)
         _futex(FUTEX, _address(counter, ARRIVED), WAIT, seen & 0xFFFFFFFF, _address(counter, SECONDS), 0, 0)
         _add(counter, ASLEEP, -1)
 
-    @njit(nogil=True, cache=True)
+    @compile_kernel(nogil=True)
     def _wake(counter: Any) -> None:
         if _read_counter(counter, ASLEEP) > 0:
             _futex(FUTEX, _address(counter, ARRIVED), WAKE, 0x7FFFFFFF, 0, 0, 0)
@@ -276,11 +278,11 @@ else:
     MOMENT = 0 if _on_windows else 100  # ms there, where 0 lets others run; µs elsewhere
     _nap: Any = types.ExternalFunction("Sleep" if _on_windows else "usleep", types.int32(types.uint32))
 
-    @njit(nogil=True, cache=True)
+    @compile_kernel(nogil=True)
     def _sleep(counter: Any, seen: int) -> None:
         _nap(MOMENT)
 
-    @njit(nogil=True, cache=True)
+    @compile_kernel(nogil=True)
     def _wake(counter: Any) -> None:
         pass
 
@@ -290,7 +292,7 @@ def barrier_counter() -> np.ndarray:
     return np.array([0, 0, PATIENCE, 0, NAP, 0])
 
 
-@njit(nogil=True, cache=True)
+@compile_kernel(nogil=True)
 def barrier(counter: Any, arrivals: int) -> bool:
     """A barrier: returns when `arrivals` calls have been made in all, this one included. counter: of `barrier_counter`.
 

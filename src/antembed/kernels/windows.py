@@ -9,9 +9,10 @@ gradient: w words for each filter of a document, not all of them.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-compiled = njit(nogil=True, cache=True, fastmath={"contract"})
+from antembed.kernels.compiled import compile_kernel
+
+compiled = compile_kernel(nogil=True, fastmath={"contract"})
 
 
 @compiled

@@ -3,7 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from antembed.kernels.compiled import compile_kernel
 
 UNKNOWN = 1
 SHORT = 8  # bytes that fit into a key
@@ -12,11 +13,11 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 ALONE = 2  # the kind of a character that is a word by itself
 DOTTED_I = 0x130  # the only letter with two characters in lower case: i and a dot above
 
-compiled: Any = njit(nogil=True, cache=True)
+compiled: Any = compile_kernel(nogil=True)
 # Without reference counting, which took as long as the work. These functions must not create arrays.
-BARE: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False}
-bare: Any = njit(**BARE)
-inlined: Any = njit(forceinline=True, **BARE)
+BARE: dict[str, Any] = {"nogil": True, "_nrt": False}
+bare: Any = compile_kernel(**BARE)
+inlined: Any = compile_kernel(forceinline=True, **BARE)
 
 
 @inlined

@@ -1,17 +1,24 @@
 """A run is a folder: config.json, metrics.jsonl, result.json, checkpoint/, and the exported tables."""
 
 import json
-import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from antembed.config import ConfigError, TaskConfig
 from antembed.config.options import to_options, validated
-from antembed.files import JSON, append_json, read_json_lines, write_atomically
-from antembed.inference.folder import RunError, read_description, write_description
+from antembed.files import JSON, append_json, is_temporary, locked, read_json_lines, write_atomically
+from antembed.inference.folder import WEIGHTS, RunError, check_own, read_description, read_json, write_description
+from antembed.inference.ratings import SEEN
+from antembed.labels import SIDES
 from antembed.tasks import TASKS, Task
 
 # Do not change what is trained, so a run may be resumed with others; but a budget of bytes counts the files.
 MAY_DIFFER = ("values", "encoding")
+LOCK = ".lock"  # who trains here
+# What a run, an export or an estimator writes beside config.json and the tables that it names.
+BESIDE = ("metrics.jsonl", "result.json", "vocabulary.parquet", "classifier.json", SEEN, WEIGHTS,
+          *(f"{side}.labels.parquet" for side in SIDES))  # fmt: skip
 
 
 class RunFolder:
@@ -27,20 +34,38 @@ class RunFolder:
         self.snapshot = self.path / "checkpoint" / "snapshot.safetensors"
         self.final = self.path / "checkpoint" / "final.safetensors"
 
-    def create(self, config: TaskConfig, facts: JSON, resume: bool) -> None:
-        """Make the folder, or find the one to be resumed: the same config and data, or an error that names the difference."""
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process trains in a folder; a second one gets an error that names the first."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path / LOCK, f"the run {self.path}"):
+            yield
+
+    def create(
+        self, config: TaskConfig, facts: JSON, tables: Sequence[str], *, resume: bool = False, overwrite: bool = False
+    ) -> None:
+        """Begin a run that will write these tables, or find the one to be resumed: the same config and data, or an error that
+        names the difference. `overwrite` removes what the run before has written, and nothing else."""
         if self.config_file.exists():
-            if not resume:
+            check_own(self.path)
+            if not resume and not overwrite:
                 raise RunError(
                     f"{self.path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
                 )
-            self._check_same(config, facts)
-        elif self.path.exists() and (strangers := {p.name for p in self.path.iterdir()} - {"checkpoint"}):
+            if resume and (self.last.exists() or self.final.exists() or self.exported):
+                self._check_same(config, facts)
+            else:  # there is nothing to continue
+                self._clear()
+        elif strangers := self._strangers():
             raise RunError(f"{self.path} is no run, but has {min(strangers)} in it; choose another --out")
         self.last.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in [*self.path.glob(".*.*"), *self.last.parent.glob(".*.*")]:
-            leftover.unlink()  # of a write that was killed
-        write_description(self.path, config.model_dump(mode="json"), facts)
+        write_description(self.path, config.model_dump(mode="json"), facts, tables)
+
+    def _strangers(self) -> set[str]:
+        """Files that cannot be of a run killed before it had written its config.json."""
+        found = [*self.path.iterdir(), *(self.last.parent.iterdir() if self.last.parent.is_dir() else ())]
+        ours = (self.last.parent, self.path / LOCK)
+        return {str(path.relative_to(self.path)) for path in found if path not in ours and not is_temporary(path)}
 
     def _check_same(self, config: TaskConfig, facts: JSON) -> None:
         saved, remembered = self.open()
@@ -94,9 +119,23 @@ class RunFolder:
             raise RunError(f"{self.path} is an exported or saved model without a checkpoint; give the run it is from")
 
     def remove(self) -> None:
-        """Delete the folder, if it is a run."""
+        """Delete what a run has written here; what it has not written stays."""
         if self.config_file.exists():
-            shutil.rmtree(self.path)
+            check_own(self.path)
+            self._clear()
+            self.config_file.unlink()
+            for folder in (self.last.parent, self.path):
+                with suppress(OSError):  # there is more in it
+                    folder.rmdir()
+
+    def _clear(self) -> None:
+        """Delete all that a run has written but config.json, which says what that is."""
+        tables = read_json(self.config_file).get("files", [])
+        plain = [name for name in tables if isinstance(name, str) and name == Path(name).name]
+        for name in (*plain, *BESIDE):
+            (self.path / name).unlink(missing_ok=True)
+        for file in (self.last, self.best, self.snapshot, self.final):
+            file.unlink(missing_ok=True)
 
     def log(self, record: JSON) -> None:
         append_json(self.metrics_file, record)
@@ -118,5 +157,4 @@ class RunFolder:
         self.check_finished()
         if not self.result_file.is_file():
             raise RunError(f"{self.path} has no result.json; write it with: antembed train … --resume --out {self.path}")
-        found: JSON = json.loads(self.result_file.read_text())
-        return found
+        return read_json(self.result_file)

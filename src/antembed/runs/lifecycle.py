@@ -6,16 +6,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
+from antembed.checkpoint import CheckpointError, capture, read_checkpoint, restore, write_checkpoint
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
 from antembed.files import JSON
-from antembed.inference.folder import write_description, write_weights
+from antembed.inference.folder import check_own, write_description, write_weights
 from antembed.inference.text import TextPredictor
-from antembed.runs.folder import RunFolder
+from antembed.runs.folder import RunError, RunFolder
 from antembed.runs.result import summarize
-from antembed.solvers import Callback, ignore, make_solver
+from antembed.serving.numbers import RangeError
+from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
 
@@ -76,7 +77,13 @@ def _first_config(task: Task, given: Options) -> TaskConfig:
 
 
 def train(
-    config: TaskConfig, out: str | Path, *, splits: Splits | None = None, resume: bool = False, callback: Callback = ignore
+    config: TaskConfig,
+    out: str | Path,
+    *,
+    splits: Splits | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    callback: Callback = ignore,
 ) -> JSON:
     """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory."""
     task, folder = TASKS[config.task], RunFolder(out)
@@ -85,23 +92,45 @@ def train(
     model = task.build(config, splits)
     check_budget(config, model)
     solver = make_solver(task, config, model, splits)
-    folder.create(config, task.facts(splits, model), resume)
-    splits.save(folder.path)
-    if resume and folder.last.exists():
-        solver.load_state_dict(read_checkpoint(folder.last))
-    folder.forget_after(solver.epoch)
-    for record in solver.fit(folder, callback):
-        folder.log(record)
-        write_checkpoint(folder.last, solver.state_dict())
-    write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
-    splits.save(folder.path)  # a stream knows its labels only now
-    model.eval().export(folder.path, config.values, config.encoding)
-    result = summarize(task, config, splits, model, folder) | solver.result()
-    if (found := result.get("tolerance")) and found["error"] > found["limit"]:
-        near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
-        result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
-    folder.write_result(result)
+    with folder.locked():
+        folder.create(config, task.facts(splits, model), model.file_names(), resume=resume, overwrite=overwrite)
+        splits.save(folder.path)
+        if resume and folder.last.exists():
+            _continue(solver, folder.last)
+        folder.forget_after(solver.epoch)
+        for record in solver.fit(folder, callback):
+            folder.log(record)
+            write_checkpoint(folder.last, solver.state_dict())
+        write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
+        splits.save(folder.path)  # a stream knows its labels only now
+        _export_own(config, model, folder)
+        result = summarize(task, config, splits, model, folder) | solver.result()
+        if (found := result.get("tolerance")) and found["error"] > found["limit"]:
+            near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
+            result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
+        folder.write_result(result)
     return result
+
+
+def _continue(solver: Solver, file: Path) -> None:
+    """Put a solver where a checkpoint was taken; one that is whole but of another make is an error before anything is done."""
+    checkpoint = read_checkpoint(file)
+    try:
+        solver.load_state_dict(checkpoint)
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{file} does not fit this run ({type(error).__name__}: {error}); start the run anew") from error
+    if not isinstance(solver.epoch, int) or solver.epoch < 0:
+        raise CheckpointError(f"{file} is of epoch {solver.epoch!r}, which cannot be; start the run anew")
+
+
+def _export_own(config: TaskConfig, model: TaskModel, folder: RunFolder) -> None:
+    try:
+        model.eval().export(folder.path, config.values, config.encoding)
+    except RangeError as error:
+        how = "continue it with the same command, --resume and --values fp32"
+        raise RunError(
+            f"{folder.path} is trained, but its tables cannot be written in {config.values}: {error}; {how}"
+        ) from error
 
 
 def check_budget(config: TaskConfig, model: TaskModel) -> None:
@@ -168,6 +197,7 @@ def export(
     config, facts = folder.open()
     if out.exists() and out.samefile(folder.path):
         raise ValueError(f"{out} is the run itself; export it into another folder")
+    check_own(out)
     model = load_model(run)
     written = model.export(out, values or config.values, encoding or config.encoding)
     task.reopen(config, facts, folder.path).save(out)
@@ -175,7 +205,7 @@ def export(
     others = outside_tables(model)
     if others:
         write_weights(out, others)
-    write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts)
+    write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts, model.file_names())
     return written
 
 

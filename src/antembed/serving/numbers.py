@@ -38,7 +38,7 @@ def check_fits(name: str, array: np.ndarray, stored: type[np.number[Any]]) -> No
         raise ValueError(f"{name} has a value of {largest}; training has diverged, lower the learning rate")
     kind = "fp16" if stored is np.float16 else "fp32"
     if largest > float(np.finfo(np.float16 if stored is np.float16 else np.float32).max):
-        raise RangeError(f"{name} has a value of {largest:g}, beyond {kind}; export with values='fp32'")
+        raise RangeError(f"{name} has a value of {largest:g}, beyond {kind}; take values='fp32'")
 
 
 def stored_as(x: np.ndarray, values: str, largest: int = 0) -> np.ndarray:

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
+from antembed.checkpoint import Checkpoint
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import parallel_for
 from antembed.solvers.anchor_search import fewest, prune_anchors
@@ -319,9 +320,13 @@ class Descent:
         }
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
-        for key, tensor in state.items():
-            name, part = key.split("/")
-            setattr(getattr(self, name), part, tensor.numpy().copy())
+        """What `state` gave, checked: the kernels trust the shapes."""
+        saved = Checkpoint(state)
+        for name, side in (("users", self.users), ("items", self.items)):
+            V, d = side.E.shape
+            A = saved.array(f"{name}/A", None, d)
+            T, E, bias = saved.array(f"{name}/T", V, len(A)), saved.array(f"{name}/E", V, d), saved.array(f"{name}/bias", V)
+            side.T, side.A, side.E, side.bias = T, A, E, bias
 
 
 def narrowed(rows: np.ndarray, width: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from antembed.checkpoint import Checkpoint
+from antembed.checkpoint import Checkpoint, CheckpointError
 from antembed.config import OnlineConfig
 from antembed.data import find_data, read_ratings
 from antembed.data.labels import find
@@ -99,6 +99,9 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
         self.online.load(checkpoint.tensors)
         self.squared, self.first, self.epoch = checkpoint.plain["squared"], checkpoint.plain["first"], self.online.batches
         users, items = (_unpacked(checkpoint.tensors[f"labels/{side}"]) for side in SIDES)
+        for labels, state in ((users, self.online.users), (items, self.online.items)):
+            if len(labels) != len(state.T):
+                raise CheckpointError(f"the checkpoint has {len(labels)} labels for {len(state.T)} rows; start the run anew")
         self.stream.resume(self.online.ratings, users, items)
 
 
@@ -127,4 +130,7 @@ def _packed(labels: pl.Series) -> torch.Tensor:
 
 
 def _unpacked(packed: torch.Tensor) -> pl.Series:
-    return pl.read_parquet(io.BytesIO(packed.numpy().tobytes())).to_series()
+    try:
+        return pl.read_parquet(io.BytesIO(packed.numpy().tobytes())).to_series()
+    except pl.exceptions.PolarsError as error:
+        raise CheckpointError(f"labels in the checkpoint are damaged ({error}); start the run anew") from error

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from antembed.checkpoint import Checkpoint
 from antembed.files import JSON
 from antembed.solvers.anchor_search import add_anchor, prune_anchors
 from antembed.solvers.descent import Descent
@@ -221,8 +222,13 @@ class OnlineDescent:
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
         """Go on where `state` was taken."""
-        self.users, self.items = (
-            OnlineState(**{part: state[f"{name}/{part}"].numpy().copy() for part in PARTS}) for name in ("users", "items")
-        )
-        self.mean, batches, ratings = (float(value) for value in state["progress"])
+        saved = Checkpoint(state)
+        self.users, self.items = (self._loaded(saved, name) for name in ("users", "items"))
+        self.mean, batches, ratings = (float(value) for value in saved.array("progress", 3))
         self.batches, self.ratings = int(batches), int(ratings)
+
+    def _loaded(self, saved: Checkpoint, name: str) -> OnlineState:
+        A = saved.array(f"{name}/A", None, self.d)
+        T = saved.array(f"{name}/T", None, len(A))
+        bias, n, count = (saved.array(f"{name}/{part}", len(T)) for part in ("bias", "n", "count"))
+        return OnlineState(T, A, bias, n, count, saved.array(f"{name}/g", len(T), self.d + 1))

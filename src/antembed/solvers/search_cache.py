@@ -3,12 +3,12 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from contextlib import ExitStack
 
 from antembed.data import default_cache
-from antembed.files import JSON, write_atomically
+from antembed.files import JSON, locked, read_checked, write_checked
 
-VERSION = 14  # of what is cached; a change of a search is another version
+VERSION = 15  # of what is cached; a change of a search is another version
 Report = Callable[[str], None]
 
 
@@ -20,21 +20,19 @@ def cached(key: Mapping[str, object], search: Callable[[], JSON], report: Report
     """What the search finds, or has found for this key before."""
     name = hashlib.sha256(json.dumps({"version": VERSION, **key}, sort_keys=True).encode()).hexdigest()[:32]
     file = default_cache() / "searches" / f"{name}.json"
-    if (known := _read(file)) is not None:
-        report(f"search: as found before ({file})")
-        return known
-    found = search()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(found).encode())
-    except OSError as error:
-        report(f"the search could not be cached: {error}; set ANTEMBED_CACHE to another folder")
-    return found
-
-
-def _read(file: Path) -> JSON | None:
-    try:
-        found: JSON = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found.get("options"), dict) else None
+    with ExitStack() as stack:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(file.with_suffix(".lock"), file, wait=True))  # who asks the same waits for the answer
+        except OSError as error:
+            report(f"the search cannot be cached: {error}; set ANTEMBED_CACHE to another folder")
+            return search()
+        if (known := read_checked(file)) is not None and isinstance(known.get("options"), dict):
+            report(f"search: as found before ({file})")
+            return known
+        found = search()
+        try:
+            write_checked(file, found)
+        except OSError as error:
+            report(f"the search could not be cached: {error}; set ANTEMBED_CACHE to another folder")
+        return found

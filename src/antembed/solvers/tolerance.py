@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from antembed.checkpoint import CheckpointError
 from antembed.config.tolerance import parse_tolerance
 from antembed.files import JSON
 from antembed.solvers.descent import INIT, WARM, Descent
@@ -148,6 +149,8 @@ class ToleranceDescent:
 
     def load_state_dict(self, tensors: Tensors, plain: JSON) -> None:
         self.kept = {name.removeprefix("kept/"): tensor for name, tensor in tensors.items() if name.startswith("kept/")}
+        if plain["phase"] not in ("dense", "path", "polish", "done") or bool(self.kept) == (plain["phase"] == "dense"):
+            raise CheckpointError(f"the checkpoint is in the phase {plain['phase']!r} with {len(self.kept)} kept tensors")
         self.phase, self.todo = plain["phase"], plain["todo"]
         self.reference, self.error = plain["reference"], plain["error"]
         self.path.penalty, self.path.good, self.path.bad = plain["penalty"], plain["good"], plain["bad"]

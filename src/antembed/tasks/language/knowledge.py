@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from antembed.anchors import ObjectStatistics, choose_anchors, free_entries, union
-from antembed.data.cache import default_cache
 from antembed.data.corpus import END
+from antembed.files import default_cache
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import LanguageSplits
 from antembed.tasks.text.knowledge import features_of, relation

@@ -19,7 +19,7 @@ from antembed.anchors import (
     svd_features,
     union,
 )
-from antembed.data.cache import default_cache
+from antembed.files import default_cache
 from antembed.tasks.text.config import TextConfig
 from antembed.tasks.text.data import TextSplits
 

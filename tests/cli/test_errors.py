@@ -1,0 +1,104 @@
+"""Errors in one line, and text of the data that means nothing to the terminal."""
+
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from rich.console import Console
+from tests.command import QUICK, call, write_ratings
+
+from antembed import cli
+from antembed.cli import show
+from antembed.cli.printable import printable
+from antembed.experiments.report import cell
+
+NASTY = ["[/i8]", "[bold red]x", "\x1b[31mred\x1b]0;title\x07", "two\nlines", ":smile:", "\ud800", "\u202egnp.exe", "\x9b31m"]
+
+
+def shown(capsys, monkeypatch, *, terminal):
+    """What the two consoles print, as in a terminal or a pipe."""
+    for name, stderr in (("out", False), ("err", True)):
+        console = Console(stderr=stderr, markup=False, emoji=False, highlight=False, force_terminal=terminal, width=200)
+        monkeypatch.setattr(show, name, console)
+    return capsys
+
+
+def test_printable():
+    assert printable("\x1b[31m[/i8]\n\x7f") == "\\x1b[31m[/i8]\\n\\x7f"
+    assert printable("Größe 中文 [x] 👩‍🚀") == "Größe 中文 [x] 👩‍🚀"
+    assert printable("\ud800").encode() == b"\\ud800"
+
+
+@pytest.mark.parametrize("label", NASTY)
+def test_labels_are_shown_as_they_are(label, capsys, monkeypatch):
+    shown(capsys, monkeypatch, terminal=False)
+    show.listing(pl.DataFrame({"item": [label.encode("utf-8", "replace").decode()], "score": [1.0]}), as_json=False)
+    show.say(label)
+    show.answer(label)
+    show.remarks({"remarks": [label]})
+    show.facts({"name": label})
+    printed = capsys.readouterr()
+    assert printed.out.count(printable(label)) == (2 if label == "\ud800" else 3)  # polars takes no halves of characters
+    assert printed.err.count(printable(label)) == 2
+    assert len(printed.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("label", NASTY)
+def test_nothing_of_a_label_reaches_the_terminal_as_a_command(label, capsys, monkeypatch):
+    shown(capsys, monkeypatch, terminal=True)
+    with show.status(f"reading {label}"), show.bar(label) as bar, show.fetching(label) as fetched:
+        bar(label, 1, 2)
+        fetched(1, 2)
+    with show.progress_bar(label, 1, 1), show.counting(label, 3):
+        pass
+    printed = capsys.readouterr().err
+    assert printed.count(printable(label)) >= 4
+    assert not [raw for raw in ("\x1b[31mred", "\x1b]0;", "\x9b", "\u202e", "😄") if raw in printed]
+
+
+def test_a_cell_of_a_report_is_no_markup():
+    assert cell("a|b<script>\nc") == "a\\|b&lt;script&gt; c"
+
+
+def test_labels_of_a_run(tmp_path):
+    text = write_ratings(tmp_path / "r.csv").read_text().replace("\nu", "\n[/i8]\x1b[31m")
+    (tmp_path / "r.csv").write_text(text)
+    call("train", "recommend", tmp_path / "r.csv", "--out", tmp_path / "r", *QUICK, "--epochs", 1)
+    user = text.splitlines()[1].split(",")[0]
+    assert printable(user) in call("recommend", tmp_path / "r", user, "--items", 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("3 is not 4; take 4"), "error: 3 is not 4; take 4\n"),
+        (KeyError("users"), "error: KeyError: 'users'; an unexpected one: antembed --debug … says where, please report it\n"),
+        (pl.exceptions.ComputeError("a\nb\x1b[31m"), "error: ComputeError: a b\\x1b[31m; an unexpected one: antembed --debug"),
+        (RuntimeError("x" * 9000), "error: RuntimeError: xxx"),
+        (MemoryError("10 GB"), "error: out of memory (10 GB); take fewer rows"),
+        (KeyboardInterrupt(), "interrupted\n"),
+    ],
+)
+def test_every_error_is_one_line(error, line, capsys, monkeypatch):
+    def fails():
+        raise error
+
+    monkeypatch.setattr("antembed.cli.app.app", fails)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(line)
+    assert len(printed.splitlines()) == 1
+    assert len(printed) < 1100
+
+
+def test_debug_shows_where(tmp_path):
+    words = [sys.executable, "-m", "antembed", "--debug", "inspect", str(tmp_path / "none.ant")]
+    failed = subprocess.run(words, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("Traceback")
+    assert failed.stderr.splitlines()[-1].startswith("error: ")
+    words.remove("--debug")
+    assert len(subprocess.run(words, capture_output=True, text=True).stderr.splitlines()) == 1
