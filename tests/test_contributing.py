@@ -66,9 +66,13 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "An encoding of T": {
         "serving/encodings.py": [
-            ('    "packed": encode_packed,\n', '    "packed": encode_packed,\n    "twice": lambda T: {"weights": np.concatenate([T, T], 1)},\n'),
-            ('    if encoding == "plain":\n', '    if encoding == "twice":\n        half = arrays["weights"][:, :columns]\n        return PlainRows(half), int(np.count_nonzero(half))\n    if encoding == "plain":\n'),
-        ]
+            ('    "packed": encode_packed,\n', '    "packed": encode_packed,\n    "flat": lambda T: {"values": T.reshape(-1)},\n'),
+            ('    if encoding == "plain":\n', '    if encoding == "flat":\n        T = arrays["values"].reshape(-1, columns)\n        return PlainRows(T), int(np.count_nonzero(T))\n    if encoding == "plain":\n'),
+        ],
+        "serving/checks.py": [
+            ('    "csr": {', '    "flat": {"values"} | SPARSE,\n    "csr": {'),
+            ('    elif encoding == "csr":\n', '    elif encoding == "flat":\n        _shape(arrays, "values", (rows * K,), stored)\n    elif encoding == "csr":\n'),
+        ],
     },
     "A metric": {"tasks/ratings/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
     "An option of a solver": {
@@ -160,9 +164,9 @@ assert run("hello") == "hello\\n"
 assert "a toy" in run("data", "list")
 quick = ("--epochs", 2, "--batch-size", 64, "--embedding-dim", 4)
 first = ("train", "recommend", "ratings.csv", *quick, "--embedding", "signs", "--optimizer", "slow", "--shout")
-result = json.loads(run(*first, "--colour", "red", "--encoding", "twice", "--out", "a", "--json"))
+result = json.loads(run(*first, "--colour", "red", "--encoding", "flat", "--out", "a", "--json"))
 assert (result["loud"], result["colour"], result["test"]["bias"]) == (True, "red", 0.5)
-assert "twice" in run("inspect", "a/users.ant")
+assert "flat" in run("inspect", "a/users.ant")
 words = ("--anchor-init", "last", "--anchors", 3, "--out", "t", "--json")
 assert json.loads(run("train", "classify", "text.csv", *quick, *words))["anchors"] <= 3
 assert json.loads(run("train", "links", "edges.txt", *quick, "--out", "l", "--json"))["task"] == "links"
