@@ -25,6 +25,8 @@ SLOW = (
     "test_text_classifier.py::test_scikit_learn_clones_validates_and_searches[ngrams]",
     "test_automatic.py::test_the_unit_of_the_ratings_does_not_matter[0.001]",
     "test_compress.py::test_more_bytes_mean_less_error",
+    "test_sharded_layer.py::test_processes_equal_one[1]",
+    "test_sharded_layer.py::test_processes_equal_one[4]",
     *(
         f"test_golden.py::test_results_are_what_they_were[{case}]"
         for case in (

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
 from antembed.embedding import AnchorEmbedding
 from antembed.embedding.anchor import AnchoredTable
-from antembed.embedding.usage import count_nonzeros
 from antembed.files import JSON
 from antembed.growth.objective import nbant_objective
 from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState
@@ -84,9 +83,8 @@ class Growth:
     def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
         """Eq. 5 of the model as it would be exported, with its parts."""
         with pruned(self.tables.values(), self.prune):
-            weights = {name: (table.rows.weight, table.padding_idx) for name, table in self.tables.items()}
-            nnz = {name: count_nonzeros(*weight) for name, weight in weights.items()}
-            used = {name: int((weight != 0).any(0).sum()) for name, (weight, _) in weights.items()}
+            nnz = {name: table.rows.count_nonzeros() for name, table in self.tables.items()}
+            used = {name: int(in_use(table).sum()) for name, table in self.tables.items()}
             errors = validate()
         # With nothing in use there is still one anchor to be paid for.
         K = sum(max(n, 1) for n in used.values())
@@ -156,7 +154,7 @@ class Growth:
     def _drop_dead(self) -> None:
         """Anchors that no object would use if the model were exported now: nothing is lost with them."""
         with pruned(self.tables.values(), self.prune):
-            dead = {name: (table.rows.weight == 0).all(0).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
+            dead = {name: (~in_use(table)).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
         for name, columns in dead.items():
             remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
 
@@ -203,7 +201,12 @@ class Growth:
 
 def usage(table: AnchoredTable) -> Tensor:
     """What each anchor contributes to all objects' vectors, Σ_i t_ik·‖a_k‖: (K,)."""
-    return (table.transform.sum(0) * table.anchors.norm(dim=1)).detach()
+    return (table.rows.summed(table.rows.current.detach().sum(0)) * table.anchors.norm(dim=1)).detach()
+
+
+def in_use(table: AnchoredTable) -> Tensor:
+    """Whether any object has a weight on each anchor: (K,)."""
+    return table.rows.summed((table.rows.current != 0).sum(0)) > 0
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class BudgetSteering(Controller):
                 table.rows.weight.data.copy_(weight)
             keep_largest(self.tables, n)
 
-        self.controller.trim(sum(int(weight.count_nonzero()) for weight in weights), keep)
+        self.controller.trim(sum(table.rows.count_nonzeros() for table in self.tables), keep)
 
     def finish(self, files: RunFiles) -> None:
         if self.size() > self.controller.budget.amount:  # polished numbers may be harder to pack

@@ -27,7 +27,6 @@ from antembed.solvers.sparsify import Sparsify
 from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
-PIECE = 1 << 20  # rows
 
 
 class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
@@ -63,7 +62,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         groups = param_groups(self.model, l1_penalty, own.weight_decay)
         for name, free in self.task.free_entries(self.splits, self.model).items():
             (rows, _), *_ = self.model.embeddings[name].pairs
-            next(group for group in groups if group.get("table") is rows)["prox"].free = free
+            next(group for group in groups if group.get("table") is rows)["prox"].free = rows.own_entries(free)
         for weight, rate in self.task.rates(self.config, self.splits, self.model):
             next(group for group in groups if any(weight is other for other in group["params"]))["rate"] = rate
         optimizer = OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
@@ -178,4 +177,4 @@ def uses_fused(engine: str, model: torch.nn.Module, optimizer: ProximalOptimizer
 
 def count_nonzeros(table: Embedding) -> int:
     """nnz over a table's rows, cheap enough for every epoch."""
-    return sum(int(piece.count_nonzero()) for rows in table.tables for piece in rows.current.split(PIECE))
+    return sum(rows.count_nonzeros() for rows in table.tables)
