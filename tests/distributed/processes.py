@@ -13,10 +13,11 @@ import torch
 import torch.distributed as dist
 
 from antembed.distributed import Ranks
+from antembed.distributed import ranks as module
 
 LONGEST = 240  # seconds: no test is as slow, but a hanging one ends
 _context = multiprocessing.get_context("forkserver")  # imports torch once
-_context.set_forkserver_preload(["antembed.distributed", "antembed.runs", "processes"])
+_context.set_forkserver_preload(["antembed.distributed.storage", "antembed.runs", "processes"])
 
 
 def launch(function: Callable[..., None], n: int, folder: Path, *args: object, timeout: float = 60) -> list[int]:
@@ -44,6 +45,7 @@ def succeed(function: Callable[..., None], n: int, folder: Path, *args: object) 
 
 def _work(function: Callable[..., None], rank: int, n: int, folder: Path, args: tuple, timeout: float) -> None:
     torch.set_num_threads(1)
+    module.PATIENCE = 1.0
     file = (folder / f"{rank}.trace").open("w")
     faulthandler.enable(file)
     try:

@@ -28,7 +28,9 @@ class Ranks:
                 "there is no process group: start the program with torchrun and call antembed.distributed.start(), or "
                 "torch.distributed.init_process_group"
             )
-        self.group = dist.group.WORLD if group is None else group
+        world = dist.group.WORLD
+        assert world is not None
+        self.group: dist.ProcessGroup = world if group is None else group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
 
     def __deepcopy__(self, memo: object) -> "Ranks":
