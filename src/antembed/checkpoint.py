@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import safetensors
 import torch
@@ -83,6 +84,29 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
             torch.cuda.set_rng_state_all([states[str(device)] for device in range(devices)])
     progress: JSON = checkpoint.plain["progress"]
     return progress
+
+
+class Storage(Protocol):
+    """Where checkpoints are kept: a file, or a folder to which several processes write (distributed/storage.py)."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def save(self, path: Path, checkpoint: Checkpoint) -> None: ...
+
+    def load(self, path: Path) -> Checkpoint: ...
+
+
+class FileStorage:
+    """One file a checkpoint."""
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def save(self, path: Path, checkpoint: Checkpoint) -> None:
+        write_checkpoint(path, checkpoint)
+
+    def load(self, path: Path) -> Checkpoint:
+        return read_checkpoint(path)
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

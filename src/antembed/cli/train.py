@@ -11,14 +11,17 @@ import typer
 from antembed.cli import show
 from antembed.cli.common import command, finish, stoppable, times_smaller
 from antembed.cli.options import show_all, usage_error, with_options_of
+from antembed.cli.verbosity import verbosity
 from antembed.config import ConfigError, TaskConfig, options_of
 from antembed.config.budget import parse_budget
+from antembed.distributed import Ranks, launched, restarted, start, stop
 from antembed.files import JSON
 from antembed.kernels.threads import usable_cpus
 from antembed.runs import RunFolder, configure, train
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task
 
 PANEL = "Run"
+TOGETHER = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}  # several processes, if nothing is said
 FIXED: dict[str, tuple[Any, Any]] = {
     "out": (
         Annotated[
@@ -78,20 +81,27 @@ def run_training(
     help_all: bool,
     as_json: bool,
 ) -> None:
-    """Read the data, train, print."""
+    """Read the data, train, print. Under torchrun the processes do it together, and rank 0 prints."""
     started = time.perf_counter()
-    config, splits = read_options(task, given, search=not dry_run)
+    ranks = start() if launched() else None
+    verbosity.quiet |= ranks is not None and not ranks.first
+    resume |= ranks is not None and restarted()
+    config, splits = read_options(task, given, search=not dry_run) if ranks is None else read_together(task, given, ranks)
     task = TASKS[config.task]
     if dry_run:
         facts = budget_facts(task, config, splits)
         show.print_json(facts) if as_json else show.facts(facts)
         return
     folder = out or Path("runs") / f"{task.name}-{config.embedding_name}-{config.machine.seed}"
-    if overwrite and not resume:  # "the same command and --resume" must not begin by deleting the run
+    if overwrite and not resume and (ranks is None or ranks.first):  # "the same command and --resume" must not delete the run
         RunFolder(folder).remove()
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, callback=callback)
+    if ranks is not None:
+        stop()
+        if not ranks.first:
+            return
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
     finish(result, record, as_json, size_line(folder, result))
@@ -110,6 +120,15 @@ def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskC
     for line in splits.complaints:
         show.note(line)
     return config, splits
+
+
+def read_together(task: Task, given: JSON, ranks: Ranks) -> tuple[TaskConfig, Splits]:
+    """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
+    known = options_of(task.Config)
+    given |= {name: value for name, value in TOGETHER.items() if name in known and name not in given}
+    found: list[tuple[TaskConfig, Splits]] = []
+    ranks.on_first(lambda: found.append(read_options(task, given, search=False)))
+    return found[0] if found else read_options(task, given, search=False)
 
 
 def size_line(folder: Path, result: JSON) -> str:

@@ -126,11 +126,11 @@ def shard_(model: nn.Module, ranks: Ranks | None = None) -> nn.Module:
     return model
 
 
-def join_(model: nn.Module) -> nn.Module:
-    """The opposite: the whole tables in every process."""
+def join_(model: nn.Module, here: bool = True) -> nn.Module:
+    """The opposite: the whole tables in those processes that want them `here`; all processes call it."""
     for layer in model.modules():
         if isinstance(layer, AnchorEmbedding | AnchorEmbeddingBag | FullEmbedding) and isinstance(layer.rows, ShardedRowTable):
-            layer.rows = layer.rows.joined()
+            layer.rows = layer.rows.joined(here) or layer.rows
     return model
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -97,6 +97,20 @@ class Ranks:
             dist.broadcast(packed, group=self.group, group_src=0)
         found: JSON = json.loads(bytes(packed.tolist()))
         return found
+
+    def on_first(self, work: Callable[[], None]) -> None:
+        """Let rank 0 do something while the others wait; what goes wrong there is raised everywhere."""
+        problem: Exception | None = None
+        if self.first:
+            try:
+                work()
+            except Exception as error:
+                problem = error
+        told = self.from_first({"error": None if problem is None else f"rank 0: {problem}"})["error"]
+        if problem is not None:
+            raise problem
+        if told is not None:
+            raise RankError(told)
 
     def wait(self) -> None:
         """Until all have come here."""

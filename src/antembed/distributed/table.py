@@ -13,7 +13,7 @@ from torch import Tensor
 from antembed.distributed.ranks import Exchange, RankError, Ranks
 from antembed.distributed.spread import Spread
 from antembed.embedding.lookup import ReadPending
-from antembed.embedding.table import RowTable, check_integers, check_range, from_the_front
+from antembed.embedding.table import PIECE, RowTable, check_integers, check_range, from_the_front
 from antembed.kernels.groups import Groups
 from antembed.optim.clip import SHARED
 from antembed.optim.groups import State
@@ -47,10 +47,18 @@ class ShardedRowTable(RowTable):
         weight = table.current.detach()[ids.to(table.weight.device)].clone()
         return cls(weight, table.num_embeddings, table.padding_idx, ranks, table.sparse)
 
-    def joined(self) -> RowTable:
-        """The whole table in one process, as an ordinary one."""
-        with torch.no_grad():
-            return RowTable(self.whole().clone(), self.padding_idx, self.sparse)
+    @torch.no_grad()
+    def joined(self, here: bool = True) -> RowTable | None:
+        """The whole table in those processes that want it `here`, as an ordinary one; piece by piece."""
+        if not here:
+            for _ in range(0, self.num_embeddings, PIECE):
+                self(torch.empty(0, dtype=torch.long))
+            return None
+        whole = self.weight.new_empty(self.num_embeddings, self.embedding_dim)
+        for start in range(0, self.num_embeddings, PIECE):
+            ids = torch.arange(start, min(start + PIECE, self.num_embeddings))
+            whole[ids] = self(ids)
+        return RowTable(whole, self.padding_idx, self.sparse)
 
     def _share(self) -> None:
         SHARED[self.weight] = self.ranks.sum  # not self.summed, which would keep the table alive

@@ -10,11 +10,13 @@ from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpo
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
+from antembed.distributed import current
 from antembed.files import JSON
 from antembed.inference.folder import write_description, write_weights
 from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunFolder
 from antembed.runs.result import summarize
+from antembed.runs.shared import check_options, train_shared
 from antembed.solvers import Callback, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task, TaskModel
@@ -78,21 +80,32 @@ def _first_config(task: Task, given: Options) -> TaskConfig:
 def train(
     config: TaskConfig, out: str | Path, *, splits: Splits | None = None, resume: bool = False, callback: Callback = ignore
 ) -> JSON:
-    """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory."""
-    task, folder = TASKS[config.task], RunFolder(out)
+    """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory.
+
+    Where there is a process group, its processes train together (docs/distributed.md): all call it, rank 0 writes the files and
+    gets the result, the others get {}.
+    """
+    task, folder, ranks = TASKS[config.task], RunFolder(out), current()
+    if ranks is not None:
+        check_options(task, config, ranks)
     splits = task.load(config) if splits is None else splits
     _pretrain(task, config, splits)
     model = task.build(config, splits)
     check_budget(config, model)
-    solver = make_solver(task, config, model, splits)
-    folder.create(config, task.facts(splits, model), resume)
-    splits.save(folder.path)
-    if resume and folder.last.exists():
-        solver.load_state_dict(read_checkpoint(folder.last))
-    folder.forget_after(solver.epoch)
-    for record in solver.fit(folder, callback):
-        folder.log(record)
-        write_checkpoint(folder.last, solver.state_dict())
+    if ranks is not None:
+        solver = train_shared(task, config, model, splits, folder, ranks, resume, callback)
+        if solver is None:
+            return {}
+    else:
+        solver = make_solver(task, config, model, splits)
+        folder.create(config, task.facts(splits, model), resume)
+        splits.save(folder.path)
+        if resume and folder.last.exists():
+            solver.load_state_dict(read_checkpoint(folder.last))
+        folder.forget_after(solver.epoch)
+        for record in solver.fit(folder, callback):
+            folder.log(record)
+            write_checkpoint(folder.last, solver.state_dict())
     write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
     splits.save(folder.path)  # a stream knows its labels only now
     model.eval().export(folder.path, config.values, config.encoding)

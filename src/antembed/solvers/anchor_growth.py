@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
+from antembed.checkpoint import FileStorage, Storage, capture, restore
 from antembed.embedding import AnchorEmbedding
 from antembed.embedding.anchor import AnchoredTable
 from antembed.files import JSON
@@ -48,6 +48,7 @@ class Growth:
         anneal: int = 0,
         prune: float = 0.1,
         seed: int = 0,
+        storage: Storage | None = None,
     ):
         for name, table in tables.items():
             if not isinstance(table, AnchoredTable):
@@ -64,6 +65,7 @@ class Growth:
         self.tables = {name: table for name, table in tables.items() if isinstance(table, AnchorEmbedding)}
         self.anchor_penalty, self.l0_penalty, self.prune, self.seed = anchor_penalty, l0_penalty, prune, seed
         self.epochs, self.warmup, self.anneal = epochs, warmup, anneal
+        self.storage = storage or FileStorage()
         self.policy_state: Any = policy.initial_state()  # of the policy's own kind
         self.removed: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
@@ -127,7 +129,7 @@ class Growth:
             self._undo(step, snapshot)
         elif isinstance(self.policy, Plateau):
             self._drop_dead()
-            write_checkpoint(snapshot, capture(self.model, self.optimizer, {}, self.tensors()))
+            self.storage.save(snapshot, capture(self.model, self.optimizer, {}, self.tensors()))
         if isinstance(decision, Stop):
             self.stopped = (epoch, step)
             return
@@ -159,7 +161,7 @@ class Growth:
             remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
 
     def _undo(self, step: int, snapshot: Path) -> None:
-        saved = read_checkpoint(snapshot)
+        saved = self.storage.load(snapshot)
         restore(saved, self.model, self.optimizer)
         self.load_tensors(saved.part("extra/"))
         for state in self.optimizer.state.values():
