@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from processes import errors, launch, succeed
 from safetensors.torch import load_file, save_file
@@ -77,21 +78,21 @@ def loading(ranks: Ranks, folder: Path, V: int, saved: str) -> None:
         save_file(after, folder / "after.safetensors")
 
 
-def test_saved_by_two_loaded_by_one_and_four(tmp_path):
-    for rows in (V, 5):  # with 5 rows the last of four processes has none
-        saved = tmp_path / f"saved{rows}"
-        succeed(saving, 2, saved, rows)
-        assert sorted(path.name for path in saved.glob("state*")) == ["state-000002", "state.json"]
-        assert {path.suffix for path in (saved / "state-000002").iterdir()} == {".safetensors", ".json"}
-        wanted, end = (load_file(saved / f"{name}.safetensors") for name in ("before", "after"))
-        for n in (1, 4) if rows == V else (4,):
-            succeed(loading, n, tmp_path / f"{rows}-{n}", rows, str(saved))
-            found = load_file(tmp_path / f"{rows}-{n}" / "before.safetensors")
-            assert found.keys() == wanted.keys() >= {"T", "A", "bias", "momentum", "second", "steps"}
-            for name, tensor in wanted.items():
-                assert torch.equal(found[name], tensor), name
-            for name, tensor in load_file(tmp_path / f"{rows}-{n}" / "after.safetensors").items():
-                torch.testing.assert_close(tensor, end[name], atol=1e-5, rtol=0)
+@pytest.mark.parametrize(("rows", "numbers"), [(V, (1, 4)), (5, (4,))])  # of 5 rows the last of four processes has none
+def test_saved_by_two_loaded_by_others(rows, numbers, tmp_path):
+    saved = tmp_path / "saved"
+    succeed(saving, 2, saved, rows)
+    assert sorted(path.name for path in saved.glob("state*")) == ["state-000002", "state.json"]
+    assert {path.suffix for path in (saved / "state-000002").iterdir()} == {".safetensors", ".json"}
+    wanted, end = (load_file(saved / f"{name}.safetensors") for name in ("before", "after"))
+    for n in numbers:
+        succeed(loading, n, tmp_path / str(n), rows, str(saved))
+        found = load_file(tmp_path / str(n) / "before.safetensors")
+        assert found.keys() == wanted.keys() >= {"T", "A", "bias", "momentum", "second", "steps"}
+        for name, tensor in wanted.items():
+            assert torch.equal(found[name], tensor), name
+        for name, tensor in load_file(tmp_path / str(n) / "after.safetensors").items():
+            torch.testing.assert_close(tensor, end[name], atol=1e-5, rtol=0)
 
 
 def missing(ranks: Ranks, folder: Path) -> None:

@@ -18,10 +18,10 @@ from antembed.distributed import Ranks, launched, restarted, start, stop
 from antembed.files import JSON
 from antembed.kernels.threads import usable_cpus
 from antembed.runs import RunFolder, configure, train
+from antembed.runs.shared import shared_options
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task
 
 PANEL = "Run"
-TOGETHER = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}  # several processes, if nothing is said
 FIXED: dict[str, tuple[Any, Any]] = {
     "out": (
         Annotated[
@@ -124,8 +124,10 @@ def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskC
 
 def read_together(task: Task, given: JSON, ranks: Ranks) -> tuple[TaskConfig, Splits]:
     """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
-    known = options_of(task.Config)
-    given |= {name: value for name, value in TOGETHER.items() if name in known and name not in given}
+    try:
+        given |= shared_options(task, given)
+    except ConfigError as error:
+        raise usage_error(error) from error
     found: list[tuple[TaskConfig, Splits]] = []
     ranks.on_first(lambda: found.append(read_options(task, given, search=False)))
     return found[0] if found else read_options(task, given, search=False)

@@ -15,7 +15,7 @@ from antembed.files import JSON
 PATIENCE = 5.0  # seconds in which the others must say that they have failed, too
 
 
-class RankError(RuntimeError):
+class RankError(OSError):
     """A process that is missing, has died, or does something else than the others."""
 
 
@@ -46,8 +46,6 @@ class Ranks:
         """An error of the network is one that says who does not answer."""
         try:
             yield
-        except RankError:
-            raise
         except RuntimeError as error:
             raise RankError(f"rank {self.rank} of {self.size}, {doing}: {self._missing()} ({_short(error)})") from error
 

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from antembed.distributed.ranks import RankError, Ranks
 
 TIMEOUT = 600.0  # seconds
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -18,7 +19,7 @@ def launched() -> bool:
 
 def restarted() -> bool:
     """Whether torchrun has started this program again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return int(os.environ.get(RESTARTS, "0")) > 0
 
 
 def start(timeout: float | None = None, backend: str = "gloo") -> Ranks:
@@ -30,12 +31,16 @@ def start(timeout: float | None = None, backend: str = "gloo") -> Ranks:
     if not launched():
         missing = ", ".join(name for name in NEEDED if name not in os.environ)
         raise RankError(f"{missing} not set: start the program with torchrun --nproc-per-node N")
+    wait = timedelta(seconds=seconds)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
-    except dist.DistError as error:
-        rank, size, address, port = (os.environ[name] for name in NEEDED)
+        store, rank, size = next(dist.rendezvous("env://", timeout=wait))
+        # torchrun keeps its store over restarts, and the addresses of processes that are gone in it.
+        attempt = dist.PrefixStore(f"attempt {os.environ.get(RESTARTS, '0')}", store)
+        dist.init_process_group(backend, store=attempt, rank=rank, world_size=size, timeout=wait)
+    except RuntimeError as error:
+        own, ranks, address, port = (os.environ[name] for name in NEEDED)
         raise RankError(
-            f"rank {rank} of {size}: not all ranks came to {address}:{port} within {seconds:g} s "
+            f"rank {own} of {ranks}: not all ranks came to {address}:{port} within {seconds:g} s "
             f"({str(error).splitlines()[0][:200]}); start the missing ones, or set GLOO_SOCKET_IFNAME to the interface "
             "that the machines share"
         ) from error

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from antembed.config import ConfigError, StochasticConfig, TaskConfig
+from antembed.config import ConfigError, Options, StochasticConfig, TaskConfig, options_of
 from antembed.distributed import Ranks, join_, shard_
 from antembed.runs.folder import RunFolder
 from antembed.solvers import Callback, Solver, ignore, make_solver
@@ -10,6 +10,19 @@ from antembed.tasks import Splits, Task, TaskModel
 from antembed.tasks.ratings.config import RatingsStochastic
 
 EMBEDDINGS = ("anchor", "full")
+# Options of several processes, where they are not given. The number of pieces does not depend on that of processes.
+USUAL: Options = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}
+
+
+def shared_options(task: Task, given: Options) -> Options:
+    """The options with those that several processes need; another solver is an error."""
+    known = options_of(task.Config)
+    solver = str(given.get("solver", "stochastic"))
+    if "pieces" not in known or solver not in ("auto", "stochastic"):
+        what = f"--solver {solver}" if "pieces" in known else task.name
+        raise ConfigError(f"under torchrun tables are trained by --solver stochastic; {what} is for one process", "solver")
+    usual = {name: value for name, value in USUAL.items() if name in known}
+    return usual | {name: value for name, value in given.items() if not (name == "solver" and value == "auto")}
 
 
 def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
