@@ -1,5 +1,6 @@
 """`antembed train TASK`: one command a task, made from its config."""
 
+import atexit
 import inspect
 import time
 from pathlib import Path
@@ -84,8 +85,10 @@ def run_training(
     """Read the data, train, print. Under torchrun the processes do it together, and rank 0 prints."""
     started = time.perf_counter()
     ranks = start() if launched() else None
-    verbosity.quiet |= ranks is not None and not ranks.first
-    resume |= ranks is not None and restarted()
+    if ranks is not None:
+        verbosity.quiet |= not ranks.first
+        resume |= restarted()
+        atexit.register(stop)  # also after an error: the others are told at once
     config, splits = read_options(task, given, search=not dry_run) if ranks is None else read_together(task, given, ranks)
     task = TASKS[config.task]
     if dry_run:
@@ -98,10 +101,8 @@ def run_training(
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, callback=callback)
-    if ranks is not None:
-        stop()
-        if not ranks.first:
-            return
+    if not result:  # of another rank than 0
+        return
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
     finish(result, record, as_json, size_line(folder, result))

@@ -35,12 +35,16 @@ class RunFolder:
                     f"{self.path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
                 )
             self._check_same(config, facts)
-        elif self.path.exists() and (strangers := {p.name for p in self.path.iterdir()} - {"checkpoint"}):
+        elif self.path.exists() and (strangers := {p.name for p in self.path.iterdir() if not self._left_over(p)}):
             raise RunError(f"{self.path} is no run, but has {min(strangers)} in it; choose another --out")
         self.last.parent.mkdir(parents=True, exist_ok=True)
         for leftover in [*self.path.glob(".*.*"), *self.last.parent.glob(".*.*")]:
             leftover.unlink()  # of a write that was killed
         write_description(self.path, config.model_dump(mode="json"), facts)
+
+    def _left_over(self, path: Path) -> bool:
+        """Whether it may be all there is of a run that was killed before its config was written."""
+        return path.name == "checkpoint" or path.name.startswith(f".{self.config_file.name}.")
 
     def _check_same(self, config: TaskConfig, facts: JSON) -> None:
         saved, remembered = self.open()
