@@ -99,11 +99,12 @@ def work(kind: str, rows: int, steps: int, folder: str) -> None:
         save(f"{folder}/state", model, optimizer)
         ranks.wait()
         found["save"] = time.perf_counter() - began
+        found["MiB_saving"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         began = time.perf_counter()
         load(f"{folder}/state", model, optimizer)
         ranks.wait()
         found["load"] = time.perf_counter() - began
-        found["MiB_saving"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        found["MiB_loading"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     stop()
     print(json.dumps(found))
 
@@ -179,7 +180,7 @@ def memory(record: str | None) -> None:
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
         finally:
             shutil.rmtree(folder)
-        most = {name: round(max(row[name] for row in found)) for name in ("MiB", "MiB_saving")}
+        most = {name: round(max(row[name] for row in found)) for name in ("MiB", "MiB_saving", "MiB_loading")}
         publish(
             record,
             {
@@ -191,6 +192,7 @@ def memory(record: str | None) -> None:
                 "MiB_per_process": most["MiB"],
                 "MiB_of_tables": most["MiB"] - round(nothing),
                 "MiB_while_saving": most["MiB_saving"],
+                "MiB_while_loading": most["MiB_loading"],
                 "seconds_to_save": round(mean(found, "save"), 2),
                 "seconds_to_load": round(mean(found, "load"), 2),
                 "bytes_on_disk": size,

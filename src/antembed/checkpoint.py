@@ -111,7 +111,7 @@ class FileStorage:
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write it under a temporary name, sync, rename."""
-    write_atomically(path, _in_pieces(checkpoint.tensors, {"antembed": json.dumps(checkpoint.plain)}))
+    write_atomically(path, in_pieces(checkpoint.tensors, {"antembed": json.dumps(checkpoint.plain)}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -125,7 +125,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
 
 
-def _in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buffer]:
+def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buffer]:
     """A safetensors file, piece by piece: the library's own writer needs two more copies of everything in memory."""
     header: JSON = {"__metadata__": about}
     end = 0

@@ -1,7 +1,8 @@
-"""Checkpoints of processes that share tables: torch.distributed.checkpoint in safetensors, cut anew when they are loaded.
+"""Checkpoints of processes that share tables: safetensors that torch.distributed.checkpoint reads and cuts anew.
 
 A checkpoint NAME is a folder NAME-NUMBER with one file a process and about.json (shapes and plain data), and NAME.json that
-says which number counts. That file is replaced last, so a checkpoint is whole or not there.
+says which number counts. That file is replaced last, so a checkpoint is whole or not there. The files are those of torch's
+HuggingFaceStorageWriter, written piece by piece: its own way needs two more copies of the rows in memory.
 """
 
 import json
@@ -14,12 +15,13 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
-from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint import HuggingFaceStorageReader
+from torch.distributed.checkpoint._hf_utils import CUSTOM_METADATA_KEY, SAVED_OFFSETS_KEY
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
-from antembed.checkpoint import KINDS, Checkpoint, CheckpointError, capture, restore
+from antembed.checkpoint import KINDS, Checkpoint, CheckpointError, capture, in_pieces, restore
 from antembed.distributed.embedding import sharded_tables
 from antembed.distributed.ranks import RankError, Ranks
 from antembed.distributed.spread import Spread
@@ -42,13 +44,16 @@ class ShardedStorage:
         """Every process writes its rows; then the checkpoint counts, and the one before is removed."""
         number = self.ranks.from_first({"number": _begin(path) if self.ranks.first else 0})["number"]
         folder, rows = _folder(path, number), self._rows_of(checkpoint.tensors)
-        tensors = {name: tensor.detach() for name, tensor in checkpoint.tensors.items() if rows.get(name, tensor.numel())}
-        with self.ranks.reporting(f"writing {folder.name}"), _quiet():
-            dcp.save(
-                {name: self._label(tensor, rows.get(name)) for name, tensor in tensors.items()},
-                storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True),
-                process_group=self.ranks.group,
-            )
+        own: dict[str, Tensor] = {}
+        offsets: JSON = {}
+        for name, tensor in checkpoint.tensors.items():
+            if tensor.numel() and (name in rows or self.ranks.first):
+                own[name] = _listed(tensor)
+                first = Spread(rows[name], self.ranks.size).range(self.ranks.rank)[0] if name in rows else 0
+                offsets[name] = {SAVED_OFFSETS_KEY: [first, *[0] * (own[name].dim() - 1)]}
+        about = {CUSTOM_METADATA_KEY: json.dumps(offsets)}
+        write_atomically(folder / f"rank-{self.ranks.rank:05d}.safetensors", in_pieces(own, about))
+        self.ranks.wait()
         if self.ranks.first:
             shapes: JSON = {}
             for name, tensor in checkpoint.tensors.items():
@@ -82,7 +87,7 @@ class ShardedStorage:
     def _label(self, tensor: Tensor, rows: int | None) -> Tensor:
         """Say which part of the whole this is. Without its shape, parts of unequal length would overlap."""
         if rows is None:
-            return tensor.reshape(1) if tensor.dim() == 0 else tensor
+            return _listed(tensor)
         shape = torch.Size([rows, *tensor.shape[1:]])
         mesh = DeviceMesh.from_group(self.ranks.group, "cpu")
         stride = torch.empty(shape, device="meta").stride()
@@ -116,6 +121,11 @@ def load(path: str | Path, model: nn.Module, optimizer: Optimizer | None = None)
     return restore(ShardedStorage(Ranks(), model, optimizer).load(Path(path)), model, optimizer)
 
 
+def _listed(tensor: Tensor) -> Tensor:
+    """A single number as a list of one, which the reader can cut."""
+    return tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+
+
 def _pointer(path: Path) -> Path:
     return path.with_suffix(".json")
 
@@ -133,6 +143,7 @@ def _begin(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     number = 1 + (int(json.loads(_pointer(path).read_text())["number"]) if _pointer(path).is_file() else 0)
     shutil.rmtree(_folder(path, number), ignore_errors=True)
+    _folder(path, number).mkdir()
     return number
 
 
