@@ -25,6 +25,14 @@ SLOW = (
     "test_text_classifier.py::test_scikit_learn_clones_validates_and_searches[ngrams]",
     "test_automatic.py::test_the_unit_of_the_ratings_does_not_matter[0.001]",
     "test_compress.py::test_more_bytes_mean_less_error",
+    "test_sharded_layer.py::test_processes_equal_one[1]",
+    "test_sharded_layer.py::test_processes_equal_one[4]",
+    "test_shared_runs.py::test_processes_end_as_one[3]",
+    "test_shared_runs.py::test_processes_end_as_one[4]",
+    "test_storage.py::test_saved_by_two_loaded_by_others[5-numbers1]",
+    "test_torchrun.py::test_a_killed_rank_restarts_and_the_end_is_the_same[1-sync 3]",
+    "test_torchrun.py::test_a_rank_killed_at_any_time_changes_nothing",
+    "test_torchrun.py::test_a_run_continues_with_other_numbers_of_processes",
     *(
         f"test_golden.py::test_results_are_what_they_were[{case}]"
         for case in (

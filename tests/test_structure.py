@@ -12,8 +12,8 @@ SOURCE = Path(antembed.__file__).parent
 # A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of
 # ours (serving so that a table can be counted where it is made); `optim` needs only kernels.
 ROOMS = ["extras", "files", "labels", "budget", "kernels", "serving", "formats", "optim", "data", "compression", "inference",
-         "anchors", "embedding", "huggingface", "sparsify", "checkpoint", "growth", "config", "tasks", "solvers", "runs",
-         "estimators", "experiments", "cli", "__main__", "__init__"]  # fmt: skip
+         "anchors", "embedding", "huggingface", "sparsify", "checkpoint", "distributed", "growth", "config", "tasks", "solvers",
+         "runs", "estimators", "experiments", "cli", "__main__", "__init__"]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LONGEST = 60  # lines of a function in the rooms that are made of small ones

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import safetensors
@@ -122,11 +123,34 @@ def _check_state(optimizer: Optimizer, state: dict[int, JSON]) -> None:
                 )
 
 
+class Storage(Protocol):
+    """Where checkpoints are kept: a file, or a folder to which several processes write (distributed/storage.py)."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def save(self, path: Path, checkpoint: Checkpoint) -> None: ...
+
+    def load(self, path: Path) -> Checkpoint: ...
+
+
+class FileStorage:
+    """One file a checkpoint."""
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def save(self, path: Path, checkpoint: Checkpoint) -> None:
+        write_checkpoint(path, checkpoint)
+
+    def load(self, path: Path) -> Checkpoint:
+        return read_checkpoint(path)
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write it under a temporary name, sync, rename. Equal tensors and data give equal bytes, in whatever order they came."""
     plain = json.loads(json.dumps(checkpoint.plain))  # keys are strings, as they will be when it is read
     tensors = dict(sorted(checkpoint.tensors.items()))
-    write_atomically(path, _in_pieces(tensors, json.dumps(plain, sort_keys=True)))
+    write_atomically(path, in_pieces(tensors, {checksums.FACTS: json.dumps(plain, sort_keys=True)}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -149,11 +173,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
 
 
-def _in_pieces(tensors: dict[str, Tensor], plain: str) -> Iterator[Buffer]:
+def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buffer]:
     """A safetensors file, piece by piece: the library's own writer needs two more copies of everything in memory."""
     kinds = {name: (KINDS[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()}
     sums = "".join(checksums.checksum(_pieces(tensor)) for tensor in tensors.values())
-    header: JSON = {"__metadata__": {checksums.FACTS: plain, checksums.KEY: checksums.describe(plain, kinds) + sums}}
+    described = checksums.describe(about.get(checksums.FACTS, ""), kinds)
+    header: JSON = {"__metadata__": {**about, checksums.KEY: described + sums}}
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + tensor.numel() * tensor.element_size()

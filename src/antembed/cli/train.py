@@ -1,5 +1,6 @@
 """`antembed train TASK`: one command a task, made from its config."""
 
+import atexit
 import inspect
 import time
 from pathlib import Path
@@ -11,11 +12,14 @@ import typer
 from antembed.cli import show
 from antembed.cli.common import command, finish, stoppable, times_smaller
 from antembed.cli.options import show_all, usage_error, with_options_of
+from antembed.cli.verbosity import verbosity
 from antembed.config import ConfigError, TaskConfig, options_of
 from antembed.config.budget import parse_budget
+from antembed.distributed import Ranks, launched, restarted, start, stop
 from antembed.files import JSON
 from antembed.kernels.threads import usable_cpus
 from antembed.runs import configure, train
+from antembed.runs.shared import shared_options
 from antembed.tasks import TASKS, EmbeddingModel, Splits, Task
 
 PANEL = "Run"
@@ -78,9 +82,14 @@ def run_training(
     help_all: bool,
     as_json: bool,
 ) -> None:
-    """Read the data, train, print."""
+    """Read the data, train, print. Under torchrun the processes do it together, and rank 0 prints."""
     started = time.perf_counter()
-    config, splits = read_options(task, given, search=not dry_run)
+    ranks = start() if launched() else None
+    if ranks is not None:
+        verbosity.quiet |= not ranks.first
+        resume |= restarted()
+        atexit.register(stop)  # also after an error: the others are told at once
+    config, splits = read_options(task, given, search=not dry_run) if ranks is None else read_together(task, given, ranks)
     task = TASKS[config.task]
     if dry_run:
         facts = budget_facts(task, config, splits)
@@ -90,6 +99,8 @@ def run_training(
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, overwrite=overwrite, callback=callback)
+    if not result:  # of another rank than 0
+        return
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
     finish(result, record, as_json, size_line(folder, result))
@@ -108,6 +119,17 @@ def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskC
     for line in splits.complaints:
         show.note(line)
     return config, splits
+
+
+def read_together(task: Task, given: JSON, ranks: Ranks) -> tuple[TaskConfig, Splits]:
+    """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
+    try:
+        given |= shared_options(task, given)
+    except ConfigError as error:
+        raise usage_error(error) from error
+    found: list[tuple[TaskConfig, Splits]] = []
+    ranks.on_first(lambda: found.append(read_options(task, given, search=False)))
+    return found[0] if found else read_options(task, given, search=False)
 
 
 def size_line(folder: Path, result: JSON) -> str:

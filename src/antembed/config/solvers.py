@@ -77,6 +77,10 @@ class TrainConfig(Config):
     device: str = option("cpu", "cpu, cuda, …")
     engine: Literal["auto", "fused", "torch"] = option("auto", "fused (compiled, CPU, ratings) where it can, else torch.")
 
+    pieces: Whole = option(
+        1, "Cut each batch into so many pieces, shared among processes (under torchrun 8) or one after the other.", ge=1
+    )
+
     @property
     def clip(self) -> float | None:
         """The norm to which longer gradients are shortened."""

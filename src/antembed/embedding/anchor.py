@@ -104,12 +104,13 @@ class AnchoredTable(Embedding):
     @property
     def transform(self) -> Tensor:
         """T (V, K), up to date."""
-        return self.rows.current
+        return self.rows.whole()
 
     def param_groups(self, l1_penalty: float, *, free: FreeEntries | None = None) -> list[Group]:
         """Optimizer groups: T with its penalty (if any; `free` entries have none), and A without one."""
+        own = None if free is None else self.rows.own_entries(free)
         return [
-            {"params": [self.rows.weight], "prox": self.penalty_for(l1_penalty, free), "table": self.rows},
+            {"params": [self.rows.weight], "prox": self.penalty_for(l1_penalty, own), "table": self.rows},
             {"params": [self.anchors]},
         ]
 
@@ -133,7 +134,7 @@ class AnchoredTable(Embedding):
         """Scores of a tied output layer, hidden (*batch, d) → E·h + bias: (*batch, V), or (*batch, n) of the objects `ids`
         (n,); multiplied in the cheaper order."""
         self.check_hidden(hidden)
-        (V, K), d, n = self.rows.weight.shape, self.embedding_dim, hidden.numel() // self.embedding_dim
+        V, K, d, n = self.num_embeddings, self.num_anchors, self.embedding_dim, hidden.numel() // self.embedding_dim
         m = V if ids is None else len(ids)
         T = self.transform if ids is None else self.rows(ids)
         if n * (K * d + m * K) <= m * K * d + n * m * d:
@@ -145,15 +146,14 @@ class AnchoredTable(Embedding):
         return scores if bias is None else scores + (bias if ids is None else bias[ids])
 
     def extra_repr(self) -> str:
-        V, K = self.rows.weight.shape
-        text = f"{V}, {self.embedding_dim}, num_anchors={K}"
+        text = f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}"
         if self.padding_idx is not None:
             text += f", padding_idx={self.padding_idx}"
         return text + (", sparse=True" if self.rows.sparse else "")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """A checkpoint with another number of anchors resizes the layer; one of another width or height is an error."""
-        if (error := checkpoint_error(state_dict, prefix, self.num_embeddings, self.embedding_dim)) is not None:
+        if (error := checkpoint_error(state_dict, prefix, len(self.rows.weight), self.embedding_dim)) is not None:
             errors: list[str] = args[4]
             errors.append(error)
             return

@@ -54,7 +54,7 @@ class AnchorEmbeddingBag(AnchoredTable):
         check_integers(ids)
         if per_sample_weights is not None and self.mode != "sum":
             raise ValueError(f"per_sample_weights go with mode='sum', this bag has mode={self.mode!r}")
-        if self.rows.pending is not None:
+        if self.rows.pending is not None or self.rows.shared:
             return self._from_rows(ids, offsets, per_sample_weights) @ self.anchors
         if not torch.compiler.is_compiling() and ids.device.type == "cpu":
             self.rows.check_range(ids)

@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from antembed.embedding.table import RowTable
+from antembed.embedding.table import PIECE, RowTable
 from antembed.embedding.usage import Usage, usage_of
 from antembed.embedding.watch import warn_if_dense, watch
 from antembed.optim.groups import Group
 from antembed.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
-
-PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
 
 
 class Embedding(nn.Module, ABC):
@@ -161,15 +159,14 @@ class Embedding(nn.Module, ABC):
         for table, norms in self.lengths():
             if id(table) not in penalized:
                 continue
-            total, count = 0.0, 0
-            for rows in table.current.split(PIECE):
-                total += float((rows.abs() * norms).sum())
-                count += int(rows.count_nonzero())
+            before, own = table.count_nonzeros(), 0.0
+            for rows in table.weight.split(PIECE):
+                own += float((rows.abs() * norms).sum())
+            total = float(table.summed(torch.tensor(own, dtype=torch.float64)))
             for rows in table.weight.split(PIECE):
                 parts = rows.abs() * norms
-                small = (parts < share * total / max(count, 1)) & (parts > 0)
-                rows[small] = 0
-                pruned += int(small.sum())
+                rows[(parts < share * total / max(before, 1)) & (parts > 0)] = 0
+            pruned += before - table.count_nonzeros()
         return pruned
 
     def keep(self, n: int) -> int:
@@ -222,15 +219,16 @@ def keep_largest(layers: Iterable[Embedding], n: int) -> int:
     anchors) to zero; → how many of them were not zero before."""
     check_kept(n)
     tables = [pair for layer in layers for pair in layer.lengths()]
+    if len({table.shared for table, _ in tables}) > 1:
+        raise ValueError("some of these tables are shared among processes and some are not; shard all of them, or none")
     parts = torch.cat([(table.current.abs() * norms).reshape(-1).float() for table, norms in tables])
-    before = sum(int(table.weight.count_nonzero()) for table, _ in tables)
+    before = sum(table.count_nonzeros() for table, _ in tables)
     if n >= before:
         return 0
-    dropped = torch.ones(len(parts), dtype=torch.bool, device=parts.device)
-    dropped[parts.topk(n).indices] = False
+    dropped = ~tables[0][0].largest(parts, n)
     for (table, _), drop in zip(tables, dropped.split([table.weight.numel() for table, _ in tables]), strict=True):
         table.weight[drop.view(table.weight.shape)] = 0
-    return before - sum(int(table.weight.count_nonzero()) for table, _ in tables)
+    return before - sum(table.count_nonzeros() for table, _ in tables)
 
 
 def param_groups(model: nn.Module, l1_penalty: float, weight_decay: float = 0.0) -> list[Group]:

@@ -8,7 +8,6 @@ from torch.optim import Optimizer
 
 from antembed.budget import EXPONENT, Budget, BudgetController, parse_budget
 from antembed.embedding.base import Embedding, keep_largest
-from antembed.embedding.usage import count_nonzeros
 from antembed.files import JSON
 from antembed.optim.groups import Group
 from antembed.optim.prox import L1, NonNegativeL1, Prox
@@ -73,7 +72,7 @@ class SparsityController:
         """What the target counts, now."""
         unit = self.controller.budget.unit
         if unit == "non-zeros":
-            return sum(count_nonzeros(table.current, table.padding_idx) for layer in self.layers for table in layer.tables)
+            return sum(table.count_nonzeros() for layer in self.layers for table in layer.tables)
         used = [layer.usage() for layer in self.layers]
         return sum(usage.bytes if unit == "bytes" else usage.parameters for usage in used)
 
@@ -109,7 +108,7 @@ class SparsityController:
         the optimizer would bring some of them back."""
         tables = [table for layer in self.layers for table in layer.tables]
         weights = [table.current.detach().clone() for table in tables]
-        count = sum(int(weight.count_nonzero()) for weight in weights)
+        count = sum(table.count_nonzeros() for table in tables)
 
         def keep(n: int) -> None:
             for table, weight in zip(tables, weights, strict=True):
@@ -117,7 +116,7 @@ class SparsityController:
             keep_largest(self.layers, n)
 
         self.controller.trim(count, keep)
-        return count - sum(int(table.weight.count_nonzero()) for table in tables)
+        return count - sum(table.count_nonzeros() for table in tables)
 
     def state_dict(self) -> JSON:
         """Plain numbers; save it with the optimizer's."""

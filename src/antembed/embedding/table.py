@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from antembed.embedding.lookup import PendingRows, ReadPending
 from antembed.kernels.groups import Groups, first_outside
+from antembed.optim.prox import FreeEntries
 
 WORTH_GROUPING = 2048  # ids
+PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
 MOSTLY_DISTINCT = 0.75  # share of distinct ids above which grouping is not faster
 
 
@@ -25,6 +27,7 @@ class RowTable(nn.Embedding):
     penalized = False  # an optimizer that applies the prox, or a solver, has had this table
     support: Tensor | None = None  # (V, K) of bool: the entries that an optimizer can move (freeze_support); None: all
     unpenalized_by = ""  # the optimizer that has made a step without the prox
+    shared = False  # `weight` has the rows of this process alone, others hold the rest (distributed/table.py)
 
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
         V, K = weight.shape
@@ -79,6 +82,37 @@ class RowTable(nn.Embedding):
     def check_range(self, ids: Tensor) -> None:
         """Raise if an id has no row."""
         check_range(ids, self.num_embeddings)
+
+    # What is different where processes share a table. Each of these is called by all of them.
+
+    def whole(self) -> Tensor:
+        """All rows in the order of the ids, up to date, with gradients: (V, K)."""
+        return self.current
+
+    def own(self, values: Tensor) -> Tensor:
+        """Of one row an id (V, …), those whose rows are held here, in the order of `weight`."""
+        return values
+
+    def own_entries(self, free: FreeEntries) -> FreeEntries:
+        """The free entries of the rows held here, by their place in `weight`."""
+        return free
+
+    def summed(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        return values
+
+    def largest(self, values: Tensor, n: int) -> Tensor:
+        """True at the n largest of these numbers ≥ 0, of all processes together."""
+        mask = torch.zeros(len(values), dtype=torch.bool, device=values.device)
+        mask[values.topk(n).indices] = True
+        return mask
+
+    def check_agreement(self, rates: dict[str, float]) -> None:
+        """Raise if another process is about to make another step."""
+
+    def count_nonzeros(self) -> int:
+        """nnz over all rows."""
+        return int(self.summed(sum((piece.count_nonzero() for piece in self.current.split(PIECE)), torch.tensor(0))))
 
     def add_rows(self, rows: Tensor) -> None:
         """Append rows. The parameter object stays the same, so an optimizer keeps its state for the old rows."""

@@ -13,7 +13,6 @@ from torch.optim import LBFGS, SGD, Adagrad, Optimizer, SparseAdam
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from antembed.embedding.table import RowTable
-from antembed.embedding.usage import count_nonzeros
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.groups import Group
 from antembed.optim.prox import NonNegativeL1
@@ -122,9 +121,9 @@ def warn_if_dense(layer: Layer, *, exporting: bool) -> None:
         if negative := int((T < 0).sum()):
             text = f"T has {negative:,} negative weights (smallest {float(T.min()):.2g}), but weights of T are ≥ 0; {REMEDY}"
             _warn_once(layer, "negative", text)
-        weights = T.numel() - (0 if table.padding_idx is None else T.shape[1])
+        weights = (table.num_embeddings - (table.padding_idx is not None)) * T.shape[1]
         suspicious = table.unpenalized_by or (exporting and not table.penalized)
-        if suspicious and weights and count_nonzeros(T, table.padding_idx) == weights:
+        if suspicious and weights and table.count_nonzeros() == weights:
             text = f"no weight of T is zero ({weights:,} of {weights:,} are not); was a proximal optimizer used? {REMEDY}"
             _warn_once(layer, "dense", text)
 

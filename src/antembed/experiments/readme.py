@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from antembed.experiments import comparisons, growth_tables, text
+from antembed.experiments import comparisons, distributed_tables, growth_tables, text
 from antembed.experiments.defaults import defaults
 from antembed.experiments.markdown import command, markdown, options
 from antembed.experiments.online import online
@@ -138,6 +138,11 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "compress": ("compress.jsonl", comparisons.compress),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
+    "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
+    "distributed-links": ("distributed.jsonl", distributed_tables.links),
+    "distributed-memory": ("distributed.jsonl", distributed_tables.memory),
+    "distributed-checked": ("distributed.jsonl", distributed_tables.checked),
+    "distributed-cost": ("distributed.jsonl", distributed_tables.cost),
     "defaults": ("defaults.jsonl,front.jsonl,ngrams.jsonl", defaults),
 }
 

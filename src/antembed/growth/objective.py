@@ -18,5 +18,6 @@ def penalties(optimizer: ProximalOptimizer, strength: float | None = None) -> fl
     for group in optimizer.param_groups:
         if group["prox"] is not None and group["prox"].scheduled:
             prox = group["prox"] if strength is None else replace(group["prox"], strength=strength)
-            total += sum(float(prox.penalty(weight.detach())) for weight in group["params"])
+            own = sum(prox.penalty(weight.detach()) for weight in group["params"])
+            total += float(own if group["table"] is None else group["table"].summed(own))
     return total

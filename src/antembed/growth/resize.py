@@ -101,7 +101,7 @@ def add_anchors(
     back = min(n, len(removed)) if removed is not None else 0
     if removed is not None and back:
         taken = removed.last(back)
-        T = {name: _taller(t, layer.num_embeddings) for name, t in taken.T.items()}
+        T = {name: _taller(t, len(layer.rows.weight)) for name, t in taken.T.items()}
         together = together.append(_with_moments(layer, optimizer, T, taken.A, taken.free))
         removed = removed.without_last(back)
     if n > back:
@@ -116,8 +116,8 @@ def _new_anchors(
     """Anchors of both signs and about unit length; T half-normal, scaled to a share of the present mean contribution."""
     weight, anchors = layer.rows.weight, layer.anchors
     V, d = layer.num_embeddings, layer.embedding_dim
-    parts = weight.sum(0) * anchors.norm(dim=1)
-    count = int(weight.count_nonzero())
+    parts = layer.rows.summed(weight.sum(0)) * anchors.norm(dim=1)
+    count = layer.rows.count_nonzeros()
     mean = float(parts.sum()) / count if count else (2 / max(V, 1)) ** 0.5
 
     def normal(*shape: int) -> Tensor:
@@ -126,7 +126,7 @@ def _new_anchors(
     T, A = normal(V, n).abs_().mul_(NEW_SCALE * mean), normal(n, d).mul_(d**-0.5)
     if layer.padding_idx is not None:
         T[layer.padding_idx] = 0
-    return _with_moments(layer, optimizer, {"weight": T}, {"weight": A}, torch.empty(0, 2, dtype=torch.long))
+    return _with_moments(layer, optimizer, {"weight": layer.rows.own(T)}, {"weight": A}, torch.empty(0, 2, dtype=torch.long))
 
 
 def _with_moments(
@@ -172,7 +172,7 @@ def free_pairs(prox: object) -> Tensor:
 def set_free(prox: object, pairs: Tensor, layer: AnchoredTable) -> None:
     """Replace the free entries of a penalty that has some, for the layer's present size."""
     if isinstance(prox, NonNegativeL1) and prox.free is not None:
-        prox.free = FreeEntries(pairs[:, 0], pairs[:, 1], (layer.num_embeddings, layer.num_anchors))
+        prox.free = FreeEntries(pairs[:, 0], pairs[:, 1], (len(layer.rows.weight), layer.num_anchors))
 
 
 def _group_of(optimizer: ProximalOptimizer, weight: Tensor) -> Group:

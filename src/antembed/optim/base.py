@@ -96,6 +96,9 @@ class ProximalOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        shared = [group["table"] for group in self.param_groups if group["table"] is not None and group["table"].shared]
+        if shared:
+            shared[0].check_agreement(self._rates())
         if self.max_grad_norm is not None:
             clip_grad_norm_((weight for group in self.param_groups for weight in group["params"]), self.max_grad_norm)
         for group in self.param_groups:
@@ -113,6 +116,19 @@ class ProximalOptimizer(Optimizer):
                     if momentum is not None:  # otherwise it would move zero rows to 1e-20 until the next prox
                         momentum[(weight == 0).all(dim=-1)] = 0
         return loss
+
+    def _rates(self) -> dict[str, float]:
+        """All that moves a row without a gradient: where processes share a table, they must be the same in all of them."""
+        found = {}
+        for number, group in enumerate(self.param_groups):
+            prox = group["prox"]
+            found[f"lr of group {number}"] = float(group["lr"])
+            found[f"weight_decay of group {number}"] = float(group["weight_decay"])
+            found[f"l1_penalty of group {number}"] = 0.0 if prox is None else float(prox.strength)
+            found[f"step of group {number}"] = max((float(self.state[w].get("step", 0)) for w in group["params"]), default=0.0)
+            if group["table"] is not None:
+                found[f"gradients of table {number}"] = float(any(w.grad is not None for w in group["params"]))
+        return found
 
     def _step(self, weight: Tensor, gradient: Tensor, group: Group, prox: Prox | None) -> None:
         state = self.state_of(weight, group)

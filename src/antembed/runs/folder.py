@@ -1,6 +1,7 @@
 """A run is a folder: config.json, metrics.jsonl, result.json, checkpoint/, and the exported tables."""
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.jsonl"
         self.result_file = self.path / "result.json"
         self.last = self.path / "checkpoint" / "last.safetensors"
+        self.shared = self.path / "checkpoint" / "last.json"  # of several processes; beside it folders last-NUMBER
         self.best = self.path / "checkpoint" / "best.safetensors"
         self.snapshot = self.path / "checkpoint" / "snapshot.safetensors"
         self.final = self.path / "checkpoint" / "final.safetensors"
@@ -52,7 +54,7 @@ class RunFolder:
                 raise RunError(
                     f"{self.path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
                 )
-            if resume and (self.last.exists() or self.final.exists() or self.exported):
+            if resume and any((self.last.exists(), self.shared.exists(), self.final.exists(), self.exported)):
                 self._check_same(config, facts)
             else:  # there is nothing to continue
                 self._clear()
@@ -134,8 +136,10 @@ class RunFolder:
         plain = [name for name in tables if isinstance(name, str) and name == Path(name).name]
         for name in (*plain, *BESIDE):
             (self.path / name).unlink(missing_ok=True)
-        for file in (self.last, self.best, self.snapshot, self.final):
+        for file in (self.last, self.shared, self.best, self.snapshot, self.final):
             file.unlink(missing_ok=True)
+        for folder in self.last.parent.glob("last-[0-9]*/"):
+            shutil.rmtree(folder)
 
     def log(self, record: JSON) -> None:
         append_json(self.metrics_file, record)

@@ -1,6 +1,7 @@
 """The life of a run, once for every task and solver: create, train, resume, evaluate, export."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,11 +11,13 @@ from antembed.checkpoint import CheckpointError, capture, read_checkpoint, resto
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
+from antembed.distributed import current
 from antembed.files import JSON
 from antembed.inference.folder import check_own, write_description, write_weights
 from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunError, RunFolder
 from antembed.runs.result import summarize
+from antembed.runs.shared import check_options, train_shared
 from antembed.serving.numbers import RangeError
 from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
@@ -85,22 +88,38 @@ def train(
     overwrite: bool = False,
     callback: Callback = ignore,
 ) -> JSON:
-    """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory."""
-    task, folder = TASKS[config.task], RunFolder(out)
+    """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory.
+
+    Where there is a process group, its processes train together (docs/distributed.md): all call it, rank 0 writes the files and
+    gets the result, the others get {}.
+    """
+    task, folder, ranks = TASKS[config.task], RunFolder(out), current()
+    if ranks is not None:
+        check_options(task, config, ranks)
     splits = task.load(config) if splits is None else splits
     _pretrain(task, config, splits)
     model = task.build(config, splits)
     check_budget(config, model)
-    solver = make_solver(task, config, model, splits)
-    with folder.locked():
-        folder.create(config, task.facts(splits, model), model.file_names(), resume=resume, overwrite=overwrite)
+    facts, tables = task.facts(splits, model), model.file_names()
+
+    def create() -> None:
+        folder.create(config, facts, tables, resume=resume, overwrite=overwrite)
         splits.save(folder.path)
-        if resume and folder.last.exists():
-            _continue(solver, folder.last)
-        folder.forget_after(solver.epoch)
-        for record in solver.fit(folder, callback):
-            folder.log(record)
-            write_checkpoint(folder.last, solver.state_dict())
+
+    with folder.locked() if ranks is None or ranks.first else nullcontext():
+        if ranks is not None:
+            solver = train_shared(task, config, model, splits, folder, ranks, create, resume, callback)
+            if solver is None:
+                return {}
+        else:
+            solver = make_solver(task, config, model, splits)
+            create()
+            if resume and folder.last.exists():
+                _continue(solver, folder.last)
+            folder.forget_after(solver.epoch)
+            for record in solver.fit(folder, callback):
+                folder.log(record)
+                write_checkpoint(folder.last, solver.state_dict())
         write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
         splits.save(folder.path)  # a stream knows its labels only now
         _export_own(config, model, folder)

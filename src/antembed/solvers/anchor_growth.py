@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
+from antembed.checkpoint import FileStorage, Storage, capture, restore
 from antembed.embedding import AnchorEmbedding
 from antembed.embedding.anchor import AnchoredTable
-from antembed.embedding.usage import count_nonzeros
 from antembed.files import JSON
 from antembed.growth.objective import nbant_objective
 from antembed.growth.policy import Add, Check, Decision, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState
@@ -49,6 +48,7 @@ class Growth:
         anneal: int = 0,
         prune: float = 0.1,
         seed: int = 0,
+        storage: Storage | None = None,
     ):
         for name, table in tables.items():
             if not isinstance(table, AnchoredTable):
@@ -65,6 +65,7 @@ class Growth:
         self.tables = {name: table for name, table in tables.items() if isinstance(table, AnchorEmbedding)}
         self.anchor_penalty, self.l0_penalty, self.prune, self.seed = anchor_penalty, l0_penalty, prune, seed
         self.epochs, self.warmup, self.anneal = epochs, warmup, anneal
+        self.storage = storage or FileStorage()
         self.policy_state: Any = policy.initial_state()  # of the policy's own kind
         self.removed: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
@@ -84,9 +85,8 @@ class Growth:
     def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
         """Eq. 5 of the model as it would be exported, with its parts."""
         with pruned(self.tables.values(), self.prune):
-            weights = {name: (table.rows.weight, table.padding_idx) for name, table in self.tables.items()}
-            nnz = {name: count_nonzeros(*weight) for name, weight in weights.items()}
-            used = {name: int((weight != 0).any(0).sum()) for name, (weight, _) in weights.items()}
+            nnz = {name: table.rows.count_nonzeros() for name, table in self.tables.items()}
+            used = {name: int(in_use(table).sum()) for name, table in self.tables.items()}
             errors = validate()
         # With nothing in use there is still one anchor to be paid for.
         K = sum(max(n, 1) for n in used.values())
@@ -129,7 +129,7 @@ class Growth:
             self._undo(step, snapshot)
         elif isinstance(self.policy, Plateau):
             self._drop_dead()
-            write_checkpoint(snapshot, capture(self.model, self.optimizer, {}, self.tensors()))
+            self.storage.save(snapshot, capture(self.model, self.optimizer, {}, self.tensors()))
         if isinstance(decision, Stop):
             self.stopped = (epoch, step)
             return
@@ -156,12 +156,12 @@ class Growth:
     def _drop_dead(self) -> None:
         """Anchors that no object would use if the model were exported now: nothing is lost with them."""
         with pruned(self.tables.values(), self.prune):
-            dead = {name: (table.rows.weight == 0).all(0).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
+            dead = {name: (~in_use(table)).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
         for name, columns in dead.items():
             remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
 
     def _undo(self, step: int, snapshot: Path) -> None:
-        saved = read_checkpoint(snapshot)
+        saved = self.storage.load(snapshot)
         restore(saved, self.model, self.optimizer)
         self.load_tensors(saved.part("extra/"))
         for state in self.optimizer.state.values():
@@ -203,7 +203,12 @@ class Growth:
 
 def usage(table: AnchoredTable) -> Tensor:
     """What each anchor contributes to all objects' vectors, Σ_i t_ik·‖a_k‖: (K,)."""
-    return (table.transform.sum(0) * table.anchors.norm(dim=1)).detach()
+    return (table.rows.summed(table.rows.current.detach().sum(0)) * table.anchors.norm(dim=1)).detach()
+
+
+def in_use(table: AnchoredTable) -> Tensor:
+    """Whether any object has a weight on each anchor: (K,)."""
+    return table.rows.summed((table.rows.current != 0).sum(0)) > 0
 
 
 @contextmanager

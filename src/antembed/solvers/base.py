@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
-from antembed.checkpoint import Checkpoint
+from antembed.checkpoint import Checkpoint, FileStorage, Storage
 from antembed.config import SolverConfig
 from antembed.files import JSON
 from antembed.tasks.base import ConfigT, ModelT, SplitsT, Task
@@ -50,6 +50,7 @@ class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
 
     name: ClassVar[str]
     epoch: int = 0  # epochs done
+    storage: Storage = FileStorage()
 
     def __init__(self, task: Task[ConfigT, SplitsT, ModelT], config: ConfigT, model: ModelT, splits: SplitsT):
         self.task, self.config, self.model, self.splits = task, config, model, splits

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpoint
+from antembed.checkpoint import capture, restore
 from antembed.config.budget import parse_budget
 from antembed.embedding import AnchorEmbedding, keep_largest
 from antembed.files import JSON
@@ -131,7 +131,7 @@ class BudgetSteering(Controller):
                 table.rows.weight.data.copy_(weight)
             keep_largest(self.tables, n)
 
-        self.controller.trim(sum(int(weight.count_nonzero()) for weight in weights), keep)
+        self.controller.trim(sum(table.rows.count_nonzeros() for table in self.tables), keep)
 
     def finish(self, files: RunFiles) -> None:
         if self.size() > self.controller.budget.amount:  # polished numbers may be harder to pack
@@ -191,11 +191,11 @@ class BestEpoch(Controller):
         if own < self.lowest:
             self.lowest, self.epoch = own, epoch
             with self.loop.averaged():
-                write_checkpoint(files.best, capture(self.loop.model, None, {"epoch": epoch}))
+                self.loop.storage.save(files.best, capture(self.loop.model, None, {"epoch": epoch}))
 
     def finish(self, files: RunFiles) -> None:
-        if files.best.exists():
-            restore(read_checkpoint(files.best), self.loop.model)
+        if self.loop.storage.exists(files.best):
+            restore(self.loop.storage.load(files.best), self.loop.model)
 
     def state(self) -> JSON:
         return {"lowest": self.lowest, "epoch": self.epoch}
@@ -227,6 +227,7 @@ class GrowthControl(Controller):
             anneal=anneal,
             prune=own.sparsity.prune,
             seed=loop.config.machine.seed,
+            storage=loop.storage,
         )
         self.lowest, self.changes = float("inf"), 0
         if anneal:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from antembed.checkpoint import FileStorage, Storage
 from antembed.config import StochasticConfig, TaskConfig
 from antembed.optim.base import ProximalOptimizer
 from antembed.solvers.engine import Engine
@@ -26,6 +27,7 @@ class Loop:
     engine: Engine | None = None  # None: made anew before the next epoch, since tensors were replaced
     step: int = 0
     polishing: bool = field(default=False)
+    storage: Storage = field(default_factory=FileStorage)
     averaged: Callable[[], AbstractContextManager[None]] = nullcontext  # the weights that are evaluated and kept, for so long
 
     @property

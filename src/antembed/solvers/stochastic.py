@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import torch
 
-from antembed.checkpoint import Checkpoint, capture, restore
+from antembed.checkpoint import Checkpoint, FileStorage, capture, restore
 from antembed.config import StochasticConfig
 from antembed.config.shared import ThreadsConfig
+from antembed.distributed import sharded_tables
+from antembed.distributed.storage import ShardedStorage
 from antembed.embedding import Embedding, param_groups
 from antembed.files import JSON
 from antembed.growth.objective import penalties
@@ -22,12 +24,12 @@ from antembed.solvers.controllers import BestEpoch, BudgetSteering, Controller, 
 from antembed.solvers.engine import Engine, TorchEngine, rates
 from antembed.solvers.fused import FusedEngine, unsupported_reason
 from antembed.solvers.loop import Loop
+from antembed.solvers.pieces import PieceEngine
 from antembed.solvers.schedule import Schedule, constant, cosine, halving, ramp, scaled
 from antembed.solvers.sparsify import Sparsify
 from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
-PIECE = 1 << 20  # rows
 
 
 class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
@@ -40,13 +42,16 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         examples = len(splits.train)
         lr, l1 = schedules(own, examples)
         optimizer = self._optimizer(lr(0), l1(0))
-        self.fused = uses_fused(own.train.engine, model, optimizer)
+        shared = list(sharded_tables(model).values())
+        self.ranks = shared[0].ranks if shared else None  # the processes that train this model together
+        self.storage = FileStorage() if self.ranks is None else ShardedStorage(self.ranks, model, optimizer)
+        self.fused = uses_fused(own.train.engine, model, optimizer, own.train.pieces)
         self.threads = config.machine.threads if isinstance(config.machine, ThreadsConfig) else 1
         if config.auto and not len(splits.validation):
             raise ValueError("anchors auto compares numbers of anchors on validation data, and there are 0; give --anchors")
         self.regularizers = task.regularizers(config, splits, model)
         self.warmup = ramp(round(own.sparsity.l1_warmup * own.epochs * examples / own.train.batch_size))
-        self.loop = Loop(config, own, model, optimizer, examples, task.select_by, lr, l1)
+        self.loop = Loop(config, own, model, optimizer, examples, task.select_by, lr, l1, storage=self.storage)
         self.growth = GrowthControl(self.loop) if config.auto else None
         steered = config.budget and own.sparsity.sparsify == "prox"
         budget, pruning = BudgetSteering(self.loop) if steered else None, Pruning(self.loop)
@@ -63,7 +68,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         groups = param_groups(self.model, l1_penalty, own.weight_decay)
         for name, free in self.task.free_entries(self.splits, self.model).items():
             (rows, _), *_ = self.model.embeddings[name].pairs
-            next(group for group in groups if group.get("table") is rows)["prox"].free = free
+            next(group for group in groups if group.get("table") is rows)["prox"].free = rows.own_entries(free)
         for weight, rate in self.task.rates(self.config, self.splits, self.model):
             next(group for group in groups if any(weight is other for other in group["params"]))["rate"] = rate
         optimizer = OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
@@ -91,6 +96,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             record = self._train(epoch, callback, record)
             with self.loop.averaged():
                 record |= self._evaluate()
+            if self.ranks is not None:  # what is decided by it must be decided alike, also on other processors
+                record = self.ranks.from_first(record)
             for controller in self.controllers:
                 controller.end(epoch, record, files)
             self.epoch = epoch
@@ -125,7 +132,10 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
     def _engine(self) -> Engine:
         if self.fused:
             return FusedEngine(self.model, self.loop.optimizer, self.threads)
-        return TorchEngine(self.loop.optimizer, self.loss)
+        if self.ranks is None and self.own.train.pieces == 1:
+            return TorchEngine(self.loop.optimizer, self.loss)
+        pieces = partial(self.task.cut, pieces=self.own.train.pieces)
+        return PieceEngine(self.loop.optimizer, self.loss, self.model, pieces, self.config.machine.seed, self.ranks)
 
     def _evaluate(self) -> JSON:
         """Sizes, and metrics on validation data with the penalty added."""
@@ -168,9 +178,9 @@ def schedules(own: StochasticConfig, examples: int) -> tuple[Schedule, Schedule]
     return scaled(own.optimizer.lr, shapes[own.optimizer.schedule]), scaled(own.sparsity.l1_penalty, warmup)
 
 
-def uses_fused(engine: str, model: torch.nn.Module, optimizer: ProximalOptimizer) -> bool:
+def uses_fused(engine: str, model: torch.nn.Module, optimizer: ProximalOptimizer, pieces: int = 1) -> bool:
     """Whether the fused engine does the work; an error if it was asked for and cannot."""
-    reason = unsupported_reason(model, optimizer)
+    reason = unsupported_reason(model, optimizer) if pieces == 1 else f"it takes batches whole, not in {pieces} pieces"
     if engine == "fused" and reason is not None:
         raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
     return engine != "torch" and reason is None
@@ -178,4 +188,4 @@ def uses_fused(engine: str, model: torch.nn.Module, optimizer: ProximalOptimizer
 
 def count_nonzeros(table: Embedding) -> int:
     """nnz over a table's rows, cheap enough for every epoch."""
-    return sum(int(piece.count_nonzero()) for rows in table.tables for piece in rows.current.split(PIECE))
+    return sum(rows.count_nonzeros() for rows in table.tables)

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
@@ -34,6 +35,12 @@ Part = Literal["train", "validation", "test"]
 Metrics = dict[str, float]
 Regularizer = Callable[[Batch, int], Tensor]  # batch, step → a term of the loss
 NONE = Examples((np.empty(0),), np.empty(0, np.int64))
+
+
+def cuts(n: int, pieces: int) -> list[tuple[int, int]]:
+    """Begin and end of each piece of n examples."""
+    ends = [-(-n * piece // pieces) for piece in range(pieces + 1)]
+    return list(pairwise(ends))
 
 
 class Source(Protocol):
@@ -134,6 +141,10 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Metrics over the examples of a part; "loss" is the mean loss."""
 
     # What has a default.
+
+    def cut(self, batch: Batch, pieces: int) -> list[Batch]:
+        """A batch in so many pieces, some perhaps empty but the first. Default: each column has one row an example."""
+        return [tuple(column[a:b] for column in batch) for a, b in cuts(len(batch[-1]), pieces)]
 
     def task_for(self, splits: SplitsT) -> str:
         """The task that suits these data: events without ratings, say, are another task than ratings."""

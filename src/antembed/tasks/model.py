@@ -38,6 +38,8 @@ class ModelSize:
 class TaskModel(nn.Module, ABC):
     """A model that knows its size and can be written as small files."""
 
+    state: object = None  # what the next batch continues from: an LSTM's, say
+
     @abstractmethod
     def model_size(self) -> ModelSize: ...
 

@@ -58,7 +58,7 @@ class PlainTable(Embedding):
         return torch.randn(n, self.embedding_dim, device=table.weight.device, dtype=table.weight.dtype) * self.std
 
     def factors(self) -> tuple[Tensor, None]:
-        return self.rows.current, None
+        return self.rows.whole(), None
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"

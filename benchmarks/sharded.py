@@ -1,0 +1,264 @@
+"""Tables that processes share: bytes and milliseconds a step, memory a process, seconds to save and load, and the cost model.
+
+    python benchmarks/sharded.py traffic|network|memory|cost [--record results/distributed.jsonl]
+
+traffic   2 and 4 processes on one machine, in a network of their own (unshare -n, as root): what the interface counted a step
+network   2 processes in two network namespaces, with a link of 1 and of 10 Gbit/s between them (ip netns, tc tbf; as root)
+memory    V = 5M rows on 1, 2 and 4 processes: peak memory, seconds and bytes of a checkpoint
+cost      the model of bytes, time and memory by V, K, d, n and Zipf's exponent; checked against the records of `traffic`
+
+The full table is cut and looked up in the same way, with d numbers a row instead of K.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import antembed as ant
+from antembed.distributed import Ranks, ShardedAnchorEmbedding, ShardedRowTable, data_parallel, start, stop
+from antembed.distributed.spread import Spread
+from antembed.distributed.storage import load, save
+from antembed.experiments.records import read_records
+from antembed.files import JSON
+from common import publish
+
+V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3
+LARGE, LARGE_STEPS = 5_000_000, 5
+LINKS = ("1gbit", "10gbit")
+
+
+class Model(nn.Module):
+    """One number an id."""
+
+    def __init__(self, kind: str, rows: int, ranks: Ranks):
+        super().__init__()
+        self.words: nn.Module
+        if kind == "anchored":
+            self.words = ShardedAnchorEmbedding(rows, d, num_anchors=K, ranks=ranks)
+        else:
+            first, end = Spread(rows, ranks.size).range(ranks.rank)
+            self.words = ant.FullEmbedding(1, d, sparse=True)
+            self.words.rows = ShardedRowTable(torch.randn(end - first, d) * 0.01, rows, None, ranks)
+        self.head = nn.Linear(d, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(ids).tanh()).squeeze(-1)
+
+
+def zipf(step: int, rank: int, rows: int) -> torch.Tensor:
+    u = torch.rand(B, generator=torch.Generator().manual_seed(1000 * step + rank))
+    return (rows**u - 1).long().clamp(0, rows - 1)
+
+
+def counted() -> int:
+    """Bytes that the interfaces of this network have sent."""
+    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    return sum(int(line.split(":")[1].split()[8]) for line in lines)
+
+
+def work(kind: str, rows: int, steps: int, folder: str) -> None:
+    """One process: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set."""
+    torch.set_num_threads(1)
+    ranks = start(120)
+    model = Model(kind, rows, ranks)
+    optimizer = ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-5), lr=0.02)
+    parallel, times, distinct = data_parallel(model), [], 0
+    for step in range(steps):
+        ids = zipf(step, ranks.rank, rows)
+        distinct += len(ids.unique())
+        ranks.wait()
+        if step == min(WARM, steps - 1):
+            before = counted()
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        (parallel(ids) - ids.float().sin()).square().mean().backward()
+        optimizer.step()
+        times.append(time.perf_counter() - began)
+    ranks.wait()
+    found = {
+        "ms": 1000 * sorted(times[WARM:])[len(times[WARM:]) // 2],
+        "sent": (counted() - before) / max(steps - WARM, 1),
+        "distinct": distinct / steps,
+        "MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if folder:
+        ranks.wait()
+        began = time.perf_counter()
+        save(f"{folder}/state", model, optimizer)
+        ranks.wait()
+        found["save"] = time.perf_counter() - began
+        found["MiB_saving"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        began = time.perf_counter()
+        load(f"{folder}/state", model, optimizer)
+        ranks.wait()
+        found["load"] = time.perf_counter() - began
+        found["MiB_loading"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    stop()
+    print(json.dumps(found))
+
+
+def launch(n: int, words: list[str], before: list[list[str]], address: str = "127.0.0.1") -> list[JSON]:
+    """n processes, each with some words before its command; → what they print."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    started = []
+    for rank in range(n):
+        environment = os.environ | {"RANK": str(rank), "WORLD_SIZE": str(n), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+        if len(before) == n > 1:
+            environment["GLOO_SOCKET_IFNAME"] = f"ant{rank}"
+        command = [*before[rank % len(before)], sys.executable, __file__, "work", *words]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
+    return [json.loads(process.communicate()[0]) for process in started]
+
+
+def mean(found: list[JSON], name: str) -> float:
+    return float(np.mean([row[name] for row in found]))
+
+
+def traffic(record: str | None) -> None:
+    """All processes of a run in one network that nobody else uses: its loopback counts what all of them send."""
+    name = "antembed-traffic"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        for n in (2, 4):
+            for kind in ("anchored", "full"):
+                found = launch(n, [kind, str(V), str(STEPS), ""], [["ip", "netns", "exec", name]])
+                sent = mean(found, "sent") / n
+                publish(record, about(kind, n, found) | {"benchmark": "traffic of shared tables", "bytes_sent": round(sent)})
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def about(kind: str, n: int, found: list[JSON]) -> JSON:
+    setting = {"V": V, "K": K, "d": d, "ids": B, "processes": n, "table": kind}
+    return setting | {"distinct": round(mean(found, "distinct")), "ms_per_step": round(mean(found, "ms"), 1)}
+
+
+def network(record: str | None) -> None:
+    """Two processes on two sides of a link."""
+    for link in LINKS:
+        for i in range(2):
+            subprocess.run(["ip", "netns", "add", f"ant{i}"], check=True)
+        try:
+            pair = "ip link add {0} netns {0} type veth peer name {1} netns {1}".format("ant0", "ant1")
+            subprocess.run(pair.split(), check=True)
+            for i in range(2):
+                subprocess.run(f"ip -n ant{i} addr add 10.9.0.{i + 1}/24 dev ant{i}".split(), check=True)
+                for name in ("lo", f"ant{i}"):
+                    subprocess.run(["ip", "-n", f"ant{i}", "link", "set", name, "up"], check=True)
+                shape = f"ip netns exec ant{i} tc qdisc add dev ant{i} root tbf rate {link} burst 1mb latency 400ms"
+                subprocess.run(shape.split(), check=True)
+            for kind in ("anchored", "full"):
+                before = [["ip", "netns", "exec", f"ant{i}"] for i in range(2)]
+                found = launch(2, [kind, str(V), str(STEPS), ""], before, "10.9.0.1")
+                sent = {"bytes_sent": round(mean(found, "sent")), "link": link}
+                publish(record, about(kind, 2, found) | {"benchmark": "steps over a link"} | sent)
+        finally:
+            for i in range(2):
+                subprocess.run(["ip", "netns", "del", f"ant{i}"], check=True)
+
+
+def memory(record: str | None) -> None:
+    nothing = launch(1, ["anchored", "1000", str(LARGE_STEPS), ""], [[]])[0]["MiB"]
+    for n in (1, 2, 4):
+        folder = tempfile.mkdtemp()
+        try:
+            found = launch(n, ["anchored", str(LARGE), str(LARGE_STEPS), folder], [[]])
+            size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        finally:
+            shutil.rmtree(folder)
+        most = {name: round(max(row[name] for row in found)) for name in ("MiB", "MiB_saving", "MiB_loading")}
+        publish(
+            record,
+            {
+                "benchmark": "memory of shared tables",
+                "V": LARGE,
+                "K": K,
+                "d": d,
+                "processes": n,
+                "MiB_per_process": most["MiB"],
+                "MiB_of_tables": most["MiB"] - round(nothing),
+                "MiB_while_saving": most["MiB_saving"],
+                "MiB_while_loading": most["MiB_loading"],
+                "seconds_to_save": round(mean(found, "save"), 2),
+                "seconds_to_load": round(mean(found, "load"), 2),
+                "bytes_on_disk": size,
+            },
+        )
+
+
+def expected_distinct(rows: float, ids: int, exponent: float) -> float:
+    """Of `ids` draws from rows with probabilities ∝ rank^−exponent; ranks beyond 10⁵ in groups."""
+    edges = np.unique(np.concatenate([np.arange(1, min(rows, 1e5) + 1), np.geomspace(min(rows, 1e5), rows + 1, 20_000)]))
+    width = np.diff(edges)
+    weight = np.sqrt(edges[:-1] * (edges[1:] - 1).clip(min=edges[:-1])) ** -exponent
+    share = weight / (weight * width).sum()
+    return float((width * -np.expm1(ids * np.log1p(-share))).sum())
+
+
+def bytes_a_step(distinct: float, n: int, width: int, anchors: int) -> float:
+    """What a process sends: ids (4 bytes), the rows it serves, gradients of those it has asked for; the mean gradient of A."""
+    return distinct * (n - 1) / n * (4 + 2 * 4 * width) + 2 * (n - 1) / n * 4 * anchors
+
+
+def cost(record: str | None) -> None:
+    measured = [row for row in read_records("results/distributed.jsonl") if row.get("benchmark") == "traffic of shared tables"]
+    for row in measured:
+        width, anchors = (row["K"], row["K"] * row["d"]) if row["table"] == "anchored" else (row["d"], 0)
+        model = bytes_a_step(row["distinct"], row["processes"], width, anchors)
+        found = {"benchmark": "cost model, checked", "processes": row["processes"], "table": row["table"]}
+        publish(
+            record, found | {"model": round(model), "measured": row["bytes_sent"], "ratio": round(row["bytes_sent"] / model, 3)}
+        )
+    for rows, n in ((1e8, 8), (1e9, 16), (1e10, 64)):
+        for exponent in (0.8, 1.0, 1.2):
+            distinct = expected_distinct(rows, 65_536, exponent)
+            sent = {"anchored": bytes_a_step(distinct, n, K, K * d), "full": bytes_a_step(distinct, n, d, 0)}
+            publish(
+                record,
+                {
+                    "benchmark": "cost model",
+                    "V": int(rows),
+                    "processes": n,
+                    "K": K,
+                    "d": d,
+                    "ids": 65_536,
+                    "zipf": exponent,
+                    "distinct": round(distinct),
+                    "MB_sent": {kind: round(value / 1e6, 2) for kind, value in sent.items()},
+                    "ms_at_25_Gbit": {kind: round(1000 * value / (25e9 / 8), 2) for kind, value in sent.items()},
+                    # T, two moments; last step and slot of a row
+                    "GB_per_process": {
+                        "anchored": round(rows / n * (12 * K + 8) / 1e9, 1),
+                        "full": round(rows / n * 12 * d / 1e9, 1),
+                    },
+                },
+            )
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["work"]:
+        work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+        return
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=["traffic", "network", "memory", "cost"])
+    options.add_argument("--record", help="append the results to this JSONL file")
+    chosen = options.parse_args()
+    {"traffic": traffic, "network": network, "memory": memory, "cost": cost}[chosen.what](chosen.record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""More than one process, on torch.distributed: tables whose rows are spread over processes (docs/distributed.md)."""
+
+from antembed.distributed.embedding import (
+    ShardedAnchorEmbedding,
+    ShardedAnchorEmbeddingBag,
+    data_parallel,
+    join_,
+    shard_,
+    sharded_tables,
+)
+from antembed.distributed.ranks import RankError, Ranks
+from antembed.distributed.start import current, launched, restarted, start, stop
+from antembed.distributed.table import ShardedRowTable
+
+__all__ = [
+    "RankError",
+    "Ranks",
+    "ShardedAnchorEmbedding",
+    "ShardedAnchorEmbeddingBag",
+    "ShardedRowTable",
+    "current",
+    "data_parallel",
+    "join_",
+    "launched",
+    "restarted",
+    "shard_",
+    "sharded_tables",
+    "start",
+    "stop",
+]

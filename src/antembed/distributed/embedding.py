@@ -1,0 +1,146 @@
+"""ShardedAnchorEmbedding and its bag: E = T·A with the rows of T spread over processes; every process has A."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from antembed.distributed.ranks import Ranks
+from antembed.distributed.spread import Spread
+from antembed.distributed.table import ShardedRowTable
+from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, FullEmbedding
+from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
+from antembed.embedding.base import Embedding
+from antembed.embedding.table import check_sizes
+
+BLOCK = 4096  # rows that are drawn together
+T_DRAW, A_DRAW = 0, 1
+
+
+class ShardedAnchorEmbedding(AnchorEmbedding):
+    """AnchorEmbedding for a T that one process cannot hold: ids (*batch) → vectors (*batch, d).
+
+    All processes call it at the same time, each with its own ids, perhaps none, and make the same optimizer steps. Wrap the
+    model in DistributedDataParallel by `data_parallel`, which leaves T alone: its gradients arrive at their owner, averaged
+    over the processes as DDP does. They are row-sparse; use ProximalYogi or ProximalSGD. `seed` decides the start, whatever the
+    number of processes.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int = DEFAULT_ANCHORS,
+        seed: int = 0,
+        ranks: Ranks | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        Embedding.__init__(self)  # AnchoredTable would draw the whole T
+        _init_shard(self, num_embeddings, embedding_dim, padding_idx, num_anchors, seed, ranks, dtype)
+
+    def reset_parameters(self) -> None:
+        raise NotImplementedError("a sharded layer is drawn by its seed; build a new one")
+
+
+class ShardedAnchorEmbeddingBag(AnchorEmbeddingBag):
+    """AnchorEmbeddingBag with the rows of T spread over processes; the same rules as for ShardedAnchorEmbedding."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int = DEFAULT_ANCHORS,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        seed: int = 0,
+        ranks: Ranks | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"mode is 'sum' or 'mean', not {mode!r}: a maximum does not commute with the anchors")
+        Embedding.__init__(self)
+        _init_shard(self, num_embeddings, embedding_dim, padding_idx, num_anchors, seed, ranks, dtype)
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    def reset_parameters(self) -> None:
+        raise NotImplementedError("a sharded layer is drawn by its seed; build a new one")
+
+
+def _init_shard(
+    layer: AnchoredTable,
+    V: int,
+    d: int,
+    padding_idx: int | None,
+    K: int,
+    seed: int,
+    ranks: Ranks | None,
+    dtype: torch.dtype | None,
+) -> None:
+    check_sizes(V, d, K, dtype)
+    ranks = ranks or Ranks()
+    sizes = {"num_embeddings": V, "embedding_dim": d, "num_anchors": K, "seed": seed}
+    ranks.check_same(sizes | {"padding_idx": -1 if padding_idx is None else padding_idx}, "build the same layer on every rank")
+    rows = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype)
+    layer.rows = ShardedRowTable(rows, V, padding_idx, ranks)
+    layer.anchors = nn.Parameter(draw_anchors(K, d, seed, dtype))
+
+
+def draw_rows(first: int, stop: int, V: int, K: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Rows first … stop of T as they start, |N(0, 1)|·√(2/V): each block of rows by a generator of its own."""
+    rows = torch.empty(stop - first, K, dtype=dtype)
+    for block in range(first // BLOCK, -(-stop // BLOCK) if stop > first else 0):
+        at = block * BLOCK
+        drawn = torch.randn(BLOCK, K, generator=_generator(seed, T_DRAW, block), dtype=dtype)
+        low, high = max(at, first), min(at + BLOCK, stop)
+        rows[low - first : high - first] = drawn[low - at : high - at]
+    return rows.abs_().mul_(math.sqrt(2 / max(V, 1)))
+
+
+def draw_anchors(K: int, d: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
+    """A as it starts, |N(0, 1)|·√(2/K)."""
+    return torch.randn(K, d, generator=_generator(seed, A_DRAW, 0), dtype=dtype).abs_().mul_(math.sqrt(2 / K))
+
+
+def _generator(seed: int, draw: int, block: int) -> torch.Generator:
+    state = np.random.SeedSequence((seed, draw, block)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+def shard_(model: nn.Module, ranks: Ranks | None = None) -> nn.Module:
+    """Cut the tables of a model that every process has made alike; each keeps its own rows."""
+    ranks = ranks or Ranks()
+    for name, layer in model.named_modules():
+        if not isinstance(layer, Embedding):
+            continue
+        if not isinstance(layer, AnchorEmbedding | AnchorEmbeddingBag | FullEmbedding):
+            raise ValueError(
+                f"{name or 'the model'} is a {type(layer).__name__}, which cannot be cut into rows; use AnchorEmbedding"
+            )
+        if not layer.rows.shared:
+            layer.rows = ShardedRowTable.cut(layer.rows, ranks)
+    return model
+
+
+def join_(model: nn.Module, here: bool = True) -> nn.Module:
+    """The opposite: the whole tables in those processes that want them `here`; all processes call it."""
+    for layer in model.modules():
+        if isinstance(layer, AnchorEmbedding | AnchorEmbeddingBag | FullEmbedding) and isinstance(layer.rows, ShardedRowTable):
+            layer.rows = layer.rows.joined(here) or layer.rows
+    return model
+
+
+def sharded_tables(model: nn.Module) -> dict[str, ShardedRowTable]:
+    """The shared tables of a model, by name."""
+    return {name: table for name, table in model.named_modules() if isinstance(table, ShardedRowTable)}
+
+
+def data_parallel(model: nn.Module, **options: object) -> nn.parallel.DistributedDataParallel:
+    """The model under DistributedDataParallel, which leaves the shared tables alone."""
+    names = [f"{name}.weight" if name else "weight" for name in sharded_tables(model)]
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
+    return nn.parallel.DistributedDataParallel(model, **options)  # type: ignore[arg-type]

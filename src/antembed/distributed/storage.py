@@ -1,0 +1,174 @@
+"""Checkpoints of processes that share tables: safetensors that torch.distributed.checkpoint reads and cuts anew.
+
+A checkpoint NAME is a folder NAME-NUMBER with one file a process and about.json (shapes and plain data), and NAME.json that
+says which number counts. That file is replaced last, so a checkpoint is whole or not there. The files are those of torch's
+HuggingFaceStorageWriter, written piece by piece: its own way needs two more copies of the rows in memory.
+"""
+
+import json
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint import HuggingFaceStorageReader
+from torch.distributed.checkpoint._hf_utils import CUSTOM_METADATA_KEY, SAVED_OFFSETS_KEY
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.optim import Optimizer
+
+from antembed.checkpoint import KINDS, Checkpoint, CheckpointError, capture, in_pieces, restore
+from antembed.distributed.embedding import sharded_tables
+from antembed.distributed.ranks import RankError, Ranks
+from antembed.distributed.spread import Spread
+from antembed.files import JSON, write_atomically
+
+ABOUT = "about.json"
+DTYPES = {name: kind for kind, name in KINDS.items()}
+
+
+class ShardedStorage:
+    """Reads and writes checkpoints of a model with shared tables (and its optimizer); called by all processes."""
+
+    def __init__(self, ranks: Ranks, model: nn.Module, optimizer: Optimizer | None = None):
+        self.ranks, self.model, self.optimizer = ranks, model, optimizer
+
+    def exists(self, path: Path) -> bool:
+        return bool(self.ranks.from_first({"found": _pointer(path).is_file()})["found"])
+
+    def save(self, path: Path, checkpoint: Checkpoint) -> None:
+        """Every process writes its rows; then the checkpoint counts, and the one before is removed."""
+        number = self.ranks.from_first({"number": _begin(path) if self.ranks.first else 0})["number"]
+        folder, rows = _folder(path, number), self._rows_of(checkpoint.tensors)
+        own: dict[str, Tensor] = {}
+        offsets: JSON = {}
+        for name, tensor in checkpoint.tensors.items():
+            if tensor.numel() and (name in rows or self.ranks.first):
+                own[name] = _listed(tensor)
+                first = Spread(rows[name], self.ranks.size).range(self.ranks.rank)[0] if name in rows else 0
+                offsets[name] = {SAVED_OFFSETS_KEY: [first, *[0] * (own[name].dim() - 1)]}
+        about = {CUSTOM_METADATA_KEY: json.dumps(offsets)}
+        write_atomically(folder / f"rank-{self.ranks.rank:05d}.safetensors", in_pieces(own, about))
+        self.ranks.wait()
+        if self.ranks.first:
+            shapes: JSON = {}
+            for name, tensor in checkpoint.tensors.items():
+                shape = [rows[name], *tensor.shape[1:]] if name in rows else list(tensor.shape)
+                shapes[name] = {"shape": shape, "dtype": KINDS[tensor.dtype], "rows": name in rows}
+            write_atomically(folder / ABOUT, json.dumps({"tensors": shapes, "plain": checkpoint.plain}).encode())
+            write_atomically(_pointer(path), json.dumps({"number": number}).encode())
+            _remove_others(path, number)
+        self.ranks.wait()
+
+    def load(self, path: Path) -> Checkpoint:
+        """What was saved, with the rows of this process, whatever the number of processes that saved it."""
+        found = self.ranks.from_first(_about(path) if self.ranks.first else None)
+        if "error" in found:
+            raise CheckpointError(found["error"])
+        tensors, labelled = {}, {}
+        for name, about in found["tensors"].items():
+            shape, kind = list(about["shape"]), DTYPES[about["dtype"]]
+            if about["rows"]:
+                start, stop = Spread(shape[0], self.ranks.size).range(self.ranks.rank)
+                tensors[name] = torch.empty(stop - start, *shape[1:], dtype=kind)
+            else:
+                tensors[name] = torch.empty(shape, dtype=kind)
+            if torch.Size(shape).numel():
+                labelled[name] = self._label(tensors[name], shape[0] if about["rows"] else None)
+        folder = _folder(path, found["number"])
+        with self.ranks.reporting(f"reading {folder.name}"), _quiet():
+            dcp.load(labelled, storage_reader=HuggingFaceStorageReader(str(folder)), process_group=self.ranks.group)
+        return Checkpoint(tensors, found["plain"])
+
+    def _label(self, tensor: Tensor, rows: int | None) -> Tensor:
+        """Say which part of the whole this is. Without its shape, parts of unequal length would overlap."""
+        if rows is None:
+            return _listed(tensor)
+        shape = torch.Size([rows, *tensor.shape[1:]])
+        mesh = DeviceMesh.from_group(self.ranks.group, "cpu")
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+
+    def _rows_of(self, names: Mapping[str, Tensor]) -> dict[str, int]:
+        """Tensors with one row a row of a shared table, and how many rows the whole has."""
+        tables = {f"{name}.weight".lstrip("."): table for name, table in sharded_tables(self.model).items()}
+        found = {f"{kind}/{name}": table.num_embeddings for name, table in tables.items() for kind in ("model", "extra/mean")}
+        for name in names:
+            for weight, table in tables.items():  # anchors that growth has removed
+                if name.startswith(f"extra/removed/{weight.removesuffix('.rows.weight')}/T/"):
+                    found[name] = table.num_embeddings
+        if self.optimizer is not None:
+            weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+            for index, weight in enumerate(weights):
+                for table in tables.values():
+                    if weight is table.weight:
+                        own = [name for name in names if name.startswith(f"optimizer/{index}/")]
+                        found |= dict.fromkeys(own, table.num_embeddings)
+        return {name: rows for name, rows in found.items() if name in names}
+
+
+def save(path: str | Path, model: nn.Module, optimizer: Optimizer | None = None, progress: JSON | None = None) -> None:
+    """Write model, optimizer and `progress` (plain data) as a checkpoint that any number of processes can load."""
+    ShardedStorage(Ranks(), model, optimizer).save(Path(path), capture(model, optimizer, progress))
+
+
+def load(path: str | Path, model: nn.Module, optimizer: Optimizer | None = None) -> JSON:
+    """Read a checkpoint of `save` into a model of the same make; → its `progress`."""
+    return restore(ShardedStorage(Ranks(), model, optimizer).load(Path(path)), model, optimizer)
+
+
+def _listed(tensor: Tensor) -> Tensor:
+    """A single number as a list of one, which the reader can cut."""
+    return tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+
+
+def _pointer(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _folder(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}-{number:06d}")
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    return (folder for folder in path.parent.glob(f"{path.stem}-[0-9]*") if folder.is_dir())
+
+
+def _begin(path: Path) -> int:
+    """The number of the next checkpoint; what a killed process has left of it is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number = 1 + (int(json.loads(_pointer(path).read_text())["number"]) if _pointer(path).is_file() else 0)
+    shutil.rmtree(_folder(path, number), ignore_errors=True)
+    _folder(path, number).mkdir()
+    return number
+
+
+def _remove_others(path: Path, number: int) -> None:
+    for folder in _numbered(path):
+        if folder != _folder(path, number):
+            shutil.rmtree(folder)
+
+
+def _about(path: Path) -> JSON:
+    try:
+        number = int(json.loads(_pointer(path).read_text())["number"])
+        about: JSON = json.loads((_folder(path, number) / ABOUT).read_text())
+        return {"number": number, "tensors": about["tensors"], "plain": about["plain"]}
+    except (OSError, ValueError, KeyError) as error:
+        return {"error": f"{path} is no checkpoint of several processes ({error}); start the run anew"}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch warns of its own storage classes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            yield
+        except dcp.CheckpointException as error:
+            raise RankError(str(error).splitlines()[0]) from error

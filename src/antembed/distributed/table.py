@@ -1,0 +1,172 @@
+"""ShardedRowTable: a table of rows of which each process holds a part; ids are those of the whole table.
+
+    ids → distinct rows → to their owners (4 bytes each) → rows, up to date by the owner's lazy clocks → back (K numbers each)
+
+Gradients go back the same way, and arrive as one row-sparse gradient. Lazy rows are exact in each process by itself, because
+their clocks depend on the step, the learning rate and the penalty alone: `check_agreement` compares these.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from antembed.distributed.ranks import Exchange, RankError, Ranks
+from antembed.distributed.spread import Spread
+from antembed.embedding.lookup import ReadPending
+from antembed.embedding.table import PIECE, RowTable, check_integers, check_range, from_the_front
+from antembed.kernels.groups import Groups
+from antembed.optim.clip import SHARED
+from antembed.optim.groups import State
+from antembed.optim.prox import FreeEntries
+
+STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
+LARGEST_BITS = 0x7F800000  # of inf in float32: of numbers ≥ 0, larger ones have larger bits
+
+
+class ShardedRowTable(RowTable):
+    """ids (*batch) → rows (*batch, K) of V rows, of which `weight` has those of this process. All processes look up at the same
+    time, with as many ids as they have, perhaps none."""
+
+    shared = True
+
+    def __init__(self, weight: Tensor, num_embeddings: int, padding_idx: int | None, ranks: Ranks, sparse: bool = True):
+        super().__init__(weight, None, sparse)
+        self.ranks, self.spread = ranks, Spread(num_embeddings, ranks.size)
+        self.start, stop = self.spread.range(ranks.rank)
+        if len(weight) != stop - self.start:
+            raise ValueError(f"rank {ranks.rank} holds {stop - self.start} of {num_embeddings} rows, not {len(weight)}")
+        self.num_embeddings = num_embeddings
+        self.padding_idx = from_the_front(padding_idx, num_embeddings)
+        self._zero_padding()
+        self._share()
+
+    @classmethod
+    def cut(cls, table: RowTable, ranks: Ranks) -> "ShardedRowTable":
+        """The part of this process of a table that every process has."""
+        ids = Spread(table.num_embeddings, ranks.size).ids(ranks.rank)
+        weight = table.current.detach()[ids.to(table.weight.device)].clone()
+        return cls(weight, table.num_embeddings, table.padding_idx, ranks, table.sparse)
+
+    @torch.no_grad()
+    def joined(self, here: bool = True) -> RowTable | None:
+        """The whole table in those processes that want it `here`, as an ordinary one; piece by piece."""
+        if not here:
+            for _ in range(0, self.num_embeddings, PIECE):
+                self(torch.empty(0, dtype=torch.long))
+            return None
+        whole = self.weight.new_empty(self.num_embeddings, self.embedding_dim)
+        for start in range(0, self.num_embeddings, PIECE):
+            ids = torch.arange(start, min(start + PIECE, self.num_embeddings))
+            whole[ids] = self(ids)
+        return RowTable(whole, self.padding_idx, self.sparse)
+
+    def _share(self) -> None:
+        SHARED[self.weight] = self.ranks.sum  # not self.summed, which would keep the table alive
+
+    @property
+    def _own_padding(self) -> int | None:
+        """The place of the padding row in `weight`, if it is here."""
+        if self.padding_idx is None:
+            return None
+        place = int(self.spread.places(torch.tensor(self.padding_idx))) - self.start
+        return place if 0 <= place < len(self.weight) else None
+
+    @torch.no_grad()
+    def _zero_padding(self) -> None:
+        if (place := self._own_padding) is not None:
+            self.weight[place].zero_()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        check_integers(ids)
+        flat, problem = ids.reshape(-1), ""
+        try:
+            check_range(flat, self.num_embeddings)
+        except IndexError as error:
+            problem = str(error)  # raised once all processes know of it
+        wrong = int(flat.max() if int(flat.max()) >= self.num_embeddings else flat.min()) if problem else 0
+        places, back = self.spread.places(flat[:0] if problem else flat).unique(return_inverse=True)  # sorted: by owner
+        size = max(self.spread.size, 1)
+        counts = torch.bincount(places // size, minlength=self.ranks.size)
+        header = torch.stack([counts, torch.full_like(counts, bool(problem)), torch.full_like(counts, wrong)], 1)
+        n = self.ranks.size
+        answers = self.ranks.swap(header.cpu(), [1] * n, [1] * n, "looking up rows")
+        self._check(answers, problem)
+        send, receive = counts.tolist(), answers[:, 0].tolist()
+        narrow = torch.int32 if size < 2**31 else torch.int64
+        wanted = self.ranks.swap((places % size).to(narrow), send, receive, "sending ids").long()
+        rows = Exchange.apply(self._read(wanted), receive, send, self.ranks)
+        return rows.index_select(0, back).view(*ids.shape, self.embedding_dim)
+
+    def _check(self, answers: Tensor, problem: str) -> None:
+        """The same error everywhere, which says whose it is."""
+        if not bool(answers[:, 1].any()):
+            return
+        rank = int(answers[:, 1].nonzero()[0, 0])
+        if not problem or rank != self.ranks.rank:
+            try:
+                check_range(answers[rank, 2], self.num_embeddings)
+            except IndexError as error:
+                problem = str(error)
+        raise IndexError(f"rank {rank}: {problem}")
+
+    def _read(self, places: Tensor) -> Tensor:
+        if self.pending is not None:
+            return ReadPending.apply(places, self.weight, self._own_padding, self.pending)
+        return F.embedding(places, self.weight, self._own_padding, sparse=self.sparse)
+
+    def groups(self, ids: Tensor) -> Groups | None:
+        return None  # forward sends each row once
+
+    def whole(self) -> Tensor:
+        return self(torch.arange(self.num_embeddings, device=self.weight.device))
+
+    def own(self, values: Tensor) -> Tensor:
+        return values[self.spread.ids(self.ranks.rank).to(values.device)]
+
+    def own_entries(self, free: FreeEntries) -> FreeEntries:
+        objects = torch.arange(free.shape[0]).repeat_interleave(free.starts.diff())
+        places = self.spread.places(objects) - self.start
+        here = (places >= 0) & (places < len(self.weight))
+        return FreeEntries(places[here], free.columns[here], (len(self.weight), free.shape[1]))
+
+    def summed(self, values: Tensor) -> Tensor:
+        return self.ranks.sum(values)
+
+    def largest(self, values: Tensor, n: int) -> Tensor:
+        """By bisection over the bits of the n-th largest number; of equal ones, those of lower ranks come first."""
+        bits = values.float().view(torch.int32)
+        low, high = 0, LARGEST_BITS  # at least n numbers are ≥ low, fewer than n are > high
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if int(self.summed((bits >= middle).sum())) >= n else (low, middle - 1)
+        mask = bits > low
+        equal = (bits == low).nonzero()[:, 0]
+        left = n - int(self.summed(mask.sum()))
+        before = int(self.ranks.gather(torch.tensor(len(equal)))[: self.ranks.rank].sum())
+        mask[equal[: max(left - before, 0)]] = True
+        return mask
+
+    def check_agreement(self, rates: dict[str, float]) -> None:
+        self.ranks.check_same(rates, STEP_ALIKE)
+
+    def add_rows(self, rows: Tensor) -> None:
+        raise RankError(
+            f"a table of {self.num_embeddings} rows that {self.ranks.size} processes share cannot grow in place; build a layer "
+            "with more rows from the start"
+        )
+
+    def replace(self, weight: Tensor) -> None:
+        if len(weight) != len(self.weight):
+            raise ValueError(f"rank {self.ranks.rank} holds {len(self.weight)} rows, not {len(weight)}")
+        super().replace(weight)
+        self.num_embeddings = self.spread.V
+
+    def reset_to(self, weight: Tensor) -> None:
+        padding, self.padding_idx = self.padding_idx, None
+        super().reset_to(weight)
+        self.padding_idx = padding
+        self._zero_padding()
+
+    def __setstate__(self, state: State) -> None:
+        super().__setstate__(state)
+        self._share()

@@ -1,0 +1,81 @@
+"""A run of several processes: which options go with it, and its training; what comes after is done by rank 0 as for any run."""
+
+from collections.abc import Callable
+
+from antembed.config import ConfigError, Options, StochasticConfig, TaskConfig, options_of
+from antembed.distributed import Ranks, join_, shard_
+from antembed.runs.folder import RunFolder
+from antembed.solvers import Callback, Solver, ignore, make_solver
+from antembed.tasks import Splits, Task, TaskModel
+from antembed.tasks.ratings.config import RatingsStochastic
+
+EMBEDDINGS = ("anchor", "full")
+# Options of several processes, where they are not given. The number of pieces does not depend on that of processes.
+USUAL: Options = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}
+
+
+def shared_options(task: Task, given: Options) -> Options:
+    """The options with those that several processes need; another solver is an error."""
+    known = options_of(task.Config)
+    solver = str(given.get("solver", "stochastic"))
+    if "pieces" not in known or solver not in ("auto", "stochastic"):
+        what = f"--solver {solver}" if "pieces" in known else task.name
+        raise ConfigError(f"under torchrun tables are trained by --solver stochastic; {what} is for one process", "solver")
+    usual = {name: value for name, value in USUAL.items() if name in known}
+    return usual | {name: value for name, value in given.items() if not (name == "solver" and value == "auto")}
+
+
+def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
+    """Raise if something is asked for that several processes cannot do."""
+    solver, under = config.solver, f"under torchrun ({ranks.size} processes)"
+    if not isinstance(solver, StochasticConfig):
+        raise ConfigError(f"{under} --solver stochastic is what there is, not {solver.name}", "solver")
+    if config.embedding_name not in EMBEDDINGS:
+        raise ConfigError(f"{under} embedding {config.embedding_name} is not possible; use anchor or full", "embedding")
+    if solver.sparsity.sparsify != "prox":
+        raise ConfigError(f"{under} --sparsify prox is what there is, not {solver.sparsity.sparsify}", "sparsify")
+    if solver.train.engine == "fused":
+        raise ConfigError(f"{under} the fused engine is not possible; use --engine torch", "engine")
+    if solver.train.device != "cpu":
+        raise ConfigError(f"{under} device {solver.train.device!r} is not possible yet; leave it at cpu", "device")
+    if isinstance(solver, RatingsStochastic) and solver.init == "dense":
+        raise ConfigError(f"{under} --init dense is not possible; leave it out", "init")
+    if solver.train.pieces < ranks.size:
+        raise ConfigError(
+            f"{ranks.size} processes share {solver.train.pieces} pieces of a batch: give --pieces {ranks.size} or more",
+            "pieces",
+        )
+    if task.pretraining(config) is not None:
+        raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
+
+
+def train_shared(
+    task: Task,
+    config: TaskConfig,
+    model: TaskModel,
+    splits: Splits,
+    folder: RunFolder,
+    ranks: Ranks,
+    create: Callable[[], None],
+    resume: bool,
+    callback: Callback,
+) -> Solver | None:
+    """Cut the tables, `create` the folder, train; → the solver on rank 0, with the whole model in it, and None elsewhere."""
+    digest = int(splits.digest[:12], 16)
+    ranks.check_same({"examples": splits.count, "the digest of the data": digest}, "give every rank the same data")
+    shard_(model, ranks)
+    solver = make_solver(task, config, model, splits)
+    if config.auto and any(len(free) for free in task.free_entries(splits, model).values()):
+        raise ConfigError(
+            f"under torchrun ({ranks.size} processes) anchors auto goes without relations; give --anchors", "anchors"
+        )
+    ranks.on_first(create)
+    if resume and solver.storage.exists(folder.last):
+        solver.load_state_dict(solver.storage.load(folder.last))
+    ranks.on_first(lambda: folder.forget_after(solver.epoch))
+    for record in solver.fit(folder, callback if ranks.first else ignore):
+        if ranks.first:
+            folder.log(record)
+        solver.storage.save(folder.last, solver.state_dict())
+    join_(model, here=ranks.first)
+    return solver if ranks.first else None

@@ -1,0 +1,83 @@
+"""The torch engine with batches cut into pieces, which processes share.
+
+The cut does not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each piece, by
+the seed, the step and the piece: the result is the same with any number of processes, up to the order of sums.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from antembed.distributed import Ranks
+from antembed.optim.base import ProximalOptimizer
+from antembed.optim.clip import SHARED
+from antembed.solvers.engine import set_rates
+from antembed.solvers.schedule import Schedule
+from antembed.tasks.base import Batch, Source
+from antembed.tasks.model import TaskModel
+
+
+class PieceEngine:
+    """Any model, any loss; every process goes over the same batches and takes its pieces of each."""
+
+    def __init__(
+        self,
+        optimizer: ProximalOptimizer,
+        loss: Callable[[Batch, int], Tensor],
+        model: TaskModel,
+        cut: Callable[[Batch], list[Batch]],
+        seed: int,
+        ranks: Ranks | None,
+    ):
+        self.optimizer, self.loss, self.model, self.cut, self.seed, self.ranks = optimizer, loss, model, cut, seed, ranks
+        self.rank, self.size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+        self.states: dict[int, object] = {}  # of each piece: what its next batch continues from
+
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
+        batches, step = examples.batches(batch_size), first
+        while True:
+            self._draw(step, 0)  # for words that are left out of a batch
+            if (batch := next(batches, None)) is None:
+                return
+            set_rates(self.optimizer, lr(step), l1(step))
+            total = self._backward(batch, step)
+            self._average()
+            self.optimizer.step()  # update, then prox
+            self.optimizer.zero_grad()
+            step += 1
+            yield len(batch[-1]), total * len(batch[-1])
+
+    def _backward(self, batch: Batch, step: int) -> float:
+        """Gradients of this process's pieces; → the mean loss of the whole batch."""
+        pieces = [piece for piece in self.cut(batch) if len(piece[-1])]
+        total = 0.0
+        for number in range(self.rank, -(-len(pieces) // self.size) * self.size, self.size):
+            mine = number < len(pieces)
+            piece = pieces[number if mine else 0]  # who has none left looks one up with the others, and learns nothing by it
+            share = len(piece[-1]) / len(batch[-1]) if mine else 0.0
+            self.model.state = self.states.get(number) if mine else None
+            self._draw(step, 1 + number)
+            loss = self.loss(piece, step)
+            (loss * (share * self.size)).backward()  # the mean over processes is taken of all gradients
+            if mine:
+                self.states[number] = self.model.state
+                total += loss.item() * share
+        return total if self.ranks is None else float(self.ranks.sum(torch.tensor(total, dtype=torch.float64)))
+
+    def _draw(self, step: int, piece: int) -> None:
+        state = np.random.SeedSequence((self.seed, step, piece)).generate_state(1, np.uint64)
+        torch.manual_seed(int(state[0] >> np.uint64(1)))
+
+    def _average(self) -> None:
+        """The mean over processes, of the gradients of what every process has; those of shared tables arrive so."""
+        if self.ranks is None:
+            return
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        gradients = [weight.grad for weight in weights if weight.grad is not None and weight not in SHARED]
+        if not gradients:
+            return
+        summed = self.ranks.sum(torch.cat([gradient.reshape(-1) for gradient in gradients])) / self.size
+        for gradient, part in zip(gradients, summed.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view(gradient.shape))

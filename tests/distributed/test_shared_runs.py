@@ -1,0 +1,119 @@
+"""Runs of several processes end as one process ends on the same pieces: ratings, text and language."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from processes import succeed
+from safetensors.torch import load_file
+
+from antembed.config import ConfigError, from_options
+from antembed.data.synthetic import planted, ratings
+from antembed.distributed import Ranks
+from antembed.runs import configure, train
+from antembed.runs.shared import check_options, shared_options
+from antembed.tasks import TASKS
+
+COMMON = {"engine": "torch", "sparsify": "prox", "pieces": 4}
+RATINGS = {"solver": "stochastic", "anchors": "6,5", "embedding_dim": 8, "batch_size": 500, "lr": 0.05}
+TEXT = {"batch_size": 50, "anchors": "5", "embedding_dim": 8, "lr": 0.02, "l1_penalty": 1e-4}
+WORDS = TEXT | {"batch_size": 80, "sequence_length": 8, "layers": 1}
+MANY = {
+    "budget": ("recommend", RATINGS | {"epochs": 5, "budget": "700"}),
+    "growth": ("recommend", RATINGS | {"anchors": "auto", "initial_anchors": 3, "epochs": 9, "anchor_penalty": 1e-4}),
+    "ridge": ("recommend", RATINGS | {"epochs": 2, "optimizer": "sgd", "l2_penalty": 0.02, "polish": 0.4}),
+    "text": ("classify", TEXT | {"model": "mean", "epochs": 3, "dropout": 0.2, "word_dropout": 0.2}),
+    "cnn": ("classify", TEXT | {"model": "cnn", "epochs": 2}),
+    "language": ("language", WORDS | {"epochs": 2, "softmax": "sampled", "negatives": 20}),
+    "softmax": ("language", WORDS | {"epochs": 4, "average_after": 1, "optimizer": "sgd", "max_grad_norm": 0.2}),
+}
+
+
+def write_data(task: str, folder: Path) -> Path:
+    random = np.random.default_rng(0)
+    words = np.array([f"w{number}" for number in range(60)])
+    chance = 1 / np.arange(1, 61)
+    if task == "recommend":
+        users, items = planted(90, 6, anchors=4, exponent=0.3, seed=0), planted(40, 6, anchors=4, exponent=0.3, seed=1)
+        r = ratings(users, items, 2500, noise=0.2, seed=2)
+        lines = ["user,item,rating", *(f"{u},{i},{v:.3f}" for u, i, v in zip(r.users, r.items, r.values, strict=True))]
+    elif task == "classify":
+        lines = ["text,label"]
+        for row in range(330):
+            own = np.roll(chance, 20 * (row % 3))
+            lines.append(" ".join(random.choice(words, 6, p=own / own.sum())) + f",c{row % 3}")
+    else:
+        lines = [" ".join(random.choice(words, 30, p=chance / chance.sum())) for _ in range(60)]
+    file = folder / {"recommend": "r.csv", "classify": "t.csv", "language": "corpus.txt"}[task]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def run(folder: Path, name: str, data: Path) -> None:
+    """In double precision."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        task, options = MANY[name]
+        config, splits = configure(TASKS[task], {"data": str(data), **COMMON, **options}, search=False)
+        with mock.patch("antembed.runs.result.quantized", return_value={}):  # files have single precision
+            train(config, folder / name, splits=splits)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def work(ranks: Ranks, folder: Path, data: dict[str, Path]) -> None:
+    for name, file in data.items():
+        run(folder, name, file)
+
+
+@pytest.mark.parametrize(
+    ("n", "names"),
+    [
+        pytest.param(2, ("budget", "text"), id="2"),
+        pytest.param(3, ("growth", "ridge", "cnn", "language", "softmax"), id="3"),
+        pytest.param(4, tuple(MANY), id="4"),
+    ],
+)
+def test_processes_end_as_one(n, names, tmp_path):
+    data = {name: write_data(MANY[name][0], tmp_path) for name in names}
+    succeed(work, n, tmp_path / "many", data)
+    for name in names:
+        run(tmp_path / "one", name, data[name])
+        one, many = (load_file(tmp_path / kind / name / "checkpoint" / "final.safetensors") for kind in ("one", "many"))
+        tables = [key for key in one if key.endswith("rows.weight") and "bias" not in key]
+        assert tables
+        for key in tables:
+            assert one[key].dtype == torch.float64
+            assert torch.equal(one[key] == 0, many[key] == 0), (name, key)
+        for key, tensor in one.items():
+            if key != "random":
+                assert float((many[key] - tensor).abs().max()) <= 1e-12 * max(float(tensor.abs().max()), 1), (name, key)
+        assert any(bool((one[key] == 0).any()) for key in tables), name
+
+
+REFUSED = {
+    "embedding": ({"embedding": "hashed"}, "embedding hashed is not possible; use anchor or full"),
+    "sparsify": ({"sparsify": "recode", "budget": "600", "epochs": 20}, "--sparsify prox is what there is, not recode"),
+    "engine": ({"engine": "fused", "pieces": 1}, "the fused engine is not possible; use --engine torch"),
+    "init": ({"init": "dense"}, "--init dense is not possible; leave it out"),
+    "pieces": ({"pieces": 2}, "3 processes share 2 pieces of a batch: give --pieces 3 or more"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_processes_cannot_share_is_an_error(case):
+    options, text = REFUSED[case]
+    task = TASKS["recommend"]
+    config = from_options(task.Config, {"data": "r.csv", **shared_options(task, options)})
+    with pytest.raises(ConfigError, match=text):
+        check_options(task, config, SimpleNamespace(size=3))
+
+
+@pytest.mark.parametrize("name", ["recommend", "classify-ngrams"])
+def test_other_solvers_are_for_one_process(name):
+    with pytest.raises(ConfigError, match="under torchrun tables are trained by --solver stochastic"):
+        shared_options(TASKS[name], {"solver": "coordinate_descent"})
+    assert shared_options(TASKS["classify"], {"lr": 0.1}) == {"engine": "torch", "sparsify": "prox", "pieces": 8, "lr": 0.1}
