@@ -81,7 +81,7 @@ def scenarios(data: dict[str, Path], run: Path, url: str) -> dict[str, Work]:
         "text, network": typed(*classify, *NETWORK),
         "text, n-grams": typed(*classify, "--budget", "4KB"),
         "language": typed("train", "language", data["corpus"], "--resume", "--out", "OUT", "--epochs", 2, "--embedding-dim", 8,
-                          "--anchors", 4, "--batch-size", 4, "--hidden", 8, "--layers", 1),
+                          "--anchors", 4, "--batch-size", 80, "--sequence-length", 10, "--hidden", 8, "--layers", 1),
         "sweep": lambda out: (out.mkdir(exist_ok=True), typed(*sweep, "--out", out / "s.jsonl", "--keep", out / "k")(out))[1],
         "export": typed("export", run, "OUT", "--values", "int8"),
         "compress": lambda out: (out.mkdir(exist_ok=True),

@@ -86,7 +86,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
     """Put a checkpoint into a model (and an optimizer) of the same make; → its `progress`."""
     try:
         model.load_state_dict(checkpoint.part("model/"))
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:  # of torch, and of tables that take the size of what is loaded
         raise CheckpointError(f"the checkpoint is of another model ({error}); start the run anew") from error
     if optimizer is not None:
         if "groups" not in checkpoint.plain:
