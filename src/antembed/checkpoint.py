@@ -102,7 +102,9 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
             states = checkpoint.part(CUDA)
             devices = min(torch.cuda.device_count(), len(states))
             torch.cuda.set_rng_state_all([states[str(device)] for device in range(devices)])
-    progress: JSON = checkpoint.plain["progress"]
+    progress = checkpoint.plain.get("progress")
+    if not isinstance(progress, dict):
+        raise CheckpointError(f"the checkpoint says nothing of the progress ({progress!r}); start the run anew")
     return progress
 
 
