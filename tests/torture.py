@@ -203,7 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kill commands, continue them, and compare the bytes.")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="scenarios whose names have this in them")
+    parser.add_argument("--only", default="", help="scenarios whose names have one of these, A,B, in them")
     parser.add_argument("--record", help="append the counts to this file")
     options = parser.parse_args()
     for module in pkgutil.walk_packages(antembed.__path__, "antembed."):
@@ -223,7 +223,9 @@ def main() -> None:
             url = f"http://127.0.0.1:{server.stdout.readline().split('port ')[1].split()[0]}/a.csv"
             run = folder / "finished"
             attempt(typed("train", "recommend", data["ratings"], "--out", "OUT", *QUICK), run, folder / "log")
-            chosen = {n: work for n, work in scenarios(data, run, url).items() if options.only in n}
+            chosen = {
+                n: work for n, work in scenarios(data, run, url).items() if any(part in n for part in options.only.split(","))
+            }
             for number, (each, work) in enumerate(chosen.items()):
                 (folder / f"s{number}").mkdir()
                 share = -(-options.kills * (number + 1) // len(chosen)) - total["killed"]
