@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-portable fuzz check bench bench-large readme format clean
+.PHONY: demo test test-slow test-portable test-bounds fuzz torture check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -23,8 +23,15 @@ test-slow: .venv/ready  ## the slow tests alone
 test-portable: .venv/ready  ## all tests as on other processors and with other threads (an hour; SETTINGS= for some)
 	$(BIN)/python tests/portable.py
 
+test-bounds: .venv/ready  ## the tests of what calls kernels, compiled with bounds checks
+	ANTEMBED_BOUNDSCHECK=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile tests/kernels tests/optim tests/solvers tests/serving tests/data
+
+torture: .venv/ready  ## 500 kills of every command, counts appended to results/reliability.jsonl (an hour; SEED=1, KILLS=60)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --kills $(or $(KILLS),500) --seed $(or $(SEED),0) --record results/reliability.jsonl
+
 fuzz: .venv/ready  ## 20 000 mutated files of every kind, counts appended to results/reliability.jsonl (minutes; SEED=1 for others)
 	$(BIN)/python -m tests.mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
+	$(BIN)/python -m tests.run_mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
 
 check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
 	$(BIN)/ruff check

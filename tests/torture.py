@@ -6,8 +6,10 @@ a kill costs the time of the run and not of the imports.
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
+import pkgutil
 import shlex
 import signal
 import subprocess
@@ -23,8 +25,7 @@ import polars  # noqa: F401 (before the fork)
 import torch
 from tests.command import QUICK, write_ratings
 
-import antembed.compression
-import antembed.estimators.recommender  # noqa: F401
+import antembed
 from antembed.cli.app import app
 from antembed.cli.verbosity import verbosity
 from antembed.data.download import DataSet, Remote, get
@@ -80,7 +81,7 @@ def scenarios(data: dict[str, Path], run: Path, url: str) -> dict[str, Work]:
         "text, network": typed(*classify, *NETWORK),
         "text, n-grams": typed(*classify, "--budget", "4KB"),
         "language": typed("train", "language", data["corpus"], "--resume", "--out", "OUT", "--epochs", 2, "--embedding-dim", 8,
-                          "--hidden-dim", 8, "--anchors", 4, "--batch-size", 4),
+                          "--anchors", 4, "--batch-size", 80, "--sequence-length", 10, "--hidden", 8, "--layers", 1),
         "sweep": lambda out: (out.mkdir(exist_ok=True), typed(*sweep, "--out", out / "s.jsonl", "--keep", out / "k")(out))[1],
         "export": typed("export", run, "OUT", "--values", "int8"),
         "compress": lambda out: (out.mkdir(exist_ok=True),
@@ -202,9 +203,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kill commands, continue them, and compare the bytes.")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="scenarios whose names have this in them")
+    parser.add_argument("--only", default="", help="scenarios whose names have one of these, A,B, in them")
     parser.add_argument("--record", help="append the counts to this file")
     options = parser.parse_args()
+    for module in pkgutil.walk_packages(antembed.__path__, "antembed."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     torch.set_num_threads(1)
     verbosity.quiet = True
     total, by_name, started = Counter[str](), {}, time.monotonic()
@@ -219,7 +223,9 @@ def main() -> None:
             url = f"http://127.0.0.1:{server.stdout.readline().split('port ')[1].split()[0]}/a.csv"
             run = folder / "finished"
             attempt(typed("train", "recommend", data["ratings"], "--out", "OUT", *QUICK), run, folder / "log")
-            chosen = {n: work for n, work in scenarios(data, run, url).items() if options.only in n}
+            chosen = {
+                n: work for n, work in scenarios(data, run, url).items() if any(part in n for part in options.only.split(","))
+            }
             for number, (each, work) in enumerate(chosen.items()):
                 (folder / f"s{number}").mkdir()
                 share = -(-options.kills * (number + 1) // len(chosen)) - total["killed"]

@@ -87,7 +87,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
     """Put a checkpoint into a model (and an optimizer) of the same make; → its `progress`."""
     try:
         model.load_state_dict(checkpoint.part("model/"))
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:  # of torch, and of tables that take the size of what is loaded
         raise CheckpointError(f"the checkpoint is of another model ({error}); start the run anew") from error
     if optimizer is not None:
         if "groups" not in checkpoint.plain:
@@ -103,7 +103,9 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
             states = checkpoint.part(CUDA)
             devices = min(torch.cuda.device_count(), len(states))
             torch.cuda.set_rng_state_all([states[str(device)] for device in range(devices)])
-    progress: JSON = checkpoint.plain["progress"]
+    progress = checkpoint.plain.get("progress")
+    if not isinstance(progress, dict):
+        raise CheckpointError(f"the checkpoint says nothing of the progress ({progress!r}); start the run anew")
     return progress
 
 

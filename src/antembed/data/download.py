@@ -1,8 +1,8 @@
 """Public data sets by name: download, check, unpack; an interrupted download is resumed.
 
 Checksums: those of MovieLens are published by GroupLens, those of PTB by torchtext, those of DBpedia, Yelp and Sogou by
-Hugging Face. Where none is published, the first download is trusted: its SHA-256 is stored in NAME.json beside the folder
-NAME, a later download must match it, and `verify` checks all files.
+Hugging Face. Where none is published, the first download is trusted: its SHA-256 is stored in NAME.json beside the folder NAME,
+a later download must match it, and `verify` checks all files.
 """
 
 import hashlib

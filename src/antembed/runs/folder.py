@@ -146,7 +146,15 @@ class RunFolder:
 
     def rows(self) -> list[JSON]:
         """What was logged, one row an epoch."""
-        return read_json_lines(self.metrics_file) if self.metrics_file.is_file() else []
+        rows = read_json_lines(self.metrics_file) if self.metrics_file.is_file() else []
+        for number, row in enumerate(rows, 1):
+            epoch, seconds = row.get("epoch"), row.get("seconds")
+            if not isinstance(epoch, int) or not isinstance(seconds, int | float):
+                at = f"{self.metrics_file}: line {number}"
+                raise RunError(
+                    f"{at} has epoch {epoch!r} and seconds {seconds!r}, no numbers; correct them, or train the run anew"
+                )
+        return rows
 
     def forget_after(self, epoch: int) -> None:
         """Drop rows of epochs that a resumed run will do again."""
