@@ -100,7 +100,7 @@ def run_training(
         RunFolder(folder).remove()
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
-        result = train(config, folder, splits=splits, resume=resume, callback=callback)
+        result = train(config, folder, splits=splits, resume=resume, callback=callback, ranks=ranks)
     if not result:  # of another rank than 0
         return
     result |= {"command": command(), "config": config.model_dump(mode="json")}

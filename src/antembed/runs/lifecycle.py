@@ -10,7 +10,7 @@ from antembed.checkpoint import capture, read_checkpoint, restore, write_checkpo
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
-from antembed.distributed import current
+from antembed.distributed import Ranks
 from antembed.files import JSON
 from antembed.inference.folder import write_description, write_weights
 from antembed.inference.text import TextPredictor
@@ -78,14 +78,20 @@ def _first_config(task: Task, given: Options) -> TaskConfig:
 
 
 def train(
-    config: TaskConfig, out: str | Path, *, splits: Splits | None = None, resume: bool = False, callback: Callback = ignore
+    config: TaskConfig,
+    out: str | Path,
+    *,
+    splits: Splits | None = None,
+    resume: bool = False,
+    callback: Callback = ignore,
+    ranks: Ranks | None = None,
 ) -> JSON:
     """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory.
 
-    Where there is a process group, its processes train together (docs/distributed.md): all call it, rank 0 writes the files and
-    gets the result, the others get {}.
+    With `ranks` (antembed.distributed.start()) these processes train together: all call it, rank 0 writes the files and gets
+    the result, the others get {}.
     """
-    task, folder, ranks = TASKS[config.task], RunFolder(out), current()
+    task, folder = TASKS[config.task], RunFolder(out)
     if ranks is not None:
         check_options(task, config, ranks)
     splits = task.load(config) if splits is None else splits
