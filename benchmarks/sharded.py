@@ -1,9 +1,10 @@
 """Tables that processes share: bytes and milliseconds a step, memory a process, seconds to save and load, and the cost model.
 
-    python benchmarks/sharded.py traffic|network|memory|cost [--record results/distributed.jsonl]
+    python benchmarks/sharded.py traffic|network|memory|ratings|cost [--record results/distributed.jsonl]
 
 traffic   2 and 4 processes on one machine, in a network of their own (unshare -n, as root): what the interface counted a step
 network   2 processes in two network namespaces, with a link of 1 and of 10 Gbit/s between them (ip netns, tc tbf; as root)
+ratings   ratings a second of the fused engine, of the torch engine, and of 2 and 4 processes, on one machine
 memory    V = 5M rows on 1, 2 and 4 processes: peak memory, seconds and bytes of a checkpoint
 cost      the model of bytes, time and memory by V, K, d, n and Zipf's exponent; checked against the records of `traffic`
 
@@ -27,6 +28,8 @@ import torch
 from torch import nn
 
 import antembed as ant
+from antembed.data.synthetic import planted
+from antembed.data.synthetic import ratings as draw_ratings
 from antembed.distributed import Ranks, ShardedAnchorEmbedding, ShardedRowTable, data_parallel, start, stop
 from antembed.distributed.spread import Spread
 from antembed.distributed.storage import load, save
@@ -36,6 +39,7 @@ from common import publish
 
 V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3
 LARGE, LARGE_STEPS = 5_000_000, 5
+USERS, ITEMS, RATINGS = 20_000, 4_000, 500_000
 LINKS = ("1gbit", "10gbit")
 
 
@@ -249,15 +253,37 @@ def cost(record: str | None) -> None:
             )
 
 
+def ratings(record: str | None) -> None:
+    """Ratings a second in the second epoch: the fused engine, the torch engine, and that of several processes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        users, items = planted(USERS, 8, anchors=6, exponent=0.5, seed=0), planted(ITEMS, 8, anchors=6, exponent=0.5, seed=1)
+        drawn = draw_ratings(users, items, RATINGS, noise=0.2, seed=2)
+        columns = zip(drawn.users, drawn.items, drawn.values, strict=True)
+        (folder / "r.csv").write_text("user,item,rating\n" + "\n".join(f"{u},{i},{v:.3f}" for u, i, v in columns))
+        one, many = [sys.executable], [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        words = "--solver stochastic --epochs 2 --batch-size 16384 --anchors 16 --threads 1 --quiet"
+        kinds = {"fused": (one, 1), "torch": (one, 1)}
+        kinds |= {f"torch, {n} processes": ([*many, str(n)], n) for n in (2, 4)}
+        for kind, (begin, n) in kinds.items():
+            engine = ["--engine", kind.split(",")[0], "--out", str(folder / kind)]
+            command = [*begin, "-m", "antembed", "train", "recommend", str(folder / "r.csv"), *words.split(), *engine]
+            subprocess.run(command, check=True, capture_output=True, env=os.environ | {"ANTEMBED_CACHE": str(folder / "cache")})
+            rows = [json.loads(line) for line in (folder / kind / "metrics.jsonl").read_text().splitlines()]
+            speed = {"engine": kind, "processes": n, "ratings_a_second": round(0.8 * RATINGS / rows[1]["seconds"])}
+            publish(record, {"benchmark": "ratings of shared tables", "ratings": RATINGS, "V": [USERS, ITEMS], "K": 16} | speed)
+
+
 def main() -> None:
     if sys.argv[1:2] == ["work"]:
         work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
         return
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["traffic", "network", "memory", "cost"])
+    options.add_argument("what", choices=["traffic", "network", "memory", "ratings", "cost"])
     options.add_argument("--record", help="append the results to this JSONL file")
     chosen = options.parse_args()
-    {"traffic": traffic, "network": network, "memory": memory, "cost": cost}[chosen.what](chosen.record)
+    kinds = {"traffic": traffic, "network": network, "memory": memory, "ratings": ratings, "cost": cost}
+    kinds[chosen.what](chosen.record)
 
 
 if __name__ == "__main__":

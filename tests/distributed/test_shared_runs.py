@@ -52,21 +52,21 @@ def write_data(task: str, folder: Path) -> Path:
     return file
 
 
-def run(folder: Path, name: str, data: Path) -> None:
+def run(folder: Path, name: str, data: Path, ranks: Ranks | None = None) -> None:
     """In double precision."""
     torch.set_default_dtype(torch.float64)
     try:
         task, options = MANY[name]
         config, splits = configure(TASKS[task], {"data": str(data), **COMMON, **options}, search=False)
         with mock.patch("antembed.runs.result.quantized", return_value={}):  # files have single precision
-            train(config, folder / name, splits=splits)
+            train(config, folder / name, splits=splits, ranks=ranks)
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def work(ranks: Ranks, folder: Path, data: dict[str, Path]) -> None:
     for name, file in data.items():
-        run(folder, name, file)
+        run(folder, name, file, ranks)
 
 
 @pytest.mark.parametrize(

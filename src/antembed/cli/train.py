@@ -98,7 +98,7 @@ def run_training(
     folder = out or Path("runs") / f"{task.name}-{config.embedding_name}-{config.machine.seed}"
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
-        result = train(config, folder, splits=splits, resume=resume, overwrite=overwrite, callback=callback)
+        result = train(config, folder, splits=splits, resume=resume, overwrite=overwrite, callback=callback, ranks=ranks)
     if not result:  # of another rank than 0
         return
     result |= {"command": command(), "config": config.model_dump(mode="json")}

@@ -9,7 +9,7 @@ from antembed.distributed.embedding import (
     sharded_tables,
 )
 from antembed.distributed.ranks import RankError, Ranks
-from antembed.distributed.start import current, launched, restarted, start, stop
+from antembed.distributed.start import launched, restarted, start, stop
 from antembed.distributed.table import ShardedRowTable
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "ShardedAnchorEmbedding",
     "ShardedAnchorEmbeddingBag",
     "ShardedRowTable",
-    "current",
     "data_parallel",
     "join_",
     "launched",

@@ -51,8 +51,3 @@ def stop() -> None:
     """Leave the process group."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def current() -> Ranks | None:
-    """The processes that work together; None: there is one."""
-    return Ranks() if dist.is_available() and dist.is_initialized() else None

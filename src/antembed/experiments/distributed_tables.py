@@ -62,6 +62,12 @@ def memory(records: Records) -> str:
     return markdown(headings, rows)
 
 
+def ratings(records: Records) -> str:
+    """Speed beside that of one process."""
+    found = _last(records, "ratings of shared tables", "engine")
+    return markdown(["engine", "ratings a second"], [[row["engine"], f"{row['ratings_a_second']:,}"] for row in found])
+
+
 def cost(records: Records) -> str:
     """The model, beyond what was measured."""
     rows = [

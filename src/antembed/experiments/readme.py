@@ -141,6 +141,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
     "distributed-links": ("distributed.jsonl", distributed_tables.links),
     "distributed-memory": ("distributed.jsonl", distributed_tables.memory),
+    "distributed-ratings": ("distributed.jsonl", distributed_tables.ratings),
     "distributed-checked": ("distributed.jsonl", distributed_tables.checked),
     "distributed-cost": ("distributed.jsonl", distributed_tables.cost),
     "defaults": ("defaults.jsonl,front.jsonl,ngrams.jsonl", defaults),

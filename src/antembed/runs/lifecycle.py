@@ -11,7 +11,7 @@ from antembed.checkpoint import CheckpointError, capture, read_checkpoint, resto
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
-from antembed.distributed import current
+from antembed.distributed import Ranks
 from antembed.files import JSON
 from antembed.inference.folder import check_own, write_description, write_weights
 from antembed.inference.text import TextPredictor
@@ -87,13 +87,14 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     callback: Callback = ignore,
+    ranks: Ranks | None = None,
 ) -> JSON:
     """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory.
 
-    Where there is a process group, its processes train together (docs/distributed.md): all call it, rank 0 writes the files and
-    gets the result, the others get {}.
+    With `ranks` (antembed.distributed.start()) these processes train together: all call it, rank 0 writes the files and gets
+    the result, the others get {}.
     """
-    task, folder, ranks = TASKS[config.task], RunFolder(out), current()
+    task, folder = TASKS[config.task], RunFolder(out)
     if ranks is not None:
         check_options(task, config, ranks)
     splits = task.load(config) if splits is None else splits
@@ -106,13 +107,11 @@ def train(
         folder.create(config, facts, tables, resume=resume, overwrite=overwrite)
         splits.save(folder.path)
 
+    solver = make_solver(task, config, model, splits) if ranks is None else None
     with folder.locked() if ranks is None or ranks.first else nullcontext():
         if ranks is not None:
             solver = train_shared(task, config, model, splits, folder, ranks, create, resume, callback)
-            if solver is None:
-                return {}
-        else:
-            solver = make_solver(task, config, model, splits)
+        elif solver is not None:
             create()
             if resume and folder.last.exists():
                 _continue(solver, folder.last)
@@ -120,6 +119,8 @@ def train(
             for record in solver.fit(folder, callback):
                 folder.log(record)
                 write_checkpoint(folder.last, solver.state_dict())
+        if solver is None:  # of another rank than 0
+            return {}
         write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
         splits.save(folder.path)  # a stream knows its labels only now
         _export_own(config, model, folder)

@@ -8,11 +8,10 @@ from typing import ClassVar
 
 import torch
 
-from antembed.checkpoint import Checkpoint, FileStorage, capture, restore
+from antembed.checkpoint import Checkpoint, capture, restore
 from antembed.config import StochasticConfig
 from antembed.config.shared import ThreadsConfig
 from antembed.distributed import sharded_tables
-from antembed.distributed.storage import ShardedStorage
 from antembed.embedding import Embedding, param_groups
 from antembed.files import JSON
 from antembed.growth.objective import penalties
@@ -44,7 +43,10 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         optimizer = self._optimizer(lr(0), l1(0))
         shared = list(sharded_tables(model).values())
         self.ranks = shared[0].ranks if shared else None  # the processes that train this model together
-        self.storage = FileStorage() if self.ranks is None else ShardedStorage(self.ranks, model, optimizer)
+        if self.ranks is not None:
+            from antembed.distributed.storage import ShardedStorage  # its parts of torch take a second to import
+
+            self.storage = ShardedStorage(self.ranks, model, optimizer)
         self.fused = uses_fused(own.train.engine, model, optimizer, own.train.pieces)
         self.threads = config.machine.threads if isinstance(config.machine, ThreadsConfig) else 1
         if config.auto and not len(splits.validation):
