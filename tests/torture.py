@@ -57,7 +57,7 @@ def write_data(folder: Path) -> dict[str, Path]:
     files["texts"], files["corpus"], files["vectors"] = folder / "texts.csv", folder / "corpus.txt", folder / "vectors.npy"
     files["texts"].write_text("label,text\n" + "".join(f"{label},{text}\n" for label, text in texts))
     files["corpus"].write_text("".join(f"{text}\n" for _, text in texts))
-    np.save(files["vectors"], rng.standard_normal((500, 16)).astype(np.float32))
+    np.save(files["vectors"], rng.standard_normal((2000, 32)).astype(np.float32))
     (folder / "served").mkdir()
     (folder / "served" / "a.csv").write_bytes(rng.bytes(3_000_000))
     return files

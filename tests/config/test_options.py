@@ -287,7 +287,8 @@ def folder_with(path, content):
 
 def test_a_run_folder_gives_its_config_back(tmp_path):
     config = from_options(RatingsConfig, CD | {"anchors": (6, 5), "columns": "a,b,c"})
-    RunFolder(tmp_path / "r").create(config, {"examples": 3, "sha256": "x"}, resume=False)
+    (tmp_path / "r").mkdir()
+    RunFolder(tmp_path / "r").create(config, {"examples": 3, "sha256": "x"}, [])
     assert RunFolder(tmp_path / "r").open() == (config, {"examples": 3, "sha256": "x"})
 
 
@@ -298,8 +299,8 @@ def test_a_run_of_an_older_antembed_is_refused_in_a_sentence(tmp_path):
     for read in (run.raw, run.open, run.task, run.check_finished, run.result):
         with pytest.raises(RunError, match=wrong):
             read()
-    with pytest.raises(RunError, match=wrong):
-        run.create(RatingsConfig(), {}, resume=True)
+    with pytest.raises(RunError, match="was not written by antembed, and is left alone"):
+        run.create(RatingsConfig(), {}, [], resume=True)
 
 
 def test_a_run_of_a_newer_antembed_or_of_a_task_that_is_gone(tmp_path):

@@ -206,7 +206,7 @@ def test_seeds_are_averaged(train_file, tmp_path):
 
 def test_ngram_classifiers_of_several_sizes(train_file, test_file, tmp_path):
     test, records = ("--set", f"test={test_file}"), tmp_path / "s.jsonl"
-    words = ("--vary", "budget=0.4KB,2KB", *ONE_WORD, *test, "--out", records, "--json")
+    words = ("--vary", "budget=0.3KB,2KB", *ONE_WORD, *test, "--out", records, "--json")
     found = json.loads(sweep(train_file, *words, task="classify-ngrams"))
     assert (found["metric"], found["error"], found["settings"]) == ("error", "validation", 2)
     small, large = read_records(records)
@@ -254,7 +254,7 @@ def test_the_records_of_a_sweep_can_be_selected_among(train_file, tmp_path):
 
 
 def test_ngram_classifiers_are_selected_among_by_a_penalty_that_is_given(train_file, tmp_path):
-    sweep(train_file, "--vary", "budget=0.4KB,2KB", *ONE_WORD, "--out", tmp_path / "s.jsonl", task="classify-ngrams")
+    sweep(train_file, "--vary", "budget=0.3KB,2KB", *ONE_WORD, "--out", tmp_path / "s.jsonl", task="classify-ngrams")
     words = ("select", tmp_path / "s.jsonl", "--anchor-penalty", 1)
     ranked = json.loads(call(*words, "--l0-penalty", 0.5, "--json"))["ranking"]
     small, large = read_records(tmp_path / "s.jsonl")

@@ -117,7 +117,7 @@ def test_what_is_refused(folders, tmp_path):
     refused(r"quantized already \(antembed\)", small, tmp_path / "x")
     refused("exists; choose another name, or say --overwrite", folders / "bert", small)
     refused("one in the other", folders / "bert", folders / "bert" / "small")
-    refused("--distil tunes a model's folder", folders / "bert", tmp_path / "x.ant", "--distil", tmp_path / "texts")
+    refused("needs to know the tokens of texts", folders / "bert", tmp_path / "x.ant", "--distil", tmp_path / "texts")
     (tmp_path / "full").mkdir()
     for name in ("thesis.tex", "config.json"):  # many projects have a config.json
         (tmp_path / "full" / name).write_text("{}")

@@ -9,11 +9,13 @@ import antembed
 from antembed.kernels import compiled
 
 CALL = """
+import numpy as np
 from antembed.kernels.groups import first_outside
 from antembed.kernels.ids import count_digits
 print(first_outside(np.array([1, 2, 9]), 5), count_digits.stats.cache_hits, sum(first_outside.stats.cache_hits.values()))
 """
 OUTSIDE = """
+import numpy as np
 from antembed.kernels.compiled import compile_kernel
 
 @compile_kernel(nogil=True, cache=False)

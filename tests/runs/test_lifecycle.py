@@ -238,10 +238,3 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["train", "recommend", str(data), "--epochs", "2", "--out", str(tmp_path / "r")])
     assert result.exit_code == 1
     assert "--resume" in result.stderr
-
-
-def test_a_run_killed_before_its_config_is_written_begins_anew(data, tmp_path):
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / ".config.json.a1b2").write_text("{")
-    call("train", "recommend", data, "--out", tmp_path / "r", *QUICK, "--epochs", 1, "--resume")
-    assert not list((tmp_path / "r").glob(".*"))

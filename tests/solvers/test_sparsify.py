@@ -99,3 +99,13 @@ def test_ridges_are_searched_and_may_be_given(file, tmp_path):
     call(*words, "--l2-penalty", "3", "--out", tmp_path / "given")
     own = json.loads((tmp_path / "given" / "config.json").read_text())["config"]["solver"]
     assert (own["l2_penalty"], own["bias_l2_penalty"]) == (3, None)
+
+
+@pytest.mark.filterwarnings("ignore:the budget of 260 parameters is not met:UserWarning")
+@pytest.mark.parametrize("epochs", [(5, 3), (6, 1), (8, 2)])
+def test_a_steep_budget_is_met_in_few_epochs(file, tmp_path, epochs):
+    """No better epoch from before the budget was met comes back at the end."""
+    length, events = epochs
+    words = ("train", "recommend", file, *OPTIONS, "--budget", "260", "--epochs", length, "--events", events)
+    result = json.loads(call(*words, "--out", tmp_path / "r", "--json"))
+    assert result["parameters"] <= 260

@@ -195,6 +195,7 @@ class TextClassifier(Classifier):
         initial_anchors: int | None = None,
         anchor_step: int | None = None,
         seed: int | None = None,
+        pieces: int = 1,
         threads: int | None = None,
         dropout: float | None = None,
         word_dropout: float | None = None,

@@ -91,6 +91,7 @@ class LanguageModel(Estimator):
         values: str | None = None,
         encoding: str | None = None,
         seed: int | None = None,
+        pieces: int = 1,
         threads: int | None = None,
     ):
         super().__init__(own_arguments(locals()))

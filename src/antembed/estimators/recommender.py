@@ -96,6 +96,7 @@ class Recommender(Estimator):
         unobserved_weight: float | None = None,
         basis: Literal["learned", "axes"] | None = None,
         seed: int | None = None,
+        pieces: int = 1,
         threads: int | None = None,
         biases: bool | None = None,
         alpha: float | None = None,

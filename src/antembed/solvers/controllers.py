@@ -185,7 +185,8 @@ class BestEpoch(Controller):
         return bool(self.patience and self.epoch and epoch - 1 - self.epoch >= self.patience)
 
     def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
-        if "validation" not in record or not (self.loop.polishing or not polished_epochs(self.loop)):
+        small_later = polished_epochs(self.loop) > 0 or self.loop.own.sparsity.sparsify != "prox"
+        if "validation" not in record or (small_later and not self.loop.polishing):
             return
         own = record["objective"] if self.select_by == "loss" else record["validation"][self.select_by] + record["penalty"]
         if own < self.lowest:

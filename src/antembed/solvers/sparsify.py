@@ -52,7 +52,8 @@ class Sparsify(Controller):
         loop.l1 = constant(0.0)
 
     def begin(self, epoch: int) -> None:
-        self.loop.polishing = epoch >= self.first_tuned
+        # No epoch counts as the best before the budget is met.
+        self.loop.polishing = epoch >= self.first_tuned and self.sparsifier.met
 
     def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
         record["event"] = self.sparsifier.step(self._batches(epoch), self.loss)

@@ -5,7 +5,7 @@
     tuning   all later calls: zeros stay zero, and the rest learns on
 
 An event that loses too much is done again more carefully, and undone if that does not help. Where the budget is not met after
-all events, there are more.
+all events, there are more, and each may lose twice as much as the one before: a budget is a promise.
 """
 
 import warnings
@@ -97,10 +97,15 @@ class Sparsifier(ABC):
         done, or None if none was due."""
         self.calls += 1
         # Tuned numbers may be a little harder to pack than those that met the budget.
-        late = self.calls > self.warmup + self.events and self.size() > (1 + SLACK) * self.budget.amount
+        late = self.calls > self.warmup + self.events and not self.met
         if not (self.warmup < self.calls <= self.warmup + self.events or late):
             return None
         return self._event(batches, loss_fn)
+
+    @property
+    def met(self) -> bool:
+        """Whether the model has the size asked for, but for a little that a last trim takes."""
+        return self.size() <= (1 + SLACK) * self.budget.amount
 
     def _aim(self) -> int:
         """How many weights the event at hand may leave."""
@@ -125,12 +130,13 @@ class Sparsifier(ABC):
             self.gain = max(self._loss(checked, loss_fn) - loss, 0.0)
             self._put(before)
         record: JSON = {"aim": aim, "nnz_before": count(before), "loss_before": loss}
+        allowed = self.max_loss * 2.0 ** max(self.calls - self.warmup - self.events, 0)
         for attempt in range(TRIES):
             after = self.propose(before, aim)
             self._put(after)
             risen = self._loss(checked, loss_fn) - loss if check else 0.0
             careful = self.learn(before, after, risen)  # True: the next proposal will be a better one
-            accepted = risen <= self.max_loss * max(self.gain, LEAST_GAIN * abs(loss)) or not check
+            accepted = risen <= allowed * max(self.gain, LEAST_GAIN * abs(loss)) or not check
             if accepted and not (careful and attempt < TRIES - 1):
                 break
             if not accepted and not careful:
@@ -152,7 +158,7 @@ class Sparsifier(ABC):
         elif self.calls == self.warmup + self.events:
             warnings.warn(
                 f"the budget of {self.budget} is not met: the size is {self.size():,.0f} {self.budget.unit}, since less would "
-                "lose too much at once; more events follow at the next steps (or give more from the start, or raise max_loss)",
+                "lose too much at once; more events follow at the next steps (or give more epochs, or raise max_loss)",
                 stacklevel=4,
             )
 
