@@ -36,7 +36,7 @@ DESCENT = ("--solver", "coordinate_descent", "--embedding-dim", 4, "--anchors", 
 NETWORK = ("--model", "mean", "--embedding-dim", 8, "--anchors", 4, "--epochs", 3, "--batch-size", 64)
 WRITING = ("fsync", "replace", "rename", "unlink", "mkdir")  # of `os`: what a crash leaves depends on these
 SECONDS = ("seconds", "wall_seconds", "date", "command")
-MOST = 60  # attempts until a command is let through
+NEVER = 1 << 60  # calls
 Work = Callable[[Path], None]
 
 
@@ -108,8 +108,8 @@ def timeless(value: object) -> object:
     return [timeless(each) for each in value] if isinstance(value, list) else value
 
 
-def die_at(n: int, after: bool) -> None:
-    """End on the spot at the Nth of the calls that write, before or after it."""
+def die_at(n: int, after: bool) -> Callable[[], int]:
+    """End on the spot at the Nth of the calls that write, before or after it; → how many there have been."""
     count = 0
 
     def counted(name: str) -> Callable[..., object]:
@@ -129,6 +129,7 @@ def die_at(n: int, after: bool) -> None:
 
     for name in WRITING:
         setattr(os, name, counted(name))
+    return lambda: count
 
 
 def attempt(work: Work, out: Path, log: Path, at: tuple[int, bool] | None = None, delay: float | None = None) -> bool:
@@ -141,9 +142,9 @@ def attempt(work: Work, out: Path, log: Path, at: tuple[int, bool] | None = None
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             torch.manual_seed(0)
-            if at is not None:
-                die_at(*at)
+            count = die_at(*at or (NEVER, False))
             work(out)
+            log.with_name("calls").write_text(str(count()))
             code = 0
         except BaseException as error:
             log.write_text(f"{type(error).__name__}: {error}")
@@ -164,6 +165,7 @@ def torture(name: str, work: Work, folder: Path, kills: int, rng: np.random.Gene
     started = time.monotonic()
     attempt(work, whole, log)
     lasts, expected, found = time.monotonic() - started, contents(whole), Counter[str]()
+    calls = int(log.with_name("calls").read_text())  # that write, in a whole run
     number = 0
     while found["killed"] < kills:
         number += 1
@@ -171,7 +173,7 @@ def torture(name: str, work: Work, folder: Path, kills: int, rng: np.random.Gene
         for _ in range(int(rng.integers(1, 5))):
             try:
                 if rng.random() < 0.5:
-                    finished = attempt(work, out, log, at=(int(rng.integers(1, MOST)), bool(rng.integers(2))))
+                    finished = attempt(work, out, log, at=(int(rng.integers(1, calls + 1)), bool(rng.integers(2))))
                     found["aimed"] += not finished
                 else:
                     finished = attempt(work, out, log, delay=float(rng.uniform(0, lasts)))
@@ -189,7 +191,7 @@ def torture(name: str, work: Work, folder: Path, kills: int, rng: np.random.Gene
             print(name, number, error, flush=True)
             continue
         ended = contents(out)
-        left = [file for file in ended if is_temporary(Path(file)) or Path(file).name == ".lock"]
+        left = [file for file in ended if is_temporary(Path(file)) or file.endswith(".lock")]
         same = {file: digest for file, digest in ended.items() if file not in left} == expected
         found["runs"] += 1
         found["left over"] += len(left)
