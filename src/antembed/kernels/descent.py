@@ -43,6 +43,13 @@ def padded_columns(rows: np.ndarray) -> np.ndarray:
     return wide
 
 
+def triangle(d: int) -> tuple[int, np.ndarray]:
+    """How many numbers the lower triangle of (d, d) takes, rows padded, and where each number of the whole is: (d, d)."""
+    starts = np.cumsum([0, *(padded(a + 1) for a in range(d))])
+    row, column = np.indices((d, d))
+    return int(starts[-1]), starts[np.maximum(row, column)] + np.minimum(row, column)
+
+
 @compiled
 def accumulate_normal_equations(
     starts: Any, others: Any, ratings: Any, weights: Any, E: Any, biases: Any, mean: float, ridges: Any, S_all: Any, v_all: Any,
@@ -191,11 +198,12 @@ def descend_rows(
 
 @compiled
 def anchor_moments(T: Any, bias: Any, A: Any, S: Any, v: Any, M: Any, used: Any, g: Any, first: int, stop: int) -> None:
-    """Add what rows [first, stop) say about all anchors: the curvature Σ t_k·t_j·S of each pair k ≥ j, M[k·(k+1)/2 + j] of
-    (d, Q), marked in `used` where it is not zero, and the direction downhill Σ t_k·(v − S·z), g (K, P).
+    """Add what rows [first, stop) say about all anchors: the curvature Σ t_k·t_j·S of each pair k ≥ j, M[k·(k+1)/2 + j], marked
+    in `used` where it is not zero, and the direction downhill Σ t_k·(v − S·z), g (K, P). Of S only the lower triangle is kept,
+    each row up to a whole register (`triangle`).
     """
-    K, P, d, Q = A.shape[0], A.shape[1], v.shape[1] - 1, S.shape[2]
-    active, t = np.empty(K, np.int64), np.empty(K)
+    K, P, d, Q, L = A.shape[0], A.shape[1], v.shape[1] - 1, S.shape[2], M.shape[1]
+    active, t, packed = np.empty(K, np.int64), np.empty(K), np.empty(L)
     z, x, minus = np.empty(P), np.empty(P), np.empty(P)
     for r in range(first, stop):
         n = 0
@@ -207,6 +215,11 @@ def anchor_moments(T: Any, bias: Any, A: Any, S: Any, v: Any, M: Any, used: Any,
         if n == 0:
             continue
         q = r - first
+        at, place = q * (d + 1) * Q, 0
+        for a in range(d):
+            width = a + VECTOR - a % VECTOR
+            _scale(width, (S,), (at + a * Q,), (packed,), (place,), (1.0,))
+            place += width
         _slope(t, bias[r], A, S, v, q, z, x, minus)
         for i in range(n):
             k = active[i]
@@ -214,8 +227,7 @@ def anchor_moments(T: Any, bias: Any, A: Any, S: Any, v: Any, M: Any, used: Any,
             for j in range(i + 1):
                 pair = k * (k + 1) // 2 + active[j]
                 used[pair] = True
-                line = pair * d * Q
-                add_scaled(d * Q, (S, M), (q * (d + 1) * Q, line), (M,), (line,), (t[k] * t[active[j]],))
+                add_scaled(L, (packed, M), (0, pair * L), (M,), (pair * L,), (t[k] * t[active[j]],))
 
 
 @compiled

@@ -22,7 +22,7 @@ import torch
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import take_turns
 from antembed.solvers.anchor_search import fewest, prune_anchors
-from antembed.solvers.normal_equations import PARTS, AnchorMoments, NormalEquations, balanced_cuts, minimize_anchors
+from antembed.solvers.normal_equations import HELD_BYTES, PARTS, AnchorMoments, NormalEquations, balanced_cuts, minimize_anchors
 from antembed.solvers.side import Penalties, Side
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
@@ -234,16 +234,8 @@ class Descent:
 
     def accumulate_normal_equations(self, own: Side, other: Side) -> None:
         """Add up what the ratings say about all rows of one side, the other held, and keep it."""
-        V, d = own.E.shape
-        S, own.v = np.zeros((V, d + 1, kernel.padded(d + 1))), np.empty((V, d + 1))
-        own.S = S[:, :, : d + 1]
-        equations, cuts = self._equations(own), balanced_cuts(own.starts, PARTS)
-
-        def part(number: int) -> None:
-            a, b = int(cuts[number]), int(cuts[number + 1])
-            equations.into(S[a:b], own.v[a:b], a, b)
-
-        take_turns(part, len(cuts) - 1, self.threads)
+        S, own.v = self._equations(own).hold()
+        own.S = S[:, :, : own.E.shape[1] + 1]
 
     def _equations(self, side: Side) -> NormalEquations:
         """What the ratings say about a side, the other as it is now."""
@@ -256,6 +248,8 @@ class Descent:
     def descend(self, side: Side, l0: float) -> None:
         """Weights and biases of all rows, then the anchors; twice, with the other side held."""
         equations = self._equations(side)
+        if equations.nbytes <= HELD_BYTES:
+            equations.hold()
         for _ in range(INNER):
             self.descend_rows(side, l0, equations, moments := AnchorMoments(*side.A.shape))
             self._move_anchors(side, moments)

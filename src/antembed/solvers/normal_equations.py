@@ -14,8 +14,9 @@ from antembed.kernels.threads import take_turns
 from antembed.solvers.side import Penalties, Side
 
 BLOCK_BYTES = 1 << 18  # of the equations of a block: they stay in the cache
+HELD_BYTES = 1 << 26  # equations of a whole side that are kept while they are needed again
 PARTS, LEAST_PARTS = 32, 4
-PART_BYTES = 1 << 26  # of what all parts sum up
+PART_BYTES = 1 << 24  # of what all parts sum up
 ROW_COST = 64  # of a row beside its ratings, in ratings
 Visit = Callable[[int, int, int, np.ndarray, np.ndarray], object]  # part, first, stop, S, v
 
@@ -26,6 +27,7 @@ class NormalEquations:
     def __init__(self, own: Side, other: Side, mean: float, penalties: Penalties, threads: int):
         self.own, self.penalties, self.threads = own, penalties, threads
         self.d = own.E.shape[1]
+        self.held: tuple[np.ndarray, np.ndarray] | None = None
         Z = np.column_stack([other.E, np.ones(len(other.E))]) if penalties.unobserved_weight else np.zeros((1, self.d + 1))
         b = other.bias if penalties.unobserved_weight else np.zeros(1)
         weight = penalties.unobserved_weight
@@ -52,18 +54,36 @@ class NormalEquations:
             S[:, range(d), range(d)] += self.penalties.ridge_per_rating * past.count[rows, None]
             v += past.n[rows, None] * (past.z[rows] @ past.C) + past.g[rows]
 
-    def visit(self, work: Visit, parts: int = PARTS) -> None:
-        """Call work for all rows, a block at a time; the blocks of a part follow each other."""
+    @property
+    def nbytes(self) -> int:
+        """Of the equations of all rows."""
+        return 8 * len(self.own.E) * (self.d + 1) * (kernel.padded(self.d + 1) + 1)
+
+    def hold(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those of all rows, for this and all later visits."""
+        held = self._empty(len(self.own.E))
+        self.visit(lambda _, a, b, S, v: None, held=held)
+        self.held = held
+        return held
+
+    def _empty(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros((rows, self.d + 1, kernel.padded(self.d + 1))), np.empty((rows, self.d + 1))
+
+    def visit(self, work: Visit, parts: int = PARTS, held: tuple[np.ndarray, np.ndarray] | None = None) -> None:
+        """Call work for all rows, a block at a time; the blocks of a part follow each other. `held` takes all that is found."""
         cuts = balanced_cuts(self.own.starts, parts)
-        width = kernel.padded(self.d + 1)
-        size = max(BLOCK_BYTES // (8 * (self.d + 1) * width), 8)
+        size = max(BLOCK_BYTES // (8 * (self.d + 1) * kernel.padded(self.d + 1)), 8)
 
         def part(number: int) -> None:
             begin, end = int(cuts[number]), int(cuts[number + 1])
-            S, v = np.zeros((min(size, end - begin), self.d + 1, width)), np.empty((min(size, end - begin), self.d + 1))
+            all_rows = held or self.held
+            S, v = (np.empty(0), np.empty(0)) if all_rows else self._empty(min(size, end - begin))
             for first in range(begin, end, size):
                 stop = min(first + size, end)
-                self.into(S, v, first, stop)
+                if all_rows:
+                    S, v = (rows[first:stop] for rows in all_rows)
+                if not self.held:
+                    self.into(S, v, first, stop)
                 work(number, first, stop, S, v)
 
         take_turns(part, len(cuts) - 1, self.threads)
@@ -81,9 +101,9 @@ class AnchorMoments:
     """The quadratic in all anchors at once, from sums over rows (kernels/descent.py, anchor_moments)."""
 
     def __init__(self, K: int, d: int):
-        self.K, self.d, self.P, self.Q = K, d, kernel.padded(d), kernel.padded(d + 1)
-        self.pairs = K * (K + 1) // 2
-        self.parts = int(np.clip(PART_BYTES // (8 * self.pairs * d * self.Q), LEAST_PARTS, PARTS))
+        self.K, self.d, self.pairs = K, d, K * (K + 1) // 2
+        self.size, self.places = kernel.triangle(d)
+        self.parts = int(np.clip(PART_BYTES // (8 * max(self.pairs * self.size, 1)), LEAST_PARTS, PARTS))
         self.sums: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}  # M, used, g of a part
 
     def add(
@@ -91,18 +111,22 @@ class AnchorMoments:
     ) -> None:
         """Rows [a, b); A is (K, P)."""
         if part not in self.sums:
-            zeros = np.zeros((self.pairs, self.d, self.Q)), np.zeros(self.pairs, np.bool_), np.zeros((self.K, self.P))
-            self.sums[part] = zeros
+            used = np.zeros(self.pairs, np.bool_)
+            self.sums[part] = np.zeros((self.pairs, self.size)), used, np.zeros((self.K, A.shape[1]))
         kernel.anchor_moments(T, bias, A, S, v, *self.sums[part], a, b)
 
     def total(self) -> tuple[np.ndarray, np.ndarray]:
         """The curvature of each pair k ≥ j, at [k·(k+1)/2 + j] (d, d), and the direction downhill (K, d)."""
-        M, g = np.zeros((self.pairs, self.d, self.d)), np.zeros((self.K, self.d))
+        M, g = np.zeros((self.pairs, self.size)), np.zeros((self.K, self.d))
         for part in sorted(self.sums):
             more, used, slope = self.sums[part]
-            M[used] += more[used, :, : self.d]
+            rows = np.flatnonzero(used)
+            if len(rows) > self.pairs // 2:
+                M += more
+            else:
+                M[rows] += more[rows]
             g += slope[:, : self.d]
-        return M, g
+        return M[:, self.places], g
 
 
 def minimize_anchors(side: Side, M: np.ndarray, g: np.ndarray) -> None:
