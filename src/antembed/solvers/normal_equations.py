@@ -13,7 +13,7 @@ from antembed.kernels import descent as kernel
 from antembed.kernels.threads import take_turns
 from antembed.solvers.side import Penalties, Side
 
-BLOCK_BYTES = 1 << 18  # of the equations of a block: they stay in the cache
+BLOCK_BYTES = 1 << 19  # of the equations of a block: they stay in the cache
 HELD_BYTES = 1 << 26  # equations of a whole side that are kept while they are needed again
 PARTS, LEAST_PARTS = 32, 4
 PART_BYTES = 1 << 24  # of what all parts sum up

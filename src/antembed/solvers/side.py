@@ -9,7 +9,7 @@ import torch
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.solvers.codes import descend_codes
 
-SAMPLE = 20_000  # rows from which anchors are made, if there are more
+SAMPLE = 10_000  # rows from which anchors are made, if there are more
 INIT_PENALTY = 1e-3  # ℓ1, on weights of vectors of length 1
 NO_BIAS = 1e30  # a ridge under which a bias is nothing
 
