@@ -3,8 +3,8 @@
     python benchmarks/descent.py ratings [--record results/descent.jsonl]
     python benchmarks/descent.py events sequences/yelp.txt [--record results/descent.jsonl]
 
-`ratings`: planted ones of 100,000 users and 50,000 items. `events`: lines `user item item …`, the last item held out. A sweep of
-ours, with 48 or 64 anchors, beside an iteration of theirs of the same width, in seconds of the clock and of all cores together.
+`ratings`: planted ones of 100,000 users and 50,000 items. `events`: lines `user item item …`, the last item held out. A sweep
+of ours, with 48 or 64 anchors, beside an iteration of theirs of the same width, in seconds of the clock and of all cores together.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Peer:
     """Alternating least squares by conjugate gradients."""
 
     def __init__(self, columns: Columns, sizes: tuple[int, int], factors: int, threads: int):
-        from implicit.als import AlternatingLeastSquares  # noqa: PLC0415, not a dependency
+        from implicit.als import AlternatingLeastSquares  # not a dependency
 
         self.rows = csr_matrix((np.ones(len(columns[0]), np.float32), (columns[0], columns[1])), shape=sizes)
         self.rows.sum_duplicates()

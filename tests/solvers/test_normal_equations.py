@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from tests.solvers.test_descent import ITEMS, PENALTIES, USERS, build, data
 
 from antembed.embedding.factorize import descend_transform
 from antembed.kernels.threads import take_turns
@@ -13,7 +14,6 @@ from antembed.solvers.codes import descend_codes
 from antembed.solvers.descent import Descent
 from antembed.solvers.normal_equations import AnchorMoments, balanced_cuts, minimize_anchors
 from antembed.solvers.side import Penalties
-from tests.solvers.test_descent import ITEMS, PENALTIES, USERS, build, data
 
 
 @pytest.mark.parametrize("d", [3, 8, 17])
