@@ -4,7 +4,7 @@
     python benchmarks/descent.py events sequences/yelp.txt [--record results/descent.jsonl]
 
 `ratings`: planted ones of 100,000 users and 50,000 items. `events`: lines `user item item …`, the last item held out. A sweep
-of ours, with 48 or 64 anchors, beside an iteration of theirs of the same width, in seconds of the clock and of all cores together.
+of ours, with 48 or 64 anchors, beside an iteration of theirs of the same width: seconds of the clock, and of all cores.
 """
 
 import argparse
