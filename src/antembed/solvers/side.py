@@ -9,7 +9,8 @@ import torch
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.solvers.codes import descend_codes
 
-SAMPLE = 10_000  # rows from which anchors are made, if there are more
+SAMPLE = 20_000  # rows from which anchors are made, if there are more
+ITERATIONS, FEWER = 30, 12  # of which the latter are enough for anchors of a sample: sweeps go on from there
 INIT_PENALTY = 1e-3  # ℓ1, on weights of vectors of length 1
 NO_BIAS = 1e30  # a ridge under which a bias is nothing
 
@@ -80,11 +81,12 @@ class Side:
         rows = np.random.default_rng(seed).choice(len(E), SAMPLE, replace=False, p=squares / squares.sum()) if many else None
         some = E / size if rows is None else E[np.sort(rows)] / size
         descend = partial(descend_codes, threads=threads)
-        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=30, seed=seed, descend=descend)
+        iterations = ITERATIONS if rows is None else FEWER
+        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=iterations, seed=seed, descend=descend)
         if rows is not None:
-            T = (E @ A.T / size).clamp(min=0) / K
+            T = (E @ A.T).div_(size * K).clamp_(min=0)  # in place: of many rows, T is what takes memory
             descend(E / size, A, T, INIT_PENALTY, sweeps=6)
-        self.T, self.A = size * T.numpy(), A.numpy().copy()
+        self.T, self.A = T.mul_(size).numpy(), A.numpy().copy()
         self.E = self.T @ self.A
 
     def quadratic(self) -> float:
