@@ -163,5 +163,5 @@ def test_threads_make_no_difference():
 
 
 def test_it_says_when_it_needs_too_much():
-    with pytest.raises(ValueError, match="would need 136 GB for 58,700,000 objects of width 16"):
+    with pytest.raises(ValueError, match="would need 25 GB for 58,700,000 objects of width 16"):
         Descent(data(), (43_500_000, 15_200_000), (15, 10), 16, Penalties(1, 1, 1, 1), sweeps=1)

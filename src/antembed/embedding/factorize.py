@@ -1,5 +1,7 @@
 """Factorize a given table as E ≈ T·A with T ≥ 0: alternate least squares for A and coordinate descent for T."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,9 +22,25 @@ def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
     return torch.tensor(chosen, device=E.device)
 
 
+def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2) -> None:
+    """Set each column of T to its minimum given the others, in place."""
+    gram, target = A @ A.T, E @ A.T - l1_penalty
+    for _ in range(sweeps):
+        for k in range(len(A)):
+            if gram[k, k] > 0:
+                T[:, k] = (T[:, k] + (target[:, k] - T @ gram[:, k]) / gram[k, k]).clamp(min=0)
+
+
 @torch.no_grad()
 def nonnegative_factorize(
-    E: Tensor, K: int, *, l1_penalty: float = 0.0, iterations: int = 50, seed: int = 0, tolerance: float = 1e-5
+    E: Tensor,
+    K: int,
+    *,
+    l1_penalty: float = 0.0,
+    iterations: int = 50,
+    seed: int = 0,
+    tolerance: float = 1e-5,
+    descend: Callable[[Tensor, Tensor, Tensor, float], None] = descend_transform,  # or its twin in compiled code
 ) -> tuple[Tensor, Tensor, float]:
     """min over T ≥ 0, A:  ½‖E − T·A‖² + l1_penalty·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
 
@@ -41,23 +59,14 @@ def nonnegative_factorize(
     T = (E @ A.T).clamp(min=0) / K
     error = previous = float("inf")
     for _ in range(iterations):
-        descend_transform(E, A, T, l1_penalty)
+        descend(E, A, T, l1_penalty)
         A, T = _best_anchors(E, A, T)
         error = float((E - T @ A).norm()) / size
         if abs(previous - error) < tolerance * error:
             break
         previous = error
-    descend_transform(E, A, T, l1_penalty)
+    descend(E, A, T, l1_penalty)
     return T, A, float((E - T @ A).norm()) / size
-
-
-def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2) -> None:
-    """Set each column of T to its minimum given the others, in place."""
-    gram, target = A @ A.T, E @ A.T - l1_penalty
-    for _ in range(sweeps):
-        for k in range(len(A)):
-            if gram[k, k] > 0:
-                T[:, k] = (T[:, k] + (target[:, k] - T @ gram[:, k]) / gram[k, k]).clamp(min=0)
 
 
 def _best_anchors(E: Tensor, A: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:

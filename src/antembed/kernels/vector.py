@@ -19,6 +19,7 @@ from antembed.kernels.compiled import compile_kernel
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
 FUSE = ("contract",)
+GRAM_ROWS = 4  # of add_gram
 PATIENCE, HASTE = 200_000, 500  # most and least looks at the barrier before one sleeps: some 150 µs, and half of one
 CANCELLED = 1 << 60
 INTP = ir.IntType(64)
@@ -202,6 +203,43 @@ def multiply(
 
     n = types.intp
     return types.void(n, n, X, n, n, n, n, Y, n, out, n), emit
+
+
+@intrinsic
+def add_gram(typing: Any, count: Any, columns: Any, X: Any, Y: Any, out: Any) -> Any:
+    """out += Xᵀ·Y, the lower triangle of (columns, columns) and a little more; X and Y are (count, columns), row-major.
+
+    Four rows of out at a time, each with its own sum in a register: in double precision more would not fit into AVX2's sixteen.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        count, columns = values[:2]
+        zero, four, eight = (ir.Constant(INTP, number) for number in (0, GRAM_ROWS, VECTOR))
+        Xp, Yp, Op = (_pointer(context, builder, signature.args[p], values[p], zero) for p in (2, 3, 4))
+        totals = [cgutils.alloca_once(builder, ir.VectorType(Xp.type.pointee, VECTOR)) for _ in range(GRAM_ROWS)]
+        lanes = [ir.Constant(INTP, lane) for lane in range(GRAM_ROWS)]
+        with (
+            cgutils.for_range_slice(builder, zero, columns, four, inc=True) as (r, _),
+            cgutils.for_range_slice(builder, zero, builder.add(r, four), eight, inc=True) as (j, _),
+        ):
+            places = [builder.add(builder.mul(builder.add(r, lane), columns), j) for lane in lanes]
+            for total, place in zip(totals, places, strict=True):
+                builder.store(_load(builder, builder.gep(Op, [place])), total)
+            with cgutils.for_range(builder, count) as loop:
+                line = builder.mul(loop.index, columns)
+                y = _load(builder, builder.gep(Yp, [builder.add(line, j)]))
+                at = builder.add(line, r)
+                for total, lane in zip(totals, lanes, strict=True):
+                    x = builder.load(builder.gep(Xp, [builder.add(at, lane)]))
+                    product = builder.fmul(_splat(builder, x), y, flags=FUSE)
+                    builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+            for total, place in zip(totals, places, strict=True):
+                register, align = _register(builder, builder.gep(Op, [place]))
+                builder.store(builder.load(total), register, align=align)
+        return context.get_dummy_value()
+
+    n = types.intp
+    return types.void(n, n, X, Y, out), emit
 
 
 @intrinsic

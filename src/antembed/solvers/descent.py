@@ -8,7 +8,8 @@ some of the unknowns, so at the full penalty the objective never rises. Without 
 biased factorization, the baseline. With `unobserved_weight` every pair of a user and an item counts a little, as if rated 0, at
 the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
 
-kernels/descent.py has the arithmetic; it needs (d + 1)² numbers an object.
+kernels/descent.py has the arithmetic. It needs (d + 1)² numbers an object only to find out how many anchors there should be;
+else as many as the tables have.
 """
 
 from collections.abc import Callable
@@ -20,15 +21,15 @@ import torch
 
 from antembed.checkpoint import Checkpoint
 from antembed.kernels import descent as kernel
-from antembed.kernels.threads import parallel_for
+from antembed.kernels.threads import take_turns
 from antembed.solvers.anchor_search import fewest, prune_anchors
-from antembed.solvers.side import Penalties, Side, curvature
+from antembed.solvers.normal_equations import HELD_BYTES, PARTS, AnchorMoments, NormalEquations, balanced_cuts, minimize_anchors
+from antembed.solvers.side import Penalties, Side
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
 RAMP = 0.6  # share of the sweeps over which l0 rises
 INIT = 0.1  # scale of the first random vectors
 LARGEST = 16e9  # bytes
-PIECE = 1 << 20  # ratings
 WARM, WARM_RIDGE, WARM_PER_RATING = 6, 7.0, 0.02  # sweeps with more ridge, and how much at first, beside the ratings' scale
 WEAK, LEAST_RIDGE = 0.1, 1e-4  # of that: below the first a ridge is weak, and the second is the least to fall to
 NARROW = 8  # dimensions up to which rows begin with twice as many
@@ -51,7 +52,10 @@ class Descent:
         threads: int = 1,
         auto: bool = False,  # find out how many anchors: each costs as much as d weights
     ):
-        needed = sum(num_embeddings) * (d + 1) ** 2 * 8
+        # Weights and vectors, the latter twice for a moment, and the model's copy of the weights in single precision.
+        needed = sum(V * (16 * d + 12 * K) for V, K in zip(num_embeddings, anchors or (0, 0), strict=True))
+        if auto:
+            needed += sum(num_embeddings) * (d + 1) * kernel.padded(d + 1) * 8
         if needed > LARGEST:
             raise ValueError(
                 f"coordinate descent would need {needed / 1e9:.0f} GB for {sum(num_embeddings):,} objects of width {d}, "
@@ -112,7 +116,8 @@ class Descent:
 
     def sweep_dense(self) -> None:
         """All users and items, once, without anchors: alternating least squares."""
-        self.alternate(self._solve_dense)
+        for side in self._sides():
+            self._solve_dense(side)
 
     def sweep_warm(self, number: int) -> None:
         """The same in sweep 0, 1, … from random vectors: with ridges that fall to their own in the first WARM of them. With
@@ -134,7 +139,7 @@ class Descent:
         for number, (side, K) in enumerate(zip(self._sides(), self.anchors or (), strict=False)):
             if self.auto and side.past is None:
                 K = self._count_anchors(side, self.items if side is self.users else self.users, K, self.seed + number, l0)
-            side.make_anchors(K, self.seed + number)
+            side.make_anchors(K, self.seed + number, self.threads)
 
     def usual_l0(self) -> float:
         """What a parameter must bring by the Bayesian information criterion: ½·σ²·log n of the summed ½·squared error."""
@@ -148,7 +153,7 @@ class Descent:
 
         def cost(K: int) -> float:
             side.E, side.bias = rows[0].copy(), rows[1].copy()
-            side.make_anchors(K, seed)
+            side.make_anchors(K, seed, self.threads)
             for step in range(TRIED):
                 self.descend(side, l0 * min((step + 1) / (TRIED - 2), 1.0))
             return side.quadratic() + l0 * (np.count_nonzero(side.T) + K * side.E.shape[1])
@@ -166,15 +171,16 @@ class Descent:
 
     def sweep_axes(self, l0: float) -> None:
         """All users and items, once, on these anchors: weights that are not worth l0 are dropped, for good."""
-        bias_l0 = l0 if self.penalties.biases else 0.0
-
-        def work(side: Side) -> None:
+        for side in self._sides():
             side.E = side.T @ side.A  # as it is after `load`, too
-            given = side.E, side.bias, side.S, side.v, l0, bias_l0
-            self._share(side, lambda a, b: kernel.solve_support(*given, a, b))
+        for side in self._sides():
+            self._solve_support(side, l0)
             self._split_axes(side)
 
-        self.alternate(work)
+    def _solve_support(self, side: Side, l0: float) -> None:
+        bias_l0 = l0 if self.penalties.biases else 0.0
+        given = side.E, side.bias
+        self._equations(side).visit(lambda _, a, b, S, v: kernel.solve_support(*given, S, v, l0, bias_l0, a, b))
 
     def _split_axes(self, side: Side) -> None:
         d = side.E.shape[1]
@@ -191,96 +197,96 @@ class Descent:
 
     def sweep_at(self, l0: float) -> None:
         """The same with another ℓ0 penalty."""
-        self.alternate(self._solve_dense if self.anchors is None else partial(self._turn, l0))
+        if self.anchors is None:
+            self.sweep_dense()
+        elif self.auto and not self.frozen:
+            self.alternate(partial(self._turn, l0))
+        else:
+            for side in self._sides():
+                self.descend(side, l0)
 
     def _turn(self, l0: float, side: Side) -> None:
-        if self.auto and not self.frozen:
-            prune_anchors(side, l0, l0 * side.A.shape[1])
+        prune_anchors(side, l0, l0 * side.A.shape[1])
         self.descend(side, l0)
 
     def weight_values(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """By how much the objective would rise without each weight (V, K) and each bias (V,), of users and items."""
-        found = []
-        for own, other in ((self.users, self.items), (self.items, self.users)):
-            self.accumulate_normal_equations(own, other)
-            weights = [0.5 * own.T[:, k] ** 2 * curvature(own, anchor) for k, anchor in enumerate(own.A)]
-            found.append((np.stack(weights, axis=1), 0.5 * own.bias**2 * own.S[:, -1, -1]))
-        return found
+        return [self._values_of(side) for side in self._sides()]
+
+    def _values_of(self, side: Side) -> tuple[np.ndarray, np.ndarray]:
+        weights, biases, d = np.empty_like(side.T), np.empty_like(side.bias), side.E.shape[1]
+
+        def work(part: int, a: int, b: int, S: np.ndarray, v: np.ndarray) -> None:
+            S = S[: b - a, :, : d + 1]
+            weights[a:b] = 0.5 * side.T[a:b] ** 2 * np.einsum("rkd,kd->rk", side.A @ S[:, :d, :d], side.A)
+            biases[a:b] = 0.5 * side.bias[a:b] ** 2 * S[:, d, d]
+
+        self._equations(side).visit(work)
+        return weights, biases
 
     def _sides(self) -> tuple[Side, Side]:
         return self.users, self.items
 
     def alternate(self, work: Callable[[Side], None]) -> None:
+        """Users, then items, with their normal equations at hand."""
         for own, other in ((self.users, self.items), (self.items, self.users)):
             self.accumulate_normal_equations(own, other)
             work(own)
 
     def accumulate_normal_equations(self, own: Side, other: Side) -> None:
-        """Add up what the ratings say about one side, the other held."""
-        ridges = self.penalties.ridge, self.penalties.ridge_per_rating, self.penalties.bias_ridge
-        Z = np.column_stack([other.E, np.ones(len(other.E))])
-        weight = self.penalties.unobserved_weight
-        S_all, v_all = weight * Z.T @ Z, weight * Z.T @ (-self.mean - other.bias)
-        given = (
-            own.starts,
-            own.others,
-            own.ratings,
-            own.weights,
-            other.E,
-            other.bias,
-            self.mean,
-            ridges,
-            S_all,
-            v_all,
-            own.S,
-            own.v,
-        )
-        self._share(own, lambda a, b: kernel.accumulate_normal_equations(*given, a, b))
-        if own.past is not None:
-            past, d = own.past, own.E.shape[1]
-            own.S += past.n[:, None, None] * past.C
-            own.S[:, range(d), range(d)] += self.penalties.ridge_per_rating * past.count[:, None]
-            own.v += past.n[:, None] * (past.z @ past.C) + past.g
+        """Add up what the ratings say about all rows of one side, the other held, and keep it."""
+        S, own.v = self._equations(own).hold()
+        own.S = S[:, :, : own.E.shape[1] + 1]
 
-    def _share(self, side: Side, work: Callable[[int, int], object]) -> None:
-        parallel_for(work, len(side.E), side.E.shape[1] ** 3, self.threads)
+    def _equations(self, side: Side) -> NormalEquations:
+        """What the ratings say about a side, the other as it is now."""
+        other = self.items if side is self.users else self.users
+        return NormalEquations(side, other, self.mean, self.penalties, self.threads)
 
     def _solve_dense(self, side: Side) -> None:
-        self._share(side, lambda a, b: kernel.solve_rows(side.E, side.bias, side.S, side.v, a, b))
+        self._equations(side).visit(lambda _, a, b, S, v: kernel.solve_rows(side.E, side.bias, S, v, a, b))
 
     def descend(self, side: Side, l0: float) -> None:
+        """Weights and biases of all rows, then the anchors; twice, with the other side held."""
+        equations = self._equations(side)
+        if equations.nbytes <= HELD_BYTES:
+            equations.hold()
         for _ in range(INNER):
-            self.descend_rows(side, l0)
-            self.descend_anchors(side)
+            self.descend_rows(side, l0, equations, moments := AnchorMoments(*side.A.shape))
+            self._move_anchors(side, moments)
 
-    def descend_rows(self, side: Side, l0: float) -> None:
-        """Weights and biases of all rows, the anchors held."""
+    def descend_rows(
+        self, side: Side, l0: float, equations: NormalEquations | None = None, moments: AnchorMoments | None = None
+    ) -> None:
+        """Weights and biases of all rows, the anchors held. `moments` are to be those of the rows that come out."""
         bias_l0 = l0 if self.penalties.biases else 0.0
-        given = side.T, side.bias, side.A, side.S, side.v, l0, bias_l0, self.frozen, PASSES
-        self._share(side, lambda a, b: kernel.descend_rows(*given, a, b))
+        A = kernel.padded_columns(side.A)
+        across = kernel.padded_columns(np.ascontiguousarray(A.T))
+        floors = side.ridges(self.penalties)
+
+        def work(part: int, a: int, b: int, S: np.ndarray, v: np.ndarray) -> None:
+            kernel.descend_rows(side.T, side.bias, A, across, S, v, floors, l0, bias_l0, self.frozen, PASSES, a, b)
+            if moments is not None:
+                moments.add(part, side.T, side.bias, A, S, v, a, b)
+
+        (equations or self._equations(side)).visit(work, moments.parts if moments else PARTS)
         side.E = side.T @ side.A
 
     def descend_anchors(self, side: Side) -> None:
         """One anchor after the other, the weights held."""
-        d = side.A.shape[1]
-        H, g = np.empty((d, d)), np.empty(d)
-        for k in range(len(side.A)):
-            kernel.anchor_system(side.T, side.E, side.bias, k, side.S, side.v, H, g)
-            if side.past is not None and k < len(side.past.A):
-                more_H, more_g = side.past.anchor_system(k, side.A)
-                H += more_H
-                g += more_g
-            if H.any():  # else nobody uses it
-                change = np.linalg.lstsq(H, g, rcond=1e-10)[0]
-                side.A[k] += change
-                side.E += np.outer(side.T[:, k], change)
-        if side.past is not None:  # rows that are not here use them as they are
-            return
-        # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
-        norms = np.linalg.norm(side.A, axis=1)
-        norms[norms == 0] = 1.0
-        side.A /= norms[:, None]
-        side.T *= norms
+        moments, A = AnchorMoments(*side.A.shape), kernel.padded_columns(side.A)
+        self._equations(side).visit(lambda part, a, b, S, v: moments.add(part, side.T, side.bias, A, S, v, a, b), moments.parts)
+        self._move_anchors(side, moments)
+
+    def _move_anchors(self, side: Side, moments: AnchorMoments) -> None:
+        minimize_anchors(side, *moments.total())
+        if side.past is None:  # else rows that are not here use them as they are
+            # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
+            norms = np.linalg.norm(side.A, axis=1)
+            norms[norms == 0] = 1.0
+            side.A /= norms[:, None]
+            side.T *= norms
+        side.E = side.T @ side.A
 
     def predict(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         own, other = self.users, self.items
@@ -288,12 +294,17 @@ class Descent:
 
     def loss(self) -> float:
         """Σ ½·squared error over the ratings."""
-        total = self._loss_of_unobserved()
-        for start in range(0, len(self.columns[0]), PIECE):  # all vectors of all ratings at once might not fit
-            users, items, ratings, *weights = (column[start : start + PIECE] for column in self.columns)
-            squares = np.square(ratings - self.predict(users, items))
-            total += 0.5 * float((squares * weights[0]).sum() if weights else squares.sum())
-        return total
+        own, other = self.users, self.items
+        cuts = balanced_cuts(own.starts, PARTS)
+        squares = np.zeros(len(cuts) - 1)
+        given = own.starts, own.others, own.ratings, own.weights, kernel.padded_columns(own.E), own.bias
+        others = kernel.padded_columns(other.E), other.bias, self.mean
+
+        def part(number: int) -> None:
+            squares[number] = kernel.squared_error(*given, *others, int(cuts[number]), int(cuts[number + 1]))
+
+        take_turns(part, len(squares), self.threads)
+        return 0.5 * float(squares.sum()) + self._loss_of_unobserved()
 
     def _loss_of_unobserved(self) -> float:
         """unobserved_weight·Σ ½·prediction² over all pairs, from the two sides' second moments."""

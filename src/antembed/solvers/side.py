@@ -1,13 +1,16 @@
 """One side of a factorization (users, or items) as coordinate descent sees it: its ratings by rows, T, A and biases."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
-from antembed.embedding.factorize import descend_transform, nonnegative_factorize
+from antembed.embedding.factorize import nonnegative_factorize
+from antembed.solvers.codes import descend_codes
 
 SAMPLE = 20_000  # rows from which anchors are made, if there are more
+ITERATIONS, FEWER = 30, 12  # of which the latter are enough for anchors of a sample: sweeps go on from there
 INIT_PENALTY = 1e-3  # ℓ1, on weights of vectors of length 1
 NO_BIAS = 1e30  # a ridge under which a bias is nothing
 
@@ -62,14 +65,14 @@ class Side:
     def __init__(self, ids: np.ndarray, others: np.ndarray, ratings: np.ndarray, weights: np.ndarray | None, V: int, d: int):
         order = np.argsort(ids, kind="stable")
         self.starts = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=V))])
-        self.others, self.ratings = others[order], ratings[order].astype(np.float64)
-        self.weights = np.empty(0) if weights is None else weights[order].astype(np.float64)
+        self.others, self.ratings = others[order], ratings[order].astype(np.float32)
+        self.weights = np.empty(0, np.float32) if weights is None else weights[order].astype(np.float32)
         self.E, self.bias = np.zeros((V, d)), np.zeros(V)
         self.T, self.A = np.zeros((V, 0)), np.zeros((0, d))
-        self.S, self.v = np.empty((V, d + 1, d + 1)), np.empty((V, d + 1))
+        self.S, self.v = np.empty((0, d + 1, d + 1)), np.empty((0, d + 1))  # of all rows, where a search for anchors needs them
         self.past: Past | None = None
 
-    def make_anchors(self, K: int, seed: int) -> None:
+    def make_anchors(self, K: int, seed: int, threads: int = 1) -> None:
         """T ≥ 0 and A from the dense rows; of many rows, A from some of them, the longer the likelier."""
         E = torch.from_numpy(self.E)
         squares = np.square(self.E).sum(1)
@@ -77,11 +80,13 @@ class Side:
         many = np.count_nonzero(squares) > SAMPLE
         rows = np.random.default_rng(seed).choice(len(E), SAMPLE, replace=False, p=squares / squares.sum()) if many else None
         some = E / size if rows is None else E[np.sort(rows)] / size
-        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=30, seed=seed)
+        descend = partial(descend_codes, threads=threads)
+        iterations = ITERATIONS if rows is None else FEWER
+        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=iterations, seed=seed, descend=descend)
         if rows is not None:
-            T = (E @ A.T / size).clamp(min=0) / K
-            descend_transform(E / size, A, T, INIT_PENALTY, sweeps=6)
-        self.T, self.A = size * T.numpy(), A.numpy().copy()
+            T = (E @ A.T).div_(size * K).clamp_(min=0)  # in place: of many rows, T is what takes memory
+            descend(E / size, A, T, INIT_PENALTY, sweeps=6)
+        self.T, self.A = T.mul_(size).numpy(), A.numpy().copy()
         self.E = self.T @ self.A
 
     def quadratic(self) -> float:

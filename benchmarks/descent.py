@@ -1,0 +1,144 @@
+"""Coordinate descent against alternating least squares of the package `implicit`, in one run, contestants in turn.
+
+    python benchmarks/descent.py ratings [--record results/descent.jsonl]
+    python benchmarks/descent.py events sequences/yelp.txt [--record results/descent.jsonl]
+
+`ratings`: planted ones of 100,000 users and 50,000 items. `events`: lines `user item item …`, the last item held out. A sweep
+of ours, with 48 or 64 anchors, beside an iteration of theirs of the same width: seconds of the clock, and of all cores.
+"""
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from threadpoolctl import threadpool_limits
+
+from antembed.data import find_data
+from antembed.data.synthetic import planted, ratings
+from antembed.files import JSON
+from antembed.inference.ratings import Seen
+from antembed.solvers.descent import Descent
+from antembed.solvers.side import Penalties
+from antembed.tasks.events.config import likely_weight
+from antembed.tasks.events.ranking import Held, list_metrics
+from common import publish
+
+Columns = tuple[np.ndarray, ...]
+Seconds = tuple[float, float]  # of the clock, and of all cores
+THEIRS = {"ratings": 16, "events": 32}
+
+
+def now() -> Seconds:
+    return time.perf_counter(), time.process_time()
+
+
+def timed(work: Callable[[], object]) -> Seconds:
+    before = now()
+    work()
+    return now()[0] - before[0], now()[1] - before[1]
+
+
+class Peer:
+    """Alternating least squares by conjugate gradients."""
+
+    def __init__(self, columns: Columns, sizes: tuple[int, int], factors: int, threads: int):
+        from implicit.als import AlternatingLeastSquares  # not a dependency
+
+        self.rows = csr_matrix((np.ones(len(columns[0]), np.float32), (columns[0], columns[1])), shape=sizes)
+        self.rows.sum_duplicates()
+        self.model = AlternatingLeastSquares(factors=factors, iterations=2, num_threads=threads, random_state=0)
+
+    def iterate(self, iterations: int = 2) -> Seconds:
+        """An iteration, the last of some, without what `fit` does before."""
+        times: list[Seconds] = []
+        self.model.iterations = iterations
+        with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # theirs is one call of BLAS a row
+            warnings.simplefilter("ignore")
+            self.model.fit(self.rows, show_progress=False, callback=lambda *_: times.append(now()))
+        return times[-1][0] - times[-2][0], times[-1][1] - times[-2][1]
+
+
+def planted_ratings(n: int) -> tuple[Columns, tuple[int, int]]:
+    sizes = 100_000, 50_000
+    users = planted(sizes[0], 16, anchors=12, seed=1)
+    items = planted(sizes[1], seed=2, like=users)
+    return ratings(users, items, n, noise=0.5, seed=3).columns, sizes
+
+
+def read_events(path: str) -> tuple[Columns, tuple[int, int], Held]:
+    """Each user's items but the last, once each, and the last."""
+    lines = [np.array(line.split(), np.int64) for line in find_data(path).read_text().splitlines()]
+    lines = [line for line in lines if len(line) > 2]
+    items, places = np.unique(np.concatenate([line[1:] for line in lines]), return_inverse=True)
+    users = np.repeat(np.arange(len(lines)), [len(line) - 1 for line in lines])
+    last = np.append(users[1:] != users[:-1], True)
+    pairs, counts = np.unique(users[~last] * len(items) + places[~last], return_counts=True)
+    train, sizes = (pairs // len(items), pairs % len(items)), (len(lines), len(items))
+    columns = *(ids.astype(np.int32) for ids in train), np.ones(len(pairs), np.float32), (1 + np.log(counts)).astype(np.float32)
+    return columns, sizes, Held(np.arange(len(lines)), Seen.of(users[last], places[last], *sizes), Seen.of(*train, *sizes))
+
+
+def ndcg(users: np.ndarray, items: np.ndarray, bias: np.ndarray, held: Held) -> float:
+    users, items, bias = (np.ascontiguousarray(part, np.float32) for part in (users, items, bias))
+    return list_metrics(lambda rows: users[rows], items, bias, held)["ndcg@10"]
+
+
+def race(descent: Descent, peer: Peer, repeats: int) -> JSON:
+    """Start, then sweeps of ours and iterations of theirs in turn; the first of each does not count."""
+    start = timed(descent.init_weights)
+    ours, theirs = [], []
+    for sweep in range(1, repeats + 2):
+        ours.append(timed(lambda: descent.sweep(sweep)))  # noqa: B023, called at once
+        theirs.append(peer.iterate())
+    found: JSON = {}
+    for n, unit in enumerate(("clock", "all cores")):
+        sweep_, iteration = (statistics.median(each[n] for each in times[1:]) for times in (ours, theirs))
+        numbers = {"start": start[n], "sweep": sweep_, "iteration of ALS": iteration}
+        numbers |= {"sweep / iteration": sweep_ / iteration, "start / sweep": start[n] / sweep_}
+        found[unit] = {name: float(f"{number:.3g}") for name, number in numbers.items()}
+    return found
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=["ratings", "events"])
+    options.add_argument("data", nargs="?", default="sequences/yelp.txt")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--ratings", type=int, default=4_000_000)
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--record", help="append the result to this JSONL file")
+    chosen = options.parse_args()
+    d, threads = THEIRS[chosen.what], chosen.threads
+    if chosen.what == "ratings":
+        columns, sizes = planted_ratings(chosen.ratings)
+        K, penalties = 48, Penalties(1.0, 7.0, 0.02, 6.0)
+    else:
+        columns, sizes, held = read_events(chosen.data)
+        K, penalties = 64, Penalties(0.02, 0.3, 0.1, 1.0, likely_weight(len(columns[0]), *sizes))
+    descent = Descent(columns, sizes, (K, K), d, penalties, sweeps=chosen.repeats + 1, threads=threads)
+    peer = Peer(columns, sizes, d, threads)
+    result: JSON = {"benchmark": f"coordinate descent, {chosen.what}", "threads": threads}
+    result |= {"users": sizes[0], "items": sizes[1], "pairs": len(columns[0]), "d": d, "anchors": K}
+    result["seconds"] = race(descent, peer, chosen.repeats)
+    if chosen.what == "events":
+        lists = {"ours": ndcg(descent.users.E, descent.items.E, descent.items.bias, held)}
+        for factors in (d, 64):
+            peer = Peer(columns, sizes, factors, threads)
+            wall, cores = timed(lambda: peer.iterate(15))  # noqa: B023, called at once
+            result["seconds"][f"ALS, {factors} factors, 15 iterations"] = {
+                "clock": round(wall, 2),
+                "all cores": round(cores, 2),
+            }
+            model = peer.model
+            lists[f"ALS, {factors} factors"] = ndcg(model.user_factors, model.item_factors, np.zeros(sizes[1]), held)
+        result["ndcg@10"] = {name: round(value, 4) for name, value in lists.items()}
+        result["nnz"] = int(np.count_nonzero(descent.users.T) + np.count_nonzero(descent.items.T))
+    publish(chosen.record, result)
+
+
+if __name__ == "__main__":
+    main()
