@@ -58,6 +58,7 @@ class LanguageModel(Estimator):
         threshold: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
+        pieces: int | None = None,
         sequence_length: int | None = None,
         max_grad_norm: float | None = None,
         patience: int | None = None,
@@ -91,7 +92,6 @@ class LanguageModel(Estimator):
         values: str | None = None,
         encoding: str | None = None,
         seed: int | None = None,
-        pieces: int = 1,
         threads: int | None = None,
     ):
         super().__init__(own_arguments(locals()))
