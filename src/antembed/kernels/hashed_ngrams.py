@@ -201,7 +201,7 @@ def _in_blocks(
     pairs = np.concatenate([[0], np.cumsum(np.diff(starts)[order])])
     for begin, end in pairwise(cuts.tolist()):
         some = (begin, end, starts, documents, times, scales, order, changes, S, P)
-        enough = S.shape[1] * int(pairs[end] - pairs[begin]) >= PARALLEL_FROM
+        enough = S.shape[1] ** 2 * int(pairs[end] - pairs[begin]) >= PARALLEL_FROM
         share = threads if enough else 1
         parallel_for(partial(_shifted, steps, begin), end - begin, PARALLEL_FROM, share)
         parallel_for(partial(_applied, some), len(S), PARALLEL_FROM, share)
