@@ -242,3 +242,34 @@ def compress(records: Records) -> str:
         )
     headings = ["table", "method", "times smaller", "relative error", "neighbours kept", "among the first 20 000"]
     return markdown(headings, rows)
+
+
+def serving(records: Records) -> str:
+    """The newest look-ups (benchmarks/serving.py), by how many objects there are and how ids are drawn."""
+    newest = {(r["objects"], r["ids"], r["look-up"]): r for r in records}
+    rows = [
+        [
+            f"{objects:,}",
+            ids,
+            name,
+            f"{r['milliseconds']:.1f} ms",
+            f"{r['times_nn_embedding']:.2f} ×",
+            f"{r['times_smaller']:.1f}",
+        ]
+        for (objects, ids, name), r in newest.items()
+    ]
+    return markdown(["vectors", "ids", "look-up", "25 600 ids", "of nn.Embedding's time", "times smaller"], rows)
+
+
+def planted(records: Records) -> str:
+    """The newest of each way and seed (benchmarks/planted_ratings.py)."""
+    newest = {(r["planted"], r["seed"]): r for r in records}
+    rows = []
+    for way in dict.fromkeys(way for way, _ in newest):
+        some = [r for (name, _), r in newest.items() if name == way]
+        anchors = ", ".join(f"{r['anchors']['users']}/{r['anchors']['items']}" for r in some)
+        errors, noise = [r["test_mse"] for r in some], some[0]["noise"]
+        mean = sum(errors) / len(errors)
+        counts = ", ".join(f"{r['parameters']:,}" for r in some)
+        rows.append([way, f"{mean:.5f}", f"{mean / noise - 1:+.1%}", anchors, counts, str(len(some))])
+    return markdown(["way", "test MSE", "over the noise", "anchors", "parameters", "seeds"], rows)

@@ -136,6 +136,8 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "language": ("language.jsonl", text.language),
     "after-training": ("after-training.jsonl", text.after_training),
     "compress": ("compress.jsonl", comparisons.compress),
+    "serving": ("serving.jsonl", comparisons.serving),
+    "planted-ratings": ("planted.jsonl", comparisons.planted),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
