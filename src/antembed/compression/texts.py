@@ -27,7 +27,7 @@ class Distilled:
     table: Table
     spearman: dict[str, float] = field(default_factory=dict)
 
-    def judge(self, name: str, table: Table, spearman: float) -> None:
+    def consider(self, name: str, table: Table, spearman: float) -> None:
         """Take this table if it is better than what there is."""
         if spearman > max(self.spearman.values()):
             self.table = table
@@ -42,7 +42,7 @@ def check_texts(texts: list[str]) -> None:
 
 
 def split(ids: list[list[int]], seed: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Texts to learn from, and others to judge by."""
+    """Texts to learn from, and others to compare by."""
     order = np.random.default_rng(seed).permutation(len(ids))
     held_out = min(HELD_OUT, len(ids) // 4)
     return [ids[n] for n in order[held_out:]], [ids[n] for n in order[:held_out]]
@@ -80,7 +80,7 @@ def compress_for_texts(E: np.ndarray, tokens: Tokens, texts: list[str], *, progr
     method = {"method": "transform", "by_frequency": False, "importance": importance(rows, len(E))}
     with suppress(TooFewBytesError):  # so small only sparse codes are
         weighted = compress(E, **how | method, progress=progress)
-        found.judge("rows by frequency", weighted, rank_correlation(_sentences(weighted[:], tokens, held_out), wanted))
+        found.consider("rows by frequency", weighted, rank_correlation(_sentences(weighted[:], tokens, held_out), wanted))
     return found
 
 

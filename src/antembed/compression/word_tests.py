@@ -70,9 +70,14 @@ def changes(E: np.ndarray, F: np.ndarray, tests: list[WordTest], seed: int = 0) 
     found: dict[str, JSON] = {}
     before, after = (X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12) for X in (E, F))
     for test in tests:
-        judge, asked = (_similarity, test) if test.scores is not None else (_analogies, _some(test, seed))
+        measure, asked = (_similarity, test) if test.scores is not None else (_analogies, _some(test, seed))
         of = "pairs" if test.scores is not None else "questions"
-        found[test.name] = {"before": judge(before, asked), "after": judge(after, asked), "asked": len(asked.words), "of": of}
+        found[test.name] = {
+            "before": measure(before, asked),
+            "after": measure(after, asked),
+            "asked": len(asked.words),
+            "of": of,
+        }
     return found
 
 

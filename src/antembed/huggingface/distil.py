@@ -76,9 +76,9 @@ def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0
             seed=seed,
             progress=progress,
         )
-        found.judge("rows by frequency", weighted, quality(weighted))
+        found.consider("rows by frequency", weighted, quality(weighted))
     trained = with_anchors(found.table, _trained(model, layer, found.table, rest[:TRAINED], pooling, progress))
-    found.judge("anchors trained", trained, quality(trained))
+    found.consider("anchors trained", trained, quality(trained))
     return found
 
 
