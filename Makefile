@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-portable test-bounds fuzz torture check bench bench-large readme format clean
+.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -33,6 +33,11 @@ fuzz: .venv/ready  ## 20 000 mutated files of every kind, counts appended to res
 	$(BIN)/python -m tests.mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
 	$(BIN)/python -m tests.run_mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
 
+guided-fuzz: .venv/ready  ## coverage-guided fuzzing of the readers of files, SECONDS= (1800) for each of four
+	$(BIN)/pip install --quiet 'atheris>=3'
+	for reader in table ngrams csv labels; do \
+	$(BIN)/python -m tests.guided_fuzz $$reader --seconds $(or $(SECONDS),1800) --record results/reliability.jsonl || exit 1; done
+
 check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -60,6 +65,7 @@ readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
 	$(BIN)/python -m antembed.experiments.readme README.md docs/*.md docs/results/*.md results
 	$(BIN)/python -m antembed.experiments.front results/front.jsonl docs/front.svg
 	$(BIN)/python -m antembed.experiments.online results/online.jsonl docs/online.svg
+	$(BIN)/python -m antembed.experiments.distributed_figure results/distributed.jsonl docs/results/distributed-cost.svg
 	$(BIN)/python -m antembed.experiments.text results/ngrams.jsonl docs/text-front.svg
 	$(BIN)/antembed select results/anchors-paper.jsonl --anchor-penalty 0.01 --l0-penalty 1e-4 --plot docs/objective.svg
 	$(BIN)/antembed select results/anchors-fine.jsonl --anchor-penalty 1e-3 --l0-penalty 1e-6 --plot docs/objective-fine.svg

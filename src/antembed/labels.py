@@ -57,13 +57,14 @@ def pack_parquet(frame: pl.DataFrame, metadata: Mapping[str, str] | None = None)
 
 def unpack_parquet(path: Path, *known: str) -> tuple[pl.DataFrame, dict[str, str]]:
     """What pack_parquet wrote: the table, and its metadata, which may have the keys `known`. The checksum is compared before
-    anything is parsed; files of older versions have none."""
+    anything is parsed: damage that reaches polars' reader can end the process."""
     data = path.read_bytes()
     at = _place(data)
-    if at is not None:
-        blank = zlib.crc32(data[at + len(ZEROS) :], zlib.crc32(ZEROS.encode(), zlib.crc32(data[:at])))
-        if data[at : at + len(ZEROS)] != f"{blank:08x}".encode():
-            raise LabelsError(f"{path} is damaged: its checksum is not that of its contents; copy it again, or export it anew")
+    if at is None:
+        raise LabelsError(f"{path} has no checksum; it is damaged or of an older version: copy it again, or train anew")
+    blank = zlib.crc32(data[at + len(ZEROS) :], zlib.crc32(ZEROS.encode(), zlib.crc32(data[:at])))
+    if data[at : at + len(ZEROS)] != f"{blank:08x}".encode():
+        raise LabelsError(f"{path} is damaged: its checksum is not that of its contents; copy it again, or export it anew")
     try:
         about = pl.read_parquet_metadata(io.BytesIO(data))
         if unknown := about.keys() - {"ARROW:schema", CHECKSUM, *known}:

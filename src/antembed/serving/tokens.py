@@ -16,7 +16,7 @@ import numpy as np
 
 from antembed.files import JSON
 from antembed.serving.container import DamagedError
-from antembed.serving.encodings import smallest_unsigned
+from antembed.serving.nonzeros import smallest_unsigned
 from antembed.serving.numbers import check_fits
 
 LARGEST = 1 << 28  # bytes of a tokenizer

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from antembed.serving.container import DamagedError
-from antembed.serving.encodings import smallest_unsigned
+from antembed.serving.nonzeros import smallest_unsigned
 
 BLOCK, OLD_BLOCK = 256, 512  # words; before version 6
 KEPT = 256  # blocks that stay unpacked

@@ -1,0 +1,173 @@
+"""Long use and hard conditions, counted: `python -m tests.load --seconds 600 --record results/reliability.jsonl`.
+
+look-ups   4 processes of 8 threads each read one mapped file; every row is compared with what it should be
+stopped    runs that are stopped and continued (SIGSTOP, SIGCONT) at random moments end in the same bytes
+memory     runs under limits of address space end well or with an error of one line; continued without, in the same bytes
+clock      runs during which the clock jumps by hours, back and forth, end in the same bytes
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from tests.command import QUICK, write_ratings
+from tests.torture import contents
+
+import antembed as ant
+from antembed.experiments.records import append_record
+from antembed.serving import load_table
+
+PROCESSES, THREADS = 4, 8
+ROWS, ASKED = 80_000, 512
+RUN = ("train", "recommend", "RATINGS", *map(str, QUICK), "--epochs", "6", "--threads", "1", "--resume", "--out")
+JUMPING = """
+import random, time
+real, jumps = time.time, random.Random(0)
+time.time = lambda: real() + 3600 * jumps.uniform(-5, 5)
+"""
+
+
+def look_up(path: Path, whole: Path, seconds: float, answer: "multiprocessing.Queue[tuple[int, int, int, int]]") -> None:
+    """In a process of its own: threads that read random rows. → look-ups, wrong ones, KB held early on and at the end."""
+    table, expected = load_table(path), np.load(whole, mmap_mode="r")
+    counts, wrong, until = [0] * THREADS, [0] * THREADS, time.monotonic() + seconds
+
+    def work(thread: int) -> None:
+        rng = np.random.default_rng([os.getpid(), thread])
+        while time.monotonic() < until:
+            ids = rng.integers(0, ROWS, ASKED)
+            wrong[thread] += int((table[ids] != expected[ids]).any())
+            counts[thread] += 1
+
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(THREADS)]
+    for worker in workers:
+        worker.start()
+    time.sleep(seconds / 3)
+    early = own_memory()
+    for worker in workers:
+        worker.join()
+    answer.put((sum(counts), sum(wrong), early, own_memory()))
+
+
+def own_memory() -> int:
+    """KB that are not pages of files."""
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
+
+
+def look_ups(folder: Path, seconds: float) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    E = (rng.standard_normal((ROWS, 32)) * 0.85 ** np.arange(32)).astype(np.float32)
+    found: dict[str, object] = {}
+    for method in ("transform", "sparse"):
+        path, whole = folder / f"{method}.ant", folder / f"{method}.npy"
+        ant.compress(E, budget="4x" if method == "transform" else "8x", method=method).save(path)
+        np.save(whole, load_table(path)[np.arange(ROWS)])
+        context = multiprocessing.get_context("spawn")
+        answer = context.Queue()
+        workers = [context.Process(target=look_up, args=(path, whole, seconds / 2, answer)) for _ in range(PROCESSES)]
+        for worker in workers:
+            worker.start()
+        rows = [answer.get() for _ in workers]
+        for worker in workers:
+            worker.join()
+        found[method] = {
+            "look_ups": sum(row[0] for row in rows),
+            "wrong": sum(row[1] for row in rows),
+            "grown_mb": round(max(row[3] - row[2] for row in rows) / 1024, 1),
+        }
+    return found
+
+
+def run(folder: Path, name: str, **more: object) -> subprocess.Popen[str]:
+    words = [str(folder / "ratings.csv") if word == "RATINGS" else word for word in RUN]
+    return subprocess.Popen(
+        [sys.executable, "-m", "antembed", "--quiet", *words, str(folder / name)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **more,
+    )  # fmt: skip
+
+
+def stopped(folder: Path, expected: dict[str, str], times: int, rng: random.Random) -> dict[str, int]:
+    different = stops = 0
+    for number in range(times):
+        process = run(folder, f"stopped{number}")
+        while process.poll() is None:
+            time.sleep(rng.uniform(0.05, 1.0))
+            if process.poll() is None:
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(rng.uniform(0.05, 0.5))
+                process.send_signal(signal.SIGCONT)
+                stops += 1
+        different += contents(folder / f"stopped{number}") != expected
+    return {"runs": times, "stops": stops, "different": different}
+
+
+def short_of_memory(folder: Path, expected: dict[str, str], limits: list[int]) -> dict[str, object]:
+    """Limits in MB, of address space: less than the program takes, about as much, more."""
+    ends: dict[str, str] = {}
+    different = 0
+    for limit in limits:
+        size = limit << 20
+        process = run(
+            folder, f"memory{limit}", preexec_fn=lambda size=size: resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        )
+        _, text = process.communicate()
+        lines = [line for line in text.splitlines() if line.strip()]
+        ends[str(limit)] = (
+            "finished" if process.returncode == 0 else f"exit {process.returncode}: {lines[-1][:120] if lines else ''}"
+        )
+        run(folder, f"memory{limit}").communicate()
+        different += contents(folder / f"memory{limit}") != expected
+    return {"ends": ends, "different": different}
+
+
+def jumping_clock(folder: Path, expected: dict[str, str], times: int) -> dict[str, int]:
+    (folder / "sitecustomize.py").write_text(JUMPING)
+    path = os.pathsep.join([str(folder), *sys.path])
+    different = 0
+    for number in range(times):
+        process = run(folder, f"clock{number}", env={**os.environ, "PYTHONPATH": path})
+        process.communicate()
+        different += process.returncode != 0 or contents(folder / f"clock{number}") != expected
+    return {"runs": times, "different": different}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=600, help="of look-ups")
+    parser.add_argument("--times", type=int, default=10, help="runs that are stopped, and with a jumping clock")
+    parser.add_argument("--record", help="append the counts to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["ANTEMBED_CACHE"] = str(folder / "cache")
+        write_ratings(folder / "ratings.csv")
+        row: dict[str, object] = {"attack": "load", "seconds": options.seconds, "look-ups": look_ups(folder, options.seconds)}
+        run(folder, "whole").communicate()
+        expected = contents(folder / "whole")
+        row["stopped"] = stopped(folder, expected, options.times, random.Random(0))
+        row["memory"] = short_of_memory(folder, expected, [500, 1500, 2500, 4000])
+        row["clock"] = jumping_clock(folder, expected, options.times)
+    row["failures"] = sum(part["different"] for part in (row["stopped"], row["memory"], row["clock"])) + sum(
+        part["wrong"] for part in row["look-ups"].values()
+    )
+    row["command"] = shlex.join(["python", "-m", "tests.load", *sys.argv[1:]])
+    print(json.dumps(row, indent=1))
+    if options.record:
+        append_record(options.record, row)
+    raise SystemExit(bool(row["failures"]))
+
+
+if __name__ == "__main__":
+    main()
