@@ -1,5 +1,7 @@
 """The commands. Each imports what it needs when it is called: `antembed inspect` does not wait for torch."""
 
+import logging
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,6 +71,9 @@ def common(
     debug: Annotated[bool, typer.Option("--debug", help="An error shows its traceback.")] = False,
 ) -> None:
     verbosity.quiet, verbosity.debug = quiet, debug
+    if sys.stderr.isatty():
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("antembed").setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 train_app = typer.Typer(cls=TaskGroup, help="Train a model with small tables from a file of data.", no_args_is_help=True)
@@ -112,6 +117,36 @@ def run(
     """
     quiet = ["--quiet"] if verbosity.quiet else []
     raise typer.Exit(app([*quiet, *recipe_words(recipe), *context.args], standalone_mode=False) or 0)
+
+
+@app.command()
+def warmup() -> None:
+    """Compile all kernels for this processor (a minute or two), so that later commands start at once.
+
+    Example:  antembed warmup
+    """
+    from contextlib import redirect_stderr, redirect_stdout
+    from io import StringIO
+    from tempfile import TemporaryDirectory
+    from time import perf_counter
+
+    from antembed.cli import show
+    from antembed.experiments.warmup import COMMANDS, compiled_functions, warm_up
+
+    asked, started = (verbosity.quiet, verbosity.debug), perf_counter()
+
+    def call(words: list[str]) -> None:
+        try:
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # small models have much to remark
+                app(["--quiet", *words], standalone_mode=False)
+        finally:
+            verbosity.quiet, verbosity.debug = asked
+
+    with TemporaryDirectory() as name, show.bar("compiling") as done:
+        for n, about in enumerate(warm_up(Path(name), call)):
+            done(about, n, len(COMMANDS))
+    seconds = perf_counter() - started
+    show.out.print(f"{compiled_functions()} functions are compiled for this processor; it took {seconds:.0f} s")
 
 
 def recipe_words(recipe: Path) -> list[str]:

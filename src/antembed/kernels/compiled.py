@@ -7,7 +7,9 @@ the compiler and of the processor, so that what is in it is never old; and one p
 ANTEMBED_BOUNDSCHECK=1 compiles kernels that raise IndexError instead of reading or writing elsewhere (slower, a folder apart).
 """
 
+import functools
 import hashlib
+import logging
 import os
 import platform
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from antembed.files import default_cache, locked
 BOUNDS_CHECKED = os.environ.get("ANTEMBED_BOUNDSCHECK", "") not in ("", "0")
 HERE = Path(__file__).parent
 config: Any = numba.config
+log = logging.getLogger("antembed")
 
 
 def _digest() -> str:
@@ -64,11 +67,22 @@ class KernelCache(FunctionCache):
             config.CACHE_DIR = before  # other packages keep theirs
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, DIGEST)
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _say_once()
+        return found
+
     def save_overload(self, signature: Any, data: Any) -> None:
         with suppress(OSError):  # of a full disk: it was compiled, and will be again
             Path(self._cache_path).mkdir(parents=True, exist_ok=True)
             with locked(Path(self._cache_path) / ".lock", self._cache_path, wait=True):
                 super().save_overload(signature, data)
+
+
+@functools.cache
+def _say_once() -> None:
+    log.info("compiling kernels for this processor, once: it takes some seconds (`antembed warmup` compiles all of them)")
 
 
 def compile_kernel(*, cache: bool = True, **options: Any) -> Any:

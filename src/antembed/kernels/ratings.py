@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from antembed.kernels.compiled import compile_kernel
+from antembed.kernels.pages import ask_for_huge_pages
 from antembed.kernels.vector import VECTOR, add_scaled, barrier, dot, elementwise, multiply, prefetch, sqrt, where
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
@@ -117,6 +118,7 @@ def make_rows(V: int, K: int, dtype: Any) -> np.ndarray:
     """Zeroed rows for V objects, aligned to a cache line."""
     shape = (V, row_length(K))
     raw = np.zeros(shape[0] * shape[1] + 64 // np.dtype(dtype).itemsize, dtype)
+    ask_for_huge_pages(raw.ctypes.data, raw.nbytes)
     start = -raw.ctypes.data % 64 // raw.itemsize
     return raw[start : start + shape[0] * shape[1]].reshape(shape)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from antembed.kernels.rows import Rule
 from antembed.optim.base import Params, ProximalOptimizer
 from antembed.optim.groups import Group, State
+from antembed.optim.pages import filled_like
 
 
 class ProximalSGD(ProximalOptimizer):
@@ -28,7 +29,7 @@ class ProximalSGD(ProximalOptimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum}, metric, compiled, max_grad_norm)
 
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
-        return {"momentum": torch.zeros_like(weight)} if group["momentum"] else {}
+        return {"momentum": filled_like(weight, 0.0)} if group["momentum"] else {}
 
     def _scale(self, step: int, group: Group) -> float:
         return group["lr"]
@@ -71,8 +72,8 @@ class _Adaptive(ProximalOptimizer):
 
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
         return {
-            "momentum": torch.zeros_like(weight),
-            "second": torch.full_like(weight, group["initial_second"]),
+            "momentum": filled_like(weight, 0.0),
+            "second": filled_like(weight, group["initial_second"]),
         }
 
     def _scale(self, step: int, group: Group) -> float:
