@@ -11,6 +11,7 @@ RAMP = 0.7  # share of the adjusted epochs over which the size falls to the budg
 EXPONENT = 1.2  # sizes fall about as penalty^−0.7 (MovieLens 1M), so this is a little less than Newton's step
 LARGEST_STEP = 3.0  # the most by which a penalty changes at once
 SLACK = 0.02  # a budget is missed when it is exceeded by this share
+MANY, CLOSE = 1 << 20, 1e-3  # weights from which on a budget is met closely, not to the last of them, and how closely
 
 
 class BudgetError(ValueError):
@@ -93,15 +94,30 @@ class BudgetController:
                 f"on the way to a budget of {self.budget} every weight was lost: empty tables have {empty:,.0f}, and "
                 "a few weights more than that; allow more, or take fewer anchors or dimensions"
             )
-        if size(count) <= self.budget.amount:
+        if (whole := size(count)) <= self.budget.amount:
             return
-        low, high = 0, count
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if size(middle) <= self.budget.amount else (low, middle)
+        if count > MANY:
+            low = self._near(size, (0, empty), (count, whole))
+        else:
+            low, high = 0, count
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if size(middle) <= self.budget.amount else (low, middle)
         if low == 0:
             raise BudgetError(f"a budget of {self.budget} leaves no weight at all: one alone makes {size(1):,.0f}; allow more")
         keep(low)
+
+    def _near(self, size: Callable[[int], float], low: tuple[int, float], high: tuple[int, float]) -> int:
+        """Between these (weights, size): a number of weights whose size is within the budget, and close to it. Sizes are nearly
+        linear, so a few measurements are enough where each takes seconds."""
+        wanted, turn = (1 - CLOSE / 2) * self.budget.amount, 0
+        while high[0] - low[0] > 1 and low[1] < (1 - CLOSE) * self.budget.amount:
+            share = (wanted - low[1]) / (high[1] - low[1]) if turn % 3 < 2 and high[1] > low[1] else 0.5
+            n = min(max(low[0] + round(share * (high[0] - low[0])), low[0] + 1), high[0] - 1)
+            found = n, size(n)
+            low, high = (found, high) if found[1] <= self.budget.amount else (low, found)
+            turn += 1
+        return low[0]
 
     def state(self) -> JSON:
         return {"penalty": self.penalty, "first_size": self.first_size}

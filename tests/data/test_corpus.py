@@ -100,6 +100,7 @@ READ_ALL = """
 import sys
 from pathlib import Path
 from antembed.data.corpus import read_corpus
+from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import make_splits
 
 def held():  # without pages of mapped files
@@ -109,7 +110,7 @@ folder, most = Path(sys.argv[1]), 0
 read_corpus(folder / "small.txt", cache=folder / "cache")  # kernels are compiled
 before = held()
 corpus = read_corpus(folder / "large.txt", cache=folder / "cache")
-for n, (inputs, _, _) in enumerate(make_splits(corpus, 35, "cpu").train.batches(35_000)):
+for n, (inputs, _, _) in enumerate(make_splits(corpus, LanguageConfig()).train.batches(35_000)):
     most = max(most, held()) if n % 50 == 0 else most
 print(len(corpus.train), most - before)
 """

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import antembed as ant
+from antembed.budget import Budget, BudgetController
 from antembed.cli.app import app
 from antembed.config.budget import BudgetError
 from antembed.data.synthetic import planted, ratings
@@ -23,6 +24,22 @@ def test_the_penalty_that_meets_a_size_is_found(elasticity, penalty, factor):
     for _ in range(200):
         penalty = adjusted(penalty, 1e6 * penalty**-elasticity, wanted)
     assert 1e6 * penalty**-elasticity == pytest.approx(wanted, rel=0.01)
+
+
+@given(st.integers(1, 4), st.floats(0.02, 0.98), st.floats(0.5, 1.5))
+def test_large_tables_are_trimmed_in_few_measurements(bytes_each, share, bend):
+    """As close to the budget as a search to the last weight, but for a thousandth."""
+    many, kept, asked = 3_000_000, [0], [0]
+
+    def size() -> float:
+        asked[0] += 1
+        return 5000 + bytes_each * many * (kept[0] / many) ** bend
+
+    amount = round(5000 + share * bytes_each * many)
+    controller = BudgetController(Budget(amount, "bytes"), size, 1.0, 1, 1.0)
+    controller.trim(many, lambda n: kept.__setitem__(0, n))
+    assert 0.998 * amount <= size() <= amount
+    assert asked[0] < 30
 
 
 def test_the_way_to_a_budget_falls_in_equal_factors():

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from tests.command import call, refusal
 
 import antembed as ant
-from antembed.config import from_options
-from antembed.data.corpus import corpus_of
+from antembed.config import from_options, with_options
+from antembed.data.corpus import Corpus, corpus_of
 from antembed.embedding import AnchorEmbedding
 from antembed.estimators.base import NotFittedError
 from antembed.optim import ProximalYogi
@@ -75,6 +75,23 @@ def test_streams_hold_every_word_once(n, length, size, first):
     assert len(streams) == n - 1
 
 
+def test_a_long_corpus_is_read_over_several_epochs_each_word_once():
+    corpus = Corpus(None, *(np.arange(n, dtype=np.int32) for n in (1001, 50, 80)))
+    splits = make_splits(corpus, with_options(LanguageConfig(), epoch_words=300, measured_words=60, sequence_length=7))
+    assert len(splits.train) == 334
+    assert (len(splits.validation), len(splits.test)) == (49, 60)
+    seen = [
+        [
+            pair
+            for x, _, y in splits.train.shuffled(0, epoch).batches(21)
+            for pair in zip(x.reshape(-1).tolist(), y.tolist(), strict=True)
+        ]
+        for epoch in (1, 2, 3, 4)
+    ]
+    assert sorted(pair for epoch in seen[:3] for pair in epoch) == [(i, i + 1) for i in range(1000)]
+    assert sorted(seen[3]) == sorted(seen[0])
+
+
 def small_model(V=40, d=8, K=5, network=None, sparse=False):
     torch.manual_seed(0)
     table = AnchorEmbedding(V, d, 0, num_anchors=K, sparse=sparse)
@@ -90,7 +107,7 @@ def test_evaluation_is_that_of_one_long_stream(make):
     model = small_model(network=make()).eval()
     words = np.random.default_rng(1).integers(1, 40, 6001).astype(np.int32)
     corpus = corpus_of({"train": ["a"] * 5})
-    splits = make_splits(corpus, 35, "cpu")
+    splits = make_splits(corpus, LanguageConfig())
     splits.test = Streams(words, 35)
     found = Language().evaluate(model, splits, "test")
     assert found["examples"] == 6000

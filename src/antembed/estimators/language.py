@@ -89,6 +89,8 @@ class LanguageModel(Estimator):
         wordnet: str | None = None,
         min_count: int | None = None,
         max_vocab: int | None = None,
+        epoch_words: int | None = None,
+        measured_words: int | None = None,
         values: str | None = None,
         encoding: str | None = None,
         seed: int | None = None,
@@ -104,7 +106,7 @@ class LanguageModel(Estimator):
         twentieth chooses the best epoch and another says in `result_` how good it is."""
         config = self._config(self.options)
         assert isinstance(config, LanguageConfig)
-        splits = make_splits(_corpus(corpus, config), config.solver.train.sequence_length, config.solver.train.device)
+        splits = make_splits(_corpus(corpus, config), config)
         gather(config, splits)
         with TemporaryDirectory() as name:
             self.result_ = train(config, Path(name) / "run", splits=splits, callback=callback)

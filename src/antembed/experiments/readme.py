@@ -134,6 +134,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "text-budgets": ("budgets.jsonl", text.budgets),
     "text-front": ("ngrams.jsonl", text.front),
     "language": ("language.jsonl", text.language),
+    "text8": ("text8.jsonl", text.language),
     "after-training": ("after-training.jsonl", text.after_training),
     "compress": ("compress.jsonl", comparisons.compress),
     "serving": ("serving.jsonl", comparisons.serving),

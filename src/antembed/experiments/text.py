@@ -245,10 +245,6 @@ def draw(records: Records, out: Path) -> None:
     save(figure, out)
 
 
-if __name__ == "__main__":
-    draw(read_records(sys.argv[1]), Path(sys.argv[2]))
-
-
 def after_training(records: Records) -> str:
     """A full table made small after training: perplexity with it, by method."""
     rows = []
@@ -267,10 +263,12 @@ def language(records: Records) -> str:
         first, own = runs[0], runs[0]["config"]
         known = own["anchors"]["anchor_init"] != "none"
         knowledge = f", {own['anchors']['anchor_init']}" + "".join(f", {name}" for name in own["anchors"]["relations"])
+        sparsity = own["solver"]["sparsity"]
+        events = f", {sparsity['sparsify']} in {sparsity['events']} events" if sparsity["sparsify"] != "prox" else ""
         rows.append(
             [
                 f"{first['model']}-{own['tables']['embedding_dim']}",
-                first["embedding"] + (knowledge if known else ""),
+                first["embedding"] + (knowledge if known else "") + events,
                 str(first["anchors"]) if first["anchors"] else "–",
                 f"{mean(r['parameters'] for r in runs) / 1e6:.3f}M",
                 f"{full / mean(r['parameters'] for r in runs):.1f}",
@@ -296,3 +294,7 @@ def language(records: Records) -> str:
         ],
         rows,
     )
+
+
+if __name__ == "__main__":
+    draw(read_records(sys.argv[1]), Path(sys.argv[2]))

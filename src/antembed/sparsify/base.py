@@ -4,8 +4,8 @@
     events   `events` calls; the number of weights falls as  target + (full − target)·(1 − f)³,  f = 1 after 3/4 of them
     tuning   all later calls: zeros stay zero, and the rest learns on
 
-An event that loses too much is done again more carefully, and undone if that does not help. Where the budget is not met after
-all events, there are more, and each may lose twice as much as the one before: a budget is a promise.
+An event that loses too much is done again more carefully, and undone if that does not help. Each that aims at the target and
+falls short of it lets the next lose twice as much. Where the budget is not met after all events, there are more.
 """
 
 import warnings
@@ -73,8 +73,8 @@ class Sparsifier(ABC):
         dense = 4.0 * sum(layer.num_embeddings * layer.embedding_dim for layer in layers)
         self.budget = parse_budget(budget, dense) if isinstance(budget, str) else budget
         self._size = size or (lambda unit: sum(_usage(layer, unit) for layer in layers))
-        self.max_loss, self.calls, self.undone = max_loss, 0, 0
-        self.full, self.gain = count(self.weights), 0.0
+        self.max_loss, self.calls, self.undone, self.short = max_loss, 0, 0, 0
+        self.full, self.gain = self._count(self.weights), 0.0
         for unit in self.units:
             unit.table.penalized = True
 
@@ -82,6 +82,9 @@ class Sparsifier(ABC):
     def weights(self) -> list[Tensor]:
         """Each T, up to date."""
         return [unit.table.current for unit in self.units]
+
+    def _count(self, weights: Sequence[Tensor]) -> int:
+        return count(self.units, weights)
 
     @property
     def done(self) -> bool:
@@ -109,14 +112,17 @@ class Sparsifier(ABC):
 
     def _aim(self) -> int:
         """How many weights the event at hand may leave."""
-        nonzeros, size = count(self.weights), self.size()
+        nonzeros, size = self._count(self.weights), self.size()
         if self.budget.unit == "bytes":
             target = nonzeros * self.budget.amount / max(size, 1)
         else:
             target = self.budget.amount - (size - nonzeros)
-        share = min((self.calls - self.warmup) / (REACHED * self.events), 1.0)
         target = max(target, 1.0) * (1 + SPARE if self.done else 1)
-        return max(round(target + max(self.full - target, 0) * (1 - share) ** 3), 1)
+        return max(round(target + max(self.full - target, 0) * (1 - self._share()) ** 3), 1)
+
+    def _share(self) -> float:
+        """Of the way to the target."""
+        return min((self.calls - self.warmup) / (REACHED * self.events), 1.0)
 
     def _event(self, batches: Batches | None, loss_fn: LossFunction | None) -> JSON:
         checked, check = self.prepare(batches, loss_fn), loss_fn is not None
@@ -129,8 +135,8 @@ class Sparsifier(ABC):
                 raise BudgetError(f"a budget of {self.budget} cannot be met: {least:,.0f} are left of empty tables; allow more")
             self.gain = max(self._loss(checked, loss_fn) - loss, 0.0)
             self._put(before)
-        record: JSON = {"aim": aim, "nnz_before": count(before), "loss_before": loss}
-        allowed = self.max_loss * 2.0 ** max(self.calls - self.warmup - self.events, 0)
+        record: JSON = {"aim": aim, "nnz_before": self._count(before), "loss_before": loss}
+        allowed = self.max_loss * 2.0**self.short
         for attempt in range(TRIES):
             after = self.propose(before, aim)
             self._put(after)
@@ -140,16 +146,18 @@ class Sparsifier(ABC):
             if accepted and not (careful and attempt < TRIES - 1):
                 break
             if not accepted and not careful:
-                aim = round((aim * count(before)) ** 0.5)
+                aim = round((aim * self._count(before)) ** 0.5)
         if not accepted:
             after = before
             self._put(before)
             self.undone += 1
         for unit, second in zip(self.units, self.seconds(), strict=True):
             self.optimizer.freeze_support(unit.table.weight, second=second)
+        reached = accepted and self._count(after) <= (1 + 2 * SPARE) * record["aim"]
+        self.short += self._share() == 1.0 and not reached
         if self.done:
-            self._last(met=accepted and count(after) <= (1 + 2 * SPARE) * record["aim"])
-        return record | {"nnz": count(self.weights), "loss": loss + risen, "undone": not accepted, **self.facts()}
+            self._last(met=reached)
+        return record | {"nnz": self._count(self.weights), "loss": loss + risen, "undone": not accepted, **self.facts()}
 
     def _last(self, met: bool) -> None:
         """To the very budget; or say that it is not met yet."""
@@ -164,7 +172,7 @@ class Sparsifier(ABC):
 
     def _loss(self, batches: Sequence[Batch], loss_fn: LossFunction | None) -> float:
         assert loss_fn is not None
-        return mean_loss(self.model, self.units, batches, loss_fn)
+        return self.units[0].table.agreed(mean_loss(self.model, self.units, batches, loss_fn))
 
     @torch.no_grad()
     def _put(self, weights: Sequence[Tensor]) -> None:
@@ -178,9 +186,9 @@ class Sparsifier(ABC):
         values = self.values(weights)
 
         def keep(n: int) -> None:
-            self._put(keep_best(weights, values, n))
+            self._put(self.keep_best(weights, values, n))
 
-        nonzeros = count(weights)
+        nonzeros = self._count(weights)
         BudgetController(self.budget, self.size, 1.0, 1, 1.0).trim(nonzeros, keep)
         for unit in self.units:
             self.optimizer.freeze_support(unit.table.weight)
@@ -201,6 +209,14 @@ class Sparsifier(ABC):
     def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
         """What each weight is worth: by how much the loss would rise without it."""
 
+    def keep_best(self, weights: Sequence[Tensor], values: Sequence[Tensor], n: int) -> list[Tensor]:
+        """The n weights of all tables that are worth most; the others are zero."""
+        nonzero = [weight != 0 for weight in weights]
+        parts = [value[some].to(weight.dtype) for weight, value, some in zip(weights, values, nonzero, strict=True)]
+        kept = self.units[0].table.largest(torch.cat(parts), min(n, self._count(weights)))
+        masks = kept.split([len(part) for part in parts])
+        return [weight * some.masked_scatter(some, mask) for weight, some, mask in zip(weights, nonzero, masks, strict=True)]
+
     def seconds(self) -> list[Tensor | float | None]:
         """The second moments of weights that come in."""
         return [None] * len(self.units)
@@ -211,20 +227,11 @@ class Sparsifier(ABC):
 
     def state_dict(self) -> JSON:
         """Plain numbers; save it with the optimizer's, which holds the support."""
-        return {"calls": self.calls, "full": self.full, "gain": self.gain, "undone": self.undone}
+        return {"calls": self.calls, "full": self.full, "gain": self.gain, "undone": self.undone, "short": self.short}
 
     def load_state_dict(self, state: JSON) -> None:
-        self.calls, self.full, self.gain, self.undone = state["calls"], state["full"], state["gain"], state["undone"]
-
-
-def keep_best(weights: Sequence[Tensor], values: Sequence[Tensor], n: int) -> list[Tensor]:
-    """The n weights of all tables that are worth most; the others are zero."""
-    joined = torch.cat([torch.where(w != 0, v.to(w.dtype), -1.0).reshape(-1) for w, v in zip(weights, values, strict=True)])
-    kept = torch.zeros(len(joined), dtype=torch.bool, device=joined.device)
-    n = min(n, int((joined >= 0).sum()))
-    kept[joined.topk(n).indices] = True
-    parts = kept.split([weight.numel() for weight in weights])
-    return [weight * part.view(weight.shape) for weight, part in zip(weights, parts, strict=True)]
+        self.calls, self.full, self.gain = state["calls"], state["full"], state["gain"]
+        self.undone, self.short = state["undone"], state["short"]
 
 
 def _usage(layer: Embedding, unit: str) -> float:

@@ -6,7 +6,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from antembed.sparsify.base import Sparsifier, keep_best
+from antembed.sparsify.base import Sparsifier
 from antembed.sparsify.quadratic import Batch, Batches, LossFunction
 
 CHECKED = 8  # batches, where there are any
@@ -26,7 +26,7 @@ class Prune(Sparsifier):
         return [] if batches is None else list(islice(batches, CHECKED))
 
     def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:
-        return keep_best(weights, self.values(weights), aim)
+        return self.keep_best(weights, self.values(weights), aim)
 
     def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
         found = []

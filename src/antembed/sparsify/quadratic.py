@@ -33,7 +33,7 @@ class Quadratic:
     n: Tensor  # (V,): in how many batches a row had a gradient
 
     def change(self, before: Tensor, after: Tensor) -> tuple[float, float]:
-        """The terms of the loss's change, first order and second order at scale 1."""
+        """The terms of the loss's change, first order and second order at scale 1, of the rows held here."""
         delta = (after - before).double()
         first = float((self.G.double() * delta).sum())
         return first, 0.5 * float((self.h.double() * ((delta @ self.P) * delta).sum(1)).sum())
@@ -105,9 +105,11 @@ def observe(model: nn.Module, units: list[Unit], batches: Batches, loss_fn: Loss
     if not seen.batches:
         raise ValueError("there are 0 batches to learn the loss from; give the loader of the training data")
     seen.checked = seen.checked[:: -(-len(seen.checked) // MOST_CHECKED)]
-    for table in tables:
+    for unit, table in zip(units, tables, strict=True):
+        table.P = unit.table.summed(table.P)
         table.P /= max(float(table.P.trace()), 1e-300)
-        usual = float(table.h.sum()) / max(float(table.n.sum()), 1.0)
+        squares, lookups = unit.table.summed(torch.stack([table.h.sum(), table.n.sum()])).tolist()
+        usual = squares / max(lookups, 1.0)
         table.h = torch.maximum(table.h, FLOOR * usual * table.n)
     return seen
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from antembed.files import JSON
 from antembed.kernels.recode import recode_rows
 from antembed.kernels.threads import parallel_for
-from antembed.sparsify.base import Sparsifier, keep_best
+from antembed.sparsify.base import Sparsifier
 from antembed.sparsify.quadratic import Batch, Batches, LossFunction, Pass, observe
-from antembed.sparsify.units import count, normalize_anchors
+from antembed.sparsify.units import normalize_anchors
 
 PASSES = 8  # over a row, at most
 SECANTS, CLOSE = 5, 0.015  # tries for the penalty, and the share of the aim that is near enough
@@ -48,12 +48,13 @@ class Recode(Sparsifier):
         """The penalty is sought by secants in logarithms, from the last one."""
         if not self.penalty:
             values = torch.cat([value.reshape(-1) for value in self.values(weights)])
-            self.penalty = max(float(values.topk(min(aim, len(values))).values[-1]), 1e-300)
+            table, most = self.units[0].table, int(self.units[0].table.summed(torch.tensor(len(values))))
+            self.penalty = max(table.nth_largest(values, min(aim, most)), 1e-300)
         before: tuple[float, int] | None = None
         slope, penalty = FIRST, self.penalty
         for attempt in range(SECANTS):
             coded = self._code(weights, penalty)
-            left = max(count(coded), 1)
+            left = max(self._count(coded), 1)
             if abs(left - aim) < CLOSE * aim or attempt == SECANTS - 1:
                 break
             if before is not None and before[0] != penalty and before[1] != left:
@@ -61,7 +62,7 @@ class Recode(Sparsifier):
             before = penalty, left
             penalty *= min(max((aim / left) ** (1 / slope), 1 / 8), 8)
         self.penalty = penalty
-        return coded if count(coded) <= 1.1 * aim else keep_best(coded, self.values(coded), aim)
+        return coded if self._count(coded) <= 1.1 * aim else self.keep_best(coded, self.values(coded), aim)
 
     def _code(self, weights: Sequence[Tensor], penalty: float) -> list[Tensor]:
         assert self.seen is not None
@@ -74,8 +75,8 @@ class Recode(Sparsifier):
             out = np.empty_like(T)
             given = T, G, h, ridge.astype(np.float64), quadratic.P.numpy(), Q, penalty * cost.numpy(), self.damp, unit.floor
             parallel_for(partial(recode_rows, *given, PASSES, out), len(T), T.shape[1] ** 2, torch.get_num_threads())
-            if unit.table.padding_idx is not None:
-                out[unit.table.padding_idx] = 0
+            if unit.table.own_padding is not None:
+                out[unit.table.own_padding] = 0
             coded.append(torch.from_numpy(out).to(weight.device))
         return coded
 
@@ -107,7 +108,7 @@ class Recode(Sparsifier):
         """The scale under which the model of the loss would have foretold what was seen."""
         assert self.seen is not None
         terms = [table.change(a, b) for table, a, b in zip(self.seen.tables, before, after, strict=True)]
-        first, second = (sum(term) for term in zip(*terms, strict=True))
+        first, second = self.units[0].table.summed(torch.tensor(terms, dtype=torch.float64).sum(0)).tolist()
         self.last = {"foretold": (first + self.scale * second) / self.seen.examples, "risen": risen}
         if not second > 0:
             return False

@@ -25,8 +25,8 @@ class Unit:
 
     @property
     def ridge(self) -> Tensor | None:
-        """½·ridge_i·‖e_i‖² over a whole epoch, (V,)."""
-        return self.layer.ridge_total
+        """½·ridge_i·‖e_i‖² over a whole epoch, of the rows held here."""
+        return None if self.layer.ridge_total is None else self.table.own(self.layer.ridge_total)
 
     def gram(self) -> Tensor:
         """A·Aᵀ: how the weights of a row make up ‖e‖²."""
@@ -36,7 +36,7 @@ class Unit:
 
     def column_bits(self) -> Tensor:
         """What a weight in each column costs in a packed file: its number, and its column's, by how often that is used."""
-        used = (self.table.current != 0).sum(0).double().cpu() + 1
+        used = self.table.count_by_column().double().cpu() + 1
         return VALUE_BITS + torch.log2(used.sum() / used)
 
 
@@ -55,6 +55,8 @@ def units_of(model: nn.Module | Iterable[Embedding], also: Sequence[Embedding] =
         if layer.pairs or layer.embedding_dim != 1:
             raise ValueError(f"`also` is for tables of single numbers, this one has {layer.embedding_dim} columns")
         units += [Unit(layer, table, None, -torch.inf) for table in layer.tables]
+    if len({unit.table.shared for unit in units}) > 1:
+        raise ValueError("some of these tables are shared among processes and some are not; shard all of them, or none")
     return units
 
 
@@ -62,8 +64,10 @@ def _becomes_sparse(prox: object) -> bool:
     return isinstance(prox, NonNegativeL1) and prox.scheduled
 
 
-def count(weights: Iterable[Tensor]) -> int:
-    return sum(int(weight.count_nonzero()) for weight in weights)
+def count(units: Sequence[Unit], weights: Iterable[Tensor]) -> int:
+    """nnz of all tables, if these are their weights; over all processes that share them."""
+    own = sum(int(weight.count_nonzero()) for weight in weights)
+    return int(units[0].table.summed(torch.tensor(own)))
 
 
 @torch.no_grad()

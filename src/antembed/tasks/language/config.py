@@ -43,6 +43,12 @@ class CorpusInput(Config):
     data: str = option("", "A folder with train, valid and test files (PTB, WikiText), or one text file (also .gz, .zst).")
     min_count: Whole = option(1, "Rarer words are <unk>.", ge=1)
     max_vocab: Whole = option(0, "At most so many words, the most frequent; 0: all.", ge=0)
+    epoch_words: Whole = option(
+        0, "Of a long corpus, an epoch reads about so many words, the next one goes on from there; 0: all of it.", ge=0
+    )
+    measured_words: Whole = option(
+        0, "Validation and test measure so many words from the beginning of their parts; 0: all.", ge=0
+    )
 
 
 class LanguageTables(EmbeddingConfig):

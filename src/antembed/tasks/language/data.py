@@ -13,7 +13,7 @@ from antembed.data import find_data
 from antembed.data.corpus import Corpus, read_corpus
 from antembed.data.vocabulary import Vocabulary
 from antembed.tasks.base import Batch, Part, Splits
-from antembed.tasks.language.config import CorpusInput
+from antembed.tasks.language.config import CorpusInput, LanguageConfig
 
 EMPTY = np.empty(0, np.int32)
 
@@ -27,15 +27,19 @@ class Streams:
     length: int = 35
     device: str = "cpu"
     first: int = 0  # where the streams begin in this epoch: sequences are cut elsewhere each time
+    epochs: int = 1  # in which all words are read once
 
     def __len__(self) -> int:
-        """Words that are predicted."""
-        return max(len(self.words) - 1, 0)
+        """Words that are predicted in an epoch (the longest, where they are not equal)."""
+        return -(-max(len(self.words) - 1, 0) // self.epochs)
 
     def shuffled(self, seed: int, epoch: int) -> "Streams":
-        """The same order with other cuts: streams begin somewhere within a first sequence, and end with what comes before."""
-        first = int(np.random.default_rng((seed, epoch)).integers(self.length)) if len(self) > 4 * self.length else 0
-        return Streams(self.words, self.length, self.device, first)
+        """The words of an epoch (1, 2, …) in their order, with other cuts each time: streams begin somewhere within a first
+        sequence, and end with what comes before."""
+        n, part = max(len(self.words) - 1, 0), (epoch - 1) % self.epochs
+        words = self.words[part * n // self.epochs : (part + 1) * n // self.epochs + 1]
+        first = int(np.random.default_rng((seed, epoch)).integers(self.length)) if len(words) > 4 * self.length + 1 else 0
+        return Streams(words, self.length, self.device, first)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """`size` words at a time."""
@@ -99,10 +103,13 @@ def _read(path: str, stamps: tuple[tuple[str, int], ...], min_count: int, max_vo
     return read_corpus(path, min_count=min_count, max_vocab=max_vocab or None)
 
 
-def make_splits(corpus: Corpus, length: int, device: str) -> LanguageSplits:
-    train, validation, test = (Streams(part, length, device) for part in (corpus.train, corpus.validation, corpus.test))
+def make_splits(corpus: Corpus, config: LanguageConfig) -> LanguageSplits:
+    own, length, device = config.input, config.solver.train.sequence_length, config.solver.train.device
+    measured = slice(own.measured_words + 1 if own.measured_words else None)
+    validation, test = (Streams(part[measured], length, device) for part in (corpus.validation, corpus.test))
+    epochs = max(round(len(corpus.train) / own.epoch_words), 1) if own.epoch_words else 1
     return LanguageSplits(
-        train,
+        Streams(corpus.train, length, device, epochs=epochs),
         validation,
         test,
         complaints=corpus.notes,

@@ -18,8 +18,7 @@ from antembed.kernels.softmax import sparse_cross_entropy
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.model import LanguageModel
 
-CHUNK = 1 << 24  # scores that are held at a time
-IN_CACHE = 1 << 21  # scores of sampled words that are held at a time
+IN_CACHE = 1 << 21  # scores that are held at a time
 SPARSE_TO = 0.15  # density of T up to which the sparse kernel is faster
 
 
@@ -238,16 +237,26 @@ def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
     return made[own.softmax]()
 
 
-@torch.no_grad()
-def log_likelihood(model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
-    """log p of each target over all words but padding (n,), some words at a time."""
-    if model.adaptive is not None:
-        found: Tensor = model.adaptive(states, targets).output
-        return found
-    pieces = []
-    step = max(CHUNK // model.words.num_embeddings, 1)
-    for some, wanted in zip(states.split(step), targets.split(step), strict=True):
-        scores = model.words.logits(some, bias=model.bias)
-        scores[:, PADDING] = -torch.inf
-        pieces.append(scores.gather(1, wanted.unsqueeze(1)).squeeze(1) - scores.logsumexp(1))
-    return torch.cat(pieces)
+class Likelihood:
+    """states (n, d), targets (n,) → log p of each target among all words but padding (n,), by the model as it is now. Words are
+    taken some at a time, so that their scores stay in the cache."""
+
+    @torch.no_grad()
+    def __init__(self, model: LanguageModel):
+        self.adaptive = model.adaptive
+        if self.adaptive is None:
+            self.X, self.A = model.words.coordinates(torch.arange(model.words.num_embeddings, device=model.bias.device))
+            self.bias = model.bias.index_fill(0, torch.tensor(PADDING, device=model.bias.device), -torch.inf)
+
+    @torch.no_grad()
+    def __call__(self, states: Tensor, targets: Tensor) -> Tensor:
+        if self.adaptive is not None:
+            found: Tensor = self.adaptive(states, targets).output
+            return found
+        states = states if self.A is None else states @ self.A.T
+        right = (states * self.X[targets]).sum(1) + self.bias[targets]
+        total = torch.full_like(right, -torch.inf)
+        step = max(IN_CACHE // max(len(states), 1), 1)
+        for X, bias in zip(self.X.split(step), self.bias.split(step), strict=True):
+            total = torch.logaddexp(total, torch.addmm(bias, states, X.T).logsumexp(1))
+        return right - total

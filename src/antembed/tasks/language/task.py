@@ -21,7 +21,7 @@ from antembed.tasks.language.config import PROX_OPTIONS, SPARSIFIED, LanguageCon
 from antembed.tasks.language.data import LanguageSplits, make_splits, read_input
 from antembed.tasks.language.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
-from antembed.tasks.language.output import log_likelihood, make_output
+from antembed.tasks.language.output import Likelihood, make_output
 from antembed.tasks.text.explain import explain_words
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
@@ -49,8 +49,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
     }
 
     def load(self, config: LanguageConfig) -> LanguageSplits:
-        train = config.solver.train
-        splits = make_splits(read_input(config.input), train.sequence_length, train.device)
+        splits = make_splits(read_input(config.input), config)
         gather(config, splits)
         return splits
 
@@ -119,7 +118,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         if n < 1:
             raise ValueError(f"nothing to evaluate: the {part} part has {len(words)} words")
         model.eval()
-        kept, total = model.state, 0.0
+        kept, total, likelihood = model.state, 0.0, Likelihood(model)
         model.state = None
         for block, counted in _evaluation_blocks(words, source.length):
             ids = torch.from_numpy(block).to(source.device)
@@ -127,7 +126,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
             if counted is None:  # the words before
                 continue
             targets, mask = ids[1:].reshape(-1), torch.from_numpy(counted.reshape(-1)).to(source.device)
-            total -= float(log_likelihood(model, states.flatten(0, 1)[mask], targets[mask]).double().sum())
+            total -= float(likelihood(states.flatten(0, 1)[mask], targets[mask]).double().sum())
         model.state = kept
         loss = total / n
         return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "bits": loss / math.log(2), "examples": n}
@@ -149,7 +148,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         free = free_pairs(splits, model.anchor_ids)
         return {
             "words": len(words),
-            "tokens": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
+            "tokens": {part: max(len(splits.streams(part).words) - 1, 0) for part in ("train", "validation", "test")},
             "anchor_words": named,
             "free_entries": 0 if free is None else len(free[0]),
             "examples": splits.count,
@@ -191,9 +190,10 @@ def _init_anchors(table: AnchorEmbedding, splits: LanguageSplits, anchors: np.nd
     if anchors is None:
         table.anchors.normal_(std=table.embedding_dim**-0.5)
         return
-    V, K = table.rows.weight.shape
+    V, K = table.num_embeddings, table.num_anchors
     related = free_pairs(splits, anchors)
     about: JSON = {"anchors": anchors, "features": splits.features, "related": related}
+    about["rows"] = table.rows.own(torch.arange(V)).numpy()
     T, A = init_weights(V, K, table.embedding_dim, small=0.1, padding=PADDING, seed=seed, **about)
     table.rows.weight.copy_(T)
     table.anchors.copy_(A)
