@@ -66,7 +66,7 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "An encoding of T": {
         "serving/encodings.py": [
-            ('    "packed": encode_packed,\n', '    "packed": encode_packed,\n    "flat": lambda T: {"values": T.reshape(-1)},\n'),
+            ('    "packed": encode_packed,\n', '    "packed": encode_packed,\n    "flat": lambda T: {"values": np.concatenate(list(T.blocks())).reshape(-1)},\n'),
             ('    if encoding == "plain":\n', '    if encoding == "flat":\n        T = arrays["values"].reshape(-1, columns)\n        return PlainRows(T), int(np.count_nonzero(T))\n    if encoding == "plain":\n'),
         ],
         "serving/checks.py": [

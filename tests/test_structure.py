@@ -108,7 +108,7 @@ def test_functions_are_short(room):
     for file in (SOURCE / room).rglob("*.py"):
         for node in ast.walk(TREES[file]):
             if isinstance(node, ast.FunctionDef):
-                lines = node.end_lineno - node.lineno + 1
+                lines = node.end_lineno - node.body[0].lineno + 1  # options of a signature are a list, not code
                 assert lines <= LONGEST, f"{name_of(file)}: {node.name} has {lines} lines, at most {LONGEST} are allowed"
 
 

@@ -1,7 +1,8 @@
 """Model, optimizer and progress in one safetensors file: tensors as tensors, numbers as JSON in its header. No pickle."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -61,6 +62,21 @@ class Checkpoint:
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin so, without that."""
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+
+
+class Rows(Protocol):
+    """A matrix that is written block by block, twice: for its checksum, and for its bytes."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def blocks(self) -> Iterator[Tensor]: ...
+
+
+NO_ROWS: Mapping[str, Rows] = {}
 
 
 def capture(
@@ -148,10 +164,11 @@ class FileStorage:
         return read_checkpoint(path)
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write it under a temporary name, sync, rename. Equal tensors and data give equal bytes, in whatever order they came."""
+def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: Mapping[str, Rows] = NO_ROWS) -> None:
+    """Write it under a temporary name, sync, rename. Equal tensors and data give equal bytes, in whatever order they came.
+    `rows` take the place of the tensors of their names."""
     plain = json.loads(json.dumps(checkpoint.plain))  # keys are strings, as they will be when it is read
-    tensors = dict(sorted(checkpoint.tensors.items()))
+    tensors: dict[str, Tensor | Rows] = {name: rows.get(name, tensor) for name, tensor in sorted(checkpoint.tensors.items())}
     write_atomically(path, in_pieces(tensors, {checksums.FACTS: json.dumps(plain, sort_keys=True)}))
 
 
@@ -175,7 +192,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
 
 
-def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buffer]:
+def in_pieces(tensors: Mapping[str, Tensor | Rows], about: dict[str, str]) -> Iterator[Buffer]:
     """A safetensors file, piece by piece: the library's own writer needs two more copies of everything in memory."""
     kinds = {name: (KINDS[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()}
     sums = "".join(checksums.checksum(_pieces(tensor)) for tensor in tensors.values())
@@ -183,7 +200,7 @@ def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buf
     header: JSON = {"__metadata__": {**about, checksums.KEY: described + sums}}
     end = 0
     for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * tensor.element_size()
+        start, end = end, end + math.prod(tensor.shape) * tensor.dtype.itemsize
         header[name] = {"dtype": kinds[name][0], "shape": kinds[name][1], "data_offsets": [start, end]}
     packed = json.dumps(header).encode()
     packed += b" " * (-len(packed) % 8)
@@ -193,8 +210,12 @@ def in_pieces(tensors: dict[str, Tensor], about: dict[str, str]) -> Iterator[Buf
         yield from _pieces(tensor)
 
 
-def _pieces(tensor: Tensor) -> Iterator[Buffer]:
+def _pieces(tensor: Tensor | Rows) -> Iterator[Buffer]:
     """The bytes of a tensor."""
-    rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
-    for start in range(0, len(rows) if rows.numel() else 0, PIECE):
-        yield rows[start : start + PIECE].cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    for block in _split(tensor) if isinstance(tensor, Tensor) else tensor.blocks():
+        if block.numel():
+            yield block.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _split(tensor: Tensor) -> Iterator[Tensor]:
+    yield from (tensor.reshape(1) if tensor.dim() == 0 else tensor).split(PIECE)

@@ -1,5 +1,8 @@
 """The start of T and A: anchors stand for themselves, no row is left without weight, features give it where there are any."""
 
+from importlib import import_module
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -123,3 +126,14 @@ def test_wrong_anchors(anchors, text):
 def test_features_of_another_table():
     with pytest.raises(ValueError, match="features are of 49 objects, there are 50"):
         init_weights(V, K, d, anchors=ANCHORS, features=features()[:-1])
+
+
+@pytest.mark.parametrize("given", [{}, {"features": features()}, {"related": (np.array([2, 2, 9]), np.array([0, 4, 1]))}])
+def test_some_rows_are_those_of_all(given):
+    """Also where the numbers are drawn block by block."""
+    T, A = init_weights(V, K, d, anchors=ANCHORS, padding=0, seed=4, **given)
+    rows = np.random.default_rng(2).permutation(V)[: V // 2]
+    with mock.patch.object(import_module("antembed.anchors.init_weights"), "BLOCK", 7):
+        own, same = init_weights(V, K, d, anchors=ANCHORS, padding=0, seed=4, rows=rows, **given)
+    np.testing.assert_allclose(own, T[rows], rtol=0, atol=1e-6 if "features" in given else 0)
+    assert torch.equal(same, A)

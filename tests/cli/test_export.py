@@ -18,6 +18,7 @@ from antembed.config.shared import VERSION
 from antembed.data.topics import write_topics
 from antembed.inference import folder as folder_format
 from antembed.inference.text import light_predictor
+from antembed.labels import pack_parquet
 from antembed.runs import RunFolder, load_model, open_predictor
 
 TEXT = ("--embedding-dim", 8, "--epochs", 3, "--batch-size", 32, "--lr", 0.02, "--threads", 1, "--anchors", 5)
@@ -171,10 +172,13 @@ def test_clear_errors(rated, tmp_path):
     with pytest.raises(ValueError, match="is the run itself; export it into another folder"):
         call("export", rated, rated)
     labels = pl.read_parquet(small / "users.labels.parquet")
-    labels[:-1].write_parquet(small / "users.labels.parquet")
+    (small / "users.labels.parquet").write_bytes(pack_parquet(labels[:-1]))
     with pytest.raises(ValueError, match=r"users\.ant has 200 rows, users\.labels\.parquet 199; export them together"):
         call("recommend", small, "u3")
     labels.write_parquet(small / "users.labels.parquet")
+    with pytest.raises(ValueError, match=r"users\.labels\.parquet has no checksum"):
+        call("recommend", small, "u3")
+    (small / "users.labels.parquet").write_bytes(pack_parquet(labels))
     (small / "seen.safetensors").write_bytes(b"no")
     with pytest.raises(ValueError, match=r"seen\.safetensors is damaged"):
         call("recommend", small, "u3")

@@ -12,7 +12,7 @@ from torch import nn
 
 import antembed as ant
 from antembed.distributed import Ranks, ShardedAnchorEmbedding, ShardedAnchorEmbeddingBag, data_parallel, join_, shard_
-from antembed.distributed.embedding import draw_anchors, draw_rows
+from antembed.distributed.build import draw_anchors, draw_rows
 from antembed.distributed.spread import Spread
 
 V, d, K, STEPS, B, PADDING = 103, 6, 5, 16, 32, 7

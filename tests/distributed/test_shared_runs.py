@@ -21,10 +21,21 @@ COMMON = {"engine": "torch", "sparsify": "prox", "pieces": 4}
 RATINGS = {"solver": "stochastic", "anchors": "6,5", "embedding_dim": 8, "batch_size": 500, "lr": 0.05}
 TEXT = {"batch_size": 50, "anchors": "5", "embedding_dim": 8, "lr": 0.02, "l1_penalty": 1e-4}
 WORDS = TEXT | {"batch_size": 80, "sequence_length": 8, "layers": 1}
+WITHOUT_PENALTY = {name: value for name, value in TEXT.items() if name != "l1_penalty"}
+DESCENT = {"solver": "coordinate_descent", "anchors": "6,5", "embedding_dim": 8}
+SPARSIFIED = {"epochs": 8, "events": 3}
 MANY = {
     "budget": ("recommend", RATINGS | {"epochs": 5, "budget": "700"}),
     "growth": ("recommend", RATINGS | {"anchors": "auto", "initial_anchors": 3, "epochs": 9, "anchor_penalty": 1e-4}),
     "ridge": ("recommend", RATINGS | {"epochs": 2, "optimizer": "sgd", "l2_penalty": 0.02, "polish": 0.4}),
+    "prune": ("recommend", RATINGS | SPARSIFIED | {"sparsify": "prune", "budget": "600"}),
+    "recode": ("recommend", RATINGS | SPARSIFIED | {"sparsify": "recode", "budget": "4KB"}),
+    "recoded text": ("classify", WITHOUT_PENALTY | SPARSIFIED | {"model": "mean", "sparsify": "recode", "budget": "150"}),
+    "descent": ("recommend", DESCENT | {"epochs": 5, "l0_penalty": 0.05}),
+    "narrow descent": ("recommend", DESCENT | {"anchors": "auto", "embedding_dim": 4, "epochs": 4, "ridge": 0.01}),
+    "descent to a budget": ("recommend", DESCENT | {"epochs": 8, "budget": "500"}),
+    "tolerance": ("recommend", DESCENT | {"tolerance": "2%"}),
+    "axes": ("recommend", DESCENT | {"tolerance": "2%", "basis": "axes"}),
     "text": ("classify", TEXT | {"model": "mean", "epochs": 3, "dropout": 0.2, "word_dropout": 0.2}),
     "cnn": ("classify", TEXT | {"model": "cnn", "epochs": 2}),
     "language": ("language", WORDS | {"epochs": 2, "softmax": "sampled", "negatives": 20}),
@@ -57,7 +68,8 @@ def run(folder: Path, name: str, data: Path, ranks: Ranks | None = None) -> None
     torch.set_default_dtype(torch.float64)
     try:
         task, options = MANY[name]
-        config, splits = configure(TASKS[task], {"data": str(data), **COMMON, **options}, search=False)
+        common = {} if options.get("solver") == "coordinate_descent" else COMMON
+        config, splits = configure(TASKS[task], {"data": str(data), **common, **options}, search=False)
         with mock.patch("antembed.runs.result.quantized", return_value={}):  # files have single precision
             train(config, folder / name, splits=splits, ranks=ranks)
     finally:
@@ -73,6 +85,8 @@ def work(ranks: Ranks, folder: Path, data: dict[str, Path]) -> None:
     ("n", "names"),
     [
         pytest.param(2, ("budget", "text"), id="2"),
+        pytest.param(2, ("prune",), id="2, sparsified"),
+        pytest.param(3, ("descent", "tolerance"), id="3, descent"),
         pytest.param(3, ("growth", "ridge", "cnn", "language", "softmax"), id="3"),
         pytest.param(4, tuple(MANY), id="4"),
     ],
@@ -96,7 +110,6 @@ def test_processes_end_as_one(n, names, tmp_path):
 
 REFUSED = {
     "embedding": ({"embedding": "hashed"}, "embedding hashed is not possible; use anchor or full"),
-    "sparsify": ({"sparsify": "recode", "budget": "600", "epochs": 20}, "--sparsify prox is what there is, not recode"),
     "engine": ({"engine": "fused", "pieces": 1}, "the fused engine is not possible; use --engine torch"),
     "init": ({"init": "dense"}, "--init dense is not possible; leave it out"),
     "pieces": ({"pieces": 2}, "3 processes share 2 pieces of a batch: give --pieces 3 or more"),
@@ -114,6 +127,10 @@ def test_what_processes_cannot_share_is_an_error(case):
 
 @pytest.mark.parametrize("name", ["recommend", "classify-ngrams"])
 def test_other_solvers_are_for_one_process(name):
-    with pytest.raises(ConfigError, match="under torchrun tables are trained by --solver stochastic"):
-        shared_options(TASKS[name], {"solver": "coordinate_descent"})
+    with pytest.raises(ConfigError, match="under torchrun tables are trained by --solver stochastic or coordinate_descent"):
+        shared_options(TASKS[name], {"solver": "online"})
+    descent = {"tolerance": "1%", "solver": "coordinate_descent"}
+    assert shared_options(TASKS["recommend"], {"tolerance": "1%"}) == descent
+    assert shared_options(TASKS["recommend"], {"solver": "coordinate_descent"}) == {"solver": "coordinate_descent"}
+    assert shared_options(TASKS["recommend-events"], {"tolerance": "1%"}) == {"tolerance": "1%"}
     assert shared_options(TASKS["classify"], {"lr": 0.1}) == {"engine": "torch", "sparsify": "prox", "pieces": 8, "lr": 0.1}

@@ -1,7 +1,9 @@
 """Checkpoints of n processes, loaded by any other number: the same rows and moments to the last bit."""
 
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from processes import errors, launch, succeed
@@ -9,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import antembed as ant
+from antembed.checkpoint import CheckpointError
 from antembed.distributed import Ranks, shard_
 from antembed.distributed.storage import load, save
 
@@ -102,3 +105,33 @@ def missing(ranks: Ranks, folder: Path) -> None:
 def test_what_is_not_there_is_an_error_everywhere(tmp_path):
     assert launch(missing, 2, tmp_path) == [1, 1]
     assert all("nothing is no checkpoint of several processes" in text for text in errors(tmp_path, 2))
+
+
+def damaged(ranks: Ranks, folder: Path) -> None:
+    """One bit of each file in turn: every process says which file it is, and nothing is loaded."""
+    model, optimizer = made(ranks, V)
+    train(model, optimizer, ranks, range(3))
+    save(folder / "state", model, optimizer)
+    before = contents(model, optimizer)
+    random = np.random.default_rng(0)
+    files = [folder / "state-000001" / name for name in ("rank-00000.safetensors", "rank-00001.safetensors", "about.json")]
+    for file in (*files, folder / "state.json"):
+        whole = file.read_bytes()
+        ranks.wait()  # nobody writes before all have read
+        for at in random.integers(len(whole), size=6):
+            changed = bytearray(whole)
+            changed[at] ^= 1 << int(random.integers(8))
+            ranks.on_first(partial(file.write_bytes, changed))
+            with pytest.raises(CheckpointError, match=file.name if file in files else "state"):
+                load(folder / "state", model, optimizer)
+            ranks.wait()
+        ranks.on_first(partial(file.write_bytes, whole))
+    ranks.on_first(files[1].unlink)
+    with pytest.raises(CheckpointError, match=r"rank-00001\.safetensors is missing; copy the checkpoint again"):
+        load(folder / "state", model, optimizer)
+    for name, tensor in contents(model, optimizer).items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_a_flipped_bit_is_an_error_that_names_the_file(tmp_path):
+    succeed(damaged, 2, tmp_path)

@@ -7,6 +7,7 @@ import antembed as ant
 from antembed.serving import encodings
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import CsrRows
+from antembed.serving.nonzeros import Nonzeros
 from antembed.serving.table import read_table, serialize
 
 
@@ -46,7 +47,7 @@ def test_the_compiled_route_is_taken(monkeypatch):
 def test_a_column_that_is_none_is_damage(least, monkeypatch):
     monkeypatch.setattr(encodings, "COMPILED_FROM", least)
     T, A = factors()
-    arrays = encodings.encode_csr(T)
+    arrays = encodings.encode_csr(Nonzeros.of(T))
     arrays["columns"][5] = 200
     rows = encodings.UncheckedRows(CsrRows(arrays["counts"], arrays["columns"], arrays["values"], len(A)))
     with pytest.raises(DamagedError, match=r"anchor that is none|a row is damaged"):

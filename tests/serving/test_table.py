@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from antembed.files import append_json, read_json_lines, write_atomically
 from antembed.serving import VALUES, Table, TableError, load_table
 from antembed.serving.encodings import ENCODERS, encode, encoded_sizes
+from antembed.serving.nonzeros import Nonzeros
 from antembed.serving.numbers import quantize
 from antembed.serving.table import serialize
 
@@ -93,13 +94,16 @@ def test_bad_ids(tmp_path):
 def test_auto_takes_the_smallest():
     for density, K in ((0.01, 300), (0.3, 16), (1.0, 8)):
         T, A = factors(500, K, 5, density)
-        told = encoded_sizes(T[:, T.any(0)], 4)
+        used = Nonzeros.of(T[:, T.any(0)])
+        told = encoded_sizes(used, 4)
         assert len(serialize(T, A)) == min(len(serialize(T, A, encoding=name)) for name in told)
-        assert told == {name: sum(a.nbytes for a in encode(T[:, T.any(0)], name)[1].values()) for name in told}
+        assert told == {name: sum(a.nbytes for a in encode(used, name)[1].values()) for name in told}
 
 
 def test_each_encoding_has_its_day():
-    best = {encode(factors(500, K, 5, density)[0], "auto")[0] for density, K in ((0.005, 300), (0.3, 16), (1.0, 8))}
+    best = {
+        encode(Nonzeros.of(factors(500, K, 5, density)[0]), "auto")[0] for density, K in ((0.005, 300), (0.3, 16), (1.0, 8))
+    }
     assert best == set(ENCODERS) - {"packed"}  # which must be asked for
 
 

@@ -3,12 +3,15 @@
 With T = 0 neither T nor A would have a gradient, so every row but the padding's has some weight.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 SMALL = 0.01  # larger weights would survive the penalty in rare rows, where nothing is learned
 NEAREST = 4
+BLOCK = 1 << 16  # objects at a time
 
 
 def init_weights(
@@ -24,8 +27,9 @@ def init_weights(
     mix: float = 1.0,
     padding: int | None = None,
     seed: int = 0,
+    rows: np.ndarray | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """T (V, K) ≥ 0 and A (K, d), single precision.
+    """T (V, K) ≥ 0 and A (K, d), single precision; of T only the `rows` of these ids, if they are given.
 
     Without `anchors` (ids of K objects) both are half-normal, |N(0, 1)|·√(2/rows). With them T[a, a] = 1 on anchor rows, and
     any other row has weights on few anchors, by the first of these sources that covers it: its `nearest` anchors in the space
@@ -38,39 +42,67 @@ def init_weights(
     if anchors is None:
         if features is not None or related is not None:
             raise ValueError("features and related entries need anchors that are objects; pass their ids as `anchors`")
-        T, A = (np.abs(rng.standard_normal((rows, width))) * np.sqrt(2 / max(rows, 1)) for rows, width in ((V, K), (K, d)))
+        T, A = (np.abs(rng.standard_normal((n, width))) * np.sqrt(2 / max(n, 1)) for n, width in ((V, K), (K, d)))
         if padding is not None:
             T[padding] = 0.0
-        return _tensor(T), _tensor(A)
+        return _tensor(T if rows is None else T[rows]), _tensor(A)
     anchors = _checked(anchors, V, K)
-    few = min(nearest, K)
-    T = np.zeros((V, K), np.float32)
-    columns = rng.integers(0, K, (V, few))  # with repeats: drawing without them would take V·K numbers
-    np.put_along_axis(T, columns, _small(rng, small, columns.shape), axis=1)
+    few, held = min(nearest, K), Held(V, np.arange(V) if rows is None else rows)
+    T = np.zeros((len(held.ids), K), np.float32)
+    columns = held.drawn(few, lambda n: rng.integers(0, K, (n, few)))  # with repeats: without them it would take V·K numbers
+    np.put_along_axis(T, columns.astype(np.int64), held.drawn(few, lambda n: _small(rng, small, (n, few))), axis=1)
     if related is not None:
         objects, columns = related
-        T[objects] = 0.0
-        T[objects, columns] = _small(rng, small, objects.shape)
+        weights, (here, at) = _small(rng, small, objects.shape), held.at(objects)
+        T[at] = 0.0
+        T[at, columns[here]] = weights[here]
     if features is not None:
         if len(features) != V:
             raise ValueError(f"features are of {len(features)} objects, there are {V}; give a row for each, zeros if unknown")
-        near = nearest_mixes(features, anchors, few)
+        near = nearest_mixes(features, anchors, few, held.ids)
         covered = near.any(1)
         T[covered] = mix * near[covered]
-    T[anchors] = 0.0
-    T[anchors, np.arange(K)] = 1.0
+    here, at = held.at(anchors)
+    T[at] = 0.0
+    T[at, np.arange(K)[here]] = 1.0
     if padding is not None:
-        T[padding] = 0.0
+        T[held.at(np.array([padding]))[1]] = 0.0
     return _tensor(T), _tensor(anchor_vectors(features, anchors, d, rng))
 
 
-def nearest_mixes(features: np.ndarray, anchors: np.ndarray, n: int, piece: int = 1 << 14) -> np.ndarray:
-    """(V, K): for each object the cosines of its n most similar anchors, if positive, divided by their sum. A row of zeros
-    means an object without features, or one that is similar to no anchor."""
-    directions = _unit(features[anchors]).T
-    out = np.zeros((len(features), len(anchors)), np.float32)
-    for first in range(0, len(features), piece):  # piece by piece: features may be a memory map, larger than memory
-        alike = np.maximum(_unit(features[first : first + piece]) @ directions, 0.0)
+class Held:
+    """The rows of T that are held here, of V."""
+
+    def __init__(self, V: int, ids: np.ndarray):
+        self.V, self.ids = V, ids
+        self.places = np.full(V, -1)  # of each id among these, −1 elsewhere
+        self.places[ids] = np.arange(len(ids))
+
+    def at(self, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of these objects are held (n,), and the places of those."""
+        places = self.places[objects]
+        return places >= 0, places[places >= 0]
+
+    def drawn(self, width: int, draw: Callable[[int], np.ndarray]) -> np.ndarray:
+        """draw(V), (V, width), of which only the rows that are held are kept: drawn block by block, in the same order as at
+        once."""
+        kept = np.empty((len(self.ids), width))
+        for first in range(0, self.V, BLOCK):
+            block = draw(min(BLOCK, self.V - first))
+            here, at = self.at(np.arange(first, first + len(block)))
+            kept[at] = block[here]
+        return kept
+
+
+def nearest_mixes(
+    features: np.ndarray, anchors: np.ndarray, n: int, ids: np.ndarray | None = None, piece: int = 1 << 14
+) -> np.ndarray:
+    """(len(ids), K): for each of these objects (default: all) the cosines of its n most similar anchors, if positive, divided
+    by their sum. A row of zeros means an object without features, or one that is similar to no anchor."""
+    ids, directions = np.arange(len(features)) if ids is None else ids, _unit(features[anchors]).T
+    out = np.zeros((len(ids), len(anchors)), np.float32)
+    for first in range(0, len(ids), piece):  # piece by piece: features may be a memory map, larger than memory
+        alike = np.maximum(_unit(features[ids[first : first + piece]]) @ directions, 0.0)
         if n < len(anchors):
             np.put_along_axis(alike, alike.argpartition(-n, axis=1)[:, :-n], 0.0, axis=1)
         out[first : first + piece] = alike / np.maximum(alike.sum(1, keepdims=True), np.finfo(np.float32).tiny)

@@ -1,5 +1,6 @@
 """More than one process, on torch.distributed: tables whose rows are spread over processes (docs/distributed.md)."""
 
+from antembed.distributed.build import drawn_by_block
 from antembed.distributed.embedding import (
     ShardedAnchorEmbedding,
     ShardedAnchorEmbeddingBag,
@@ -9,6 +10,7 @@ from antembed.distributed.embedding import (
     sharded_tables,
 )
 from antembed.distributed.ranks import RankError, Ranks
+from antembed.distributed.served import on_first_served, whole_rows
 from antembed.distributed.start import launched, restarted, start, stop
 from antembed.distributed.table import ShardedRowTable
 
@@ -19,11 +21,14 @@ __all__ = [
     "ShardedAnchorEmbeddingBag",
     "ShardedRowTable",
     "data_parallel",
+    "drawn_by_block",
     "join_",
     "launched",
+    "on_first_served",
     "restarted",
     "shard_",
     "sharded_tables",
     "start",
     "stop",
+    "whole_rows",
 ]

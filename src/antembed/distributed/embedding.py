@@ -1,11 +1,9 @@
 """ShardedAnchorEmbedding and its bag: E = T·A with the rows of T spread over processes; every process has A."""
 
-import math
-
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from antembed.distributed.build import draw_anchors, draw_rows
 from antembed.distributed.ranks import Ranks
 from antembed.distributed.spread import Spread
 from antembed.distributed.table import ShardedRowTable
@@ -13,9 +11,6 @@ from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag, FullEmbeddin
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable
 from antembed.embedding.base import Embedding
 from antembed.embedding.table import check_sizes
-
-BLOCK = 4096  # rows that are drawn together
-T_DRAW, A_DRAW = 0, 1
 
 
 class ShardedAnchorEmbedding(AnchorEmbedding):
@@ -90,27 +85,6 @@ def _init_shard(
     layer.anchors = nn.Parameter(draw_anchors(K, d, seed, dtype))
 
 
-def draw_rows(first: int, stop: int, V: int, K: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Rows first … stop of T as they start, |N(0, 1)|·√(2/V): each block of rows by a generator of its own."""
-    rows = torch.empty(stop - first, K, dtype=dtype)
-    for block in range(first // BLOCK, -(-stop // BLOCK) if stop > first else 0):
-        at = block * BLOCK
-        drawn = torch.randn(BLOCK, K, generator=_generator(seed, T_DRAW, block), dtype=dtype)
-        low, high = max(at, first), min(at + BLOCK, stop)
-        rows[low - first : high - first] = drawn[low - at : high - at]
-    return rows.abs_().mul_(math.sqrt(2 / max(V, 1)))
-
-
-def draw_anchors(K: int, d: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
-    """A as it starts, |N(0, 1)|·√(2/K)."""
-    return torch.randn(K, d, generator=_generator(seed, A_DRAW, 0), dtype=dtype).abs_().mul_(math.sqrt(2 / K))
-
-
-def _generator(seed: int, draw: int, block: int) -> torch.Generator:
-    state = np.random.SeedSequence((seed, draw, block)).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
-
-
 def shard_(model: nn.Module, ranks: Ranks | None = None) -> nn.Module:
     """Cut the tables of a model that every process has made alike; each keeps its own rows."""
     ranks = ranks or Ranks()
@@ -126,11 +100,11 @@ def shard_(model: nn.Module, ranks: Ranks | None = None) -> nn.Module:
     return model
 
 
-def join_(model: nn.Module, here: bool = True) -> nn.Module:
-    """The opposite: the whole tables in those processes that want them `here`; all processes call it."""
+def join_(model: nn.Module) -> nn.Module:
+    """The opposite: the whole tables in every process; all processes call it."""
     for layer in model.modules():
         if isinstance(layer, AnchorEmbedding | AnchorEmbeddingBag | FullEmbedding) and isinstance(layer.rows, ShardedRowTable):
-            layer.rows = layer.rows.joined(here) or layer.rows
+            layer.rows = layer.rows.joined()
     return model
 
 

@@ -2,13 +2,15 @@
 
 A checkpoint NAME is a folder NAME-NUMBER with one file a process and about.json (shapes and plain data), and NAME.json that
 says which number counts. That file is replaced last, so a checkpoint is whole or not there. The files are those of torch's
-HuggingFaceStorageWriter, written piece by piece: its own way needs two more copies of the rows in memory.
+HuggingFaceStorageWriter, written piece by piece: its own way needs two more copies of the rows in memory. about.json has the
+checksum of each of them, NAME.json that of about.json; all are compared before anything is loaded.
 """
 
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from torch.distributed.checkpoint._hf_utils import CUSTOM_METADATA_KEY, SAVED_OF
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
+from typing_extensions import Buffer
 
 from antembed.checkpoint import KINDS, Checkpoint, CheckpointError, capture, in_pieces, restore
 from antembed.distributed.embedding import sharded_tables
@@ -28,6 +31,7 @@ from antembed.distributed.spread import Spread
 from antembed.files import JSON, write_atomically
 
 ABOUT = "about.json"
+PIECE = 1 << 22  # bytes
 DTYPES = {name: kind for kind, name in KINDS.items()}
 
 
@@ -52,15 +56,16 @@ class ShardedStorage:
                 first = Spread(rows[name], self.ranks.size).range(self.ranks.rank)[0] if name in rows else 0
                 offsets[name] = {SAVED_OFFSETS_KEY: [first, *[0] * (own[name].dim() - 1)]}
         about = {CUSTOM_METADATA_KEY: json.dumps(offsets)}
-        write_atomically(folder / f"rank-{self.ranks.rank:05d}.safetensors", in_pieces(own, about))
-        self.ranks.wait()
+        write_atomically(folder / _file(self.ranks.rank), pieces := Summed(in_pieces(own, about)))
+        sums = self.ranks.gather(torch.tensor(pieces.sum)).tolist()  # and all have written
         if self.ranks.first:
             shapes: JSON = {}
             for name, tensor in checkpoint.tensors.items():
                 shape = [rows[name], *tensor.shape[1:]] if name in rows else list(tensor.shape)
                 shapes[name] = {"shape": shape, "dtype": KINDS[tensor.dtype], "rows": name in rows}
-            write_atomically(folder / ABOUT, json.dumps({"tensors": shapes, "plain": checkpoint.plain}).encode())
-            write_atomically(_pointer(path), json.dumps({"number": number}).encode())
+            packed = json.dumps({"tensors": shapes, "plain": checkpoint.plain, "sums": sums}).encode()
+            write_atomically(folder / ABOUT, packed)
+            write_atomically(_pointer(path), json.dumps({"number": number, "sum": zlib.crc32(packed)}).encode())
             _remove_others(path, number)
         self.ranks.wait()
 
@@ -69,6 +74,8 @@ class ShardedStorage:
         found = self.ranks.from_first(_about(path) if self.ranks.first else None)
         if "error" in found:
             raise CheckpointError(found["error"])
+        folder = _folder(path, found["number"])
+        self._compare(folder, found["sums"])
         tensors, labelled = {}, {}
         for name, about in found["tensors"].items():
             shape, kind = list(about["shape"]), DTYPES[about["dtype"]]
@@ -79,10 +86,20 @@ class ShardedStorage:
                 tensors[name] = torch.empty(shape, dtype=kind)
             if torch.Size(shape).numel():
                 labelled[name] = self._label(tensors[name], shape[0] if about["rows"] else None)
-        folder = _folder(path, found["number"])
         with self.ranks.reporting(f"reading {folder.name}"), _quiet():
             dcp.load(labelled, storage_reader=HuggingFaceStorageReader(str(folder)), process_group=self.ranks.group)
         return Checkpoint(tensors, found["plain"])
+
+    def _compare(self, folder: Path, sums: list[int]) -> None:
+        """Raise everywhere if the checksum of a file is another one. Each process reads some of the files."""
+        wrong = [-1, 0]
+        for number in range(self.ranks.rank, len(sums), self.ranks.size):
+            if (found := _sum_of(folder / _file(number))) != sums[number]:
+                wrong = [number, found]
+        for number, found in self.ranks.gather(torch.tensor(wrong)).tolist():
+            if number >= 0:
+                what = "is missing" if found < 0 else f"is damaged: its checksum is {found:08x}, expected {sums[number]:08x}"
+                raise CheckpointError(f"{folder / _file(number)} {what}; copy the checkpoint again, or start the run anew")
 
     def _label(self, tensor: Tensor, rows: int | None) -> Tensor:
         """Say which part of the whole this is. Without its shape, parts of unequal length would overlap."""
@@ -121,6 +138,33 @@ def load(path: str | Path, model: nn.Module, optimizer: Optimizer | None = None)
     return restore(ShardedStorage(Ranks(), model, optimizer).load(Path(path)), model, optimizer)
 
 
+class Summed:
+    """Pieces of a file, and, once they have been taken, the checksum of all of them."""
+
+    def __init__(self, pieces: Iterable[Buffer]):
+        self.pieces, self.sum = pieces, 0
+
+    def __iter__(self) -> Iterator[Buffer]:
+        for piece in self.pieces:
+            self.sum = zlib.crc32(piece, self.sum)
+            yield piece
+
+
+def _sum_of(file: Path) -> int:
+    """The checksum of a file, −1 if there is none."""
+    if not file.is_file():
+        return -1
+    found = 0
+    with file.open("rb") as opened:
+        while piece := opened.read(PIECE):
+            found = zlib.crc32(piece, found)
+    return found
+
+
+def _file(rank: int) -> str:
+    return f"rank-{rank:05d}.safetensors"
+
+
 def _listed(tensor: Tensor) -> Tensor:
     """A single number as a list of one, which the reader can cut."""
     return tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
@@ -155,10 +199,15 @@ def _remove_others(path: Path, number: int) -> None:
 
 def _about(path: Path) -> JSON:
     try:
-        number = int(json.loads(_pointer(path).read_text())["number"])
-        about: JSON = json.loads((_folder(path, number) / ABOUT).read_text())
-        return {"number": number, "tensors": about["tensors"], "plain": about["plain"]}
-    except (OSError, ValueError, KeyError) as error:
+        pointer = json.loads(_pointer(path).read_text())
+        number, file = int(pointer["number"]), _folder(path, int(pointer["number"])) / ABOUT
+        packed = file.read_bytes()
+        if (found := zlib.crc32(packed)) != pointer["sum"]:
+            wrong = f"its checksum is {found:08x}, {_pointer(path).name} says {pointer['sum']:08x}"
+            return {"error": f"{file} is damaged: {wrong}; copy the checkpoint again, or start the run anew"}
+        about: JSON = json.loads(packed)
+        return {"number": number, "tensors": about["tensors"], "plain": about["plain"], "sums": about["sums"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return {"error": f"{path} is no checkpoint of several processes ({error}); start the run anew"}
 
 

@@ -6,6 +6,8 @@ Gradients go back the same way, and arrive as one row-sparse gradient. Lazy rows
 their clocks depend on the step, the learning rate and the penalty alone: `check_agreement` compares these.
 """
 
+from collections.abc import Callable, Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,14 +15,16 @@ from torch import Tensor
 from antembed.distributed.ranks import Exchange, RankError, Ranks
 from antembed.distributed.spread import Spread
 from antembed.embedding.lookup import ReadPending
-from antembed.embedding.table import PIECE, RowTable, check_integers, check_range, from_the_front
+from antembed.embedding.table import RowTable, check_integers, check_range, from_the_front
 from antembed.kernels.groups import Groups
 from antembed.optim.clip import SHARED
 from antembed.optim.groups import State
 from antembed.optim.prox import FreeEntries
+from antembed.serving.nonzeros import BLOCK
 
 STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
-LARGEST_BITS = 0x7F800000  # of inf in float32: of numbers ≥ 0, larger ones have larger bits
+LOOK_UP, ADD_UP = 0, 1  # how a table is read
+BITS = {torch.float32: torch.int32, torch.float64: torch.int64}  # of numbers ≥ 0, larger ones have larger bits
 
 
 class ShardedRowTable(RowTable):
@@ -28,6 +32,7 @@ class ShardedRowTable(RowTable):
     time, with as many ids as they have, perhaps none."""
 
     shared = True
+    ask: Callable[[int], object] | None = None  # of rank 0, while the others serve it (served.py): say how this table is read
 
     def __init__(self, weight: Tensor, num_embeddings: int, padding_idx: int | None, ranks: Ranks, sparse: bool = True):
         super().__init__(weight, None, sparse)
@@ -47,24 +52,23 @@ class ShardedRowTable(RowTable):
         weight = table.current.detach()[ids.to(table.weight.device)].clone()
         return cls(weight, table.num_embeddings, table.padding_idx, ranks, table.sparse)
 
-    @torch.no_grad()
-    def joined(self, here: bool = True) -> RowTable | None:
-        """The whole table in those processes that want it `here`, as an ordinary one; piece by piece."""
-        if not here:
-            for _ in range(0, self.num_embeddings, PIECE):
-                self(torch.empty(0, dtype=torch.long))
-            return None
+    def joined(self) -> RowTable:
+        """The whole table as an ordinary one, in every process."""
         whole = self.weight.new_empty(self.num_embeddings, self.embedding_dim)
-        for start in range(0, self.num_embeddings, PIECE):
-            ids = torch.arange(start, min(start + PIECE, self.num_embeddings))
-            whole[ids] = self(ids)
+        for part, block in zip(whole.split(BLOCK), self.blocks(), strict=True):
+            part.copy_(block)
         return RowTable(whole, self.padding_idx, self.sparse)
+
+    @torch.no_grad()
+    def blocks(self) -> Iterator[Tensor]:
+        for start in range(0, self.num_embeddings, BLOCK):
+            yield self(torch.arange(start, min(start + BLOCK, self.num_embeddings)))
 
     def _share(self) -> None:
         SHARED[self.weight] = self.ranks.sum  # not self.summed, which would keep the table alive
 
     @property
-    def _own_padding(self) -> int | None:
+    def own_padding(self) -> int | None:
         """The place of the padding row in `weight`, if it is here."""
         if self.padding_idx is None:
             return None
@@ -73,7 +77,7 @@ class ShardedRowTable(RowTable):
 
     @torch.no_grad()
     def _zero_padding(self) -> None:
-        if (place := self._own_padding) is not None:
+        if (place := self.own_padding) is not None:
             self.weight[place].zero_()
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -88,6 +92,8 @@ class ShardedRowTable(RowTable):
         size = max(self.spread.size, 1)
         counts = torch.bincount(places // size, minlength=self.ranks.size)
         header = torch.stack([counts, torch.full_like(counts, bool(problem)), torch.full_like(counts, wrong)], 1)
+        if self.ask is not None:
+            self.ask(LOOK_UP)
         n = self.ranks.size
         answers = self.ranks.swap(header.cpu(), [1] * n, [1] * n, "looking up rows")
         self._check(answers, problem)
@@ -111,8 +117,8 @@ class ShardedRowTable(RowTable):
 
     def _read(self, places: Tensor) -> Tensor:
         if self.pending is not None:
-            return ReadPending.apply(places, self.weight, self._own_padding, self.pending)
-        return F.embedding(places, self.weight, self._own_padding, sparse=self.sparse)
+            return ReadPending.apply(places, self.weight, self.own_padding, self.pending)
+        return F.embedding(places, self.weight, self.own_padding, sparse=self.sparse)
 
     def groups(self, ids: Tensor) -> Groups | None:
         return None  # forward sends each row once
@@ -132,19 +138,42 @@ class ShardedRowTable(RowTable):
     def summed(self, values: Tensor) -> Tensor:
         return self.ranks.sum(values)
 
-    def largest(self, values: Tensor, n: int) -> Tensor:
-        """By bisection over the bits of the n-th largest number; of equal ones, those of lower ranks come first."""
-        bits = values.float().view(torch.int32)
-        low, high = 0, LARGEST_BITS  # at least n numbers are ≥ low, fewer than n are > high
+    def agreed(self, number: float) -> float:
+        return float(self.ranks.from_first({"number": number})["number"])
+
+    def nth_largest(self, values: Tensor, n: int) -> float:
+        bits = values.view(BITS[values.dtype])
+        return float(bits.new_tensor(self._nth_bits(bits, n)).view(values.dtype))
+
+    def _nth_bits(self, bits: Tensor, n: int) -> int:
+        """By bisection: at least n numbers are ≥ low, fewer than n are > high."""
+        low, high = (
+            0,
+            int(torch.tensor(torch.inf, dtype={kind: own for own, kind in BITS.items()}[bits.dtype]).view(bits.dtype)),
+        )
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if int(self.summed((bits >= middle).sum())) >= n else (low, middle - 1)
+        return low
+
+    def largest(self, values: Tensor, n: int) -> Tensor:
+        """Of equal numbers, those of lower ranks come first."""
+        bits = values.view(BITS[values.dtype])
+        low = self._nth_bits(bits, n)
         mask = bits > low
         equal = (bits == low).nonzero()[:, 0]
         left = n - int(self.summed(mask.sum()))
         before = int(self.ranks.gather(torch.tensor(len(equal)))[: self.ranks.rank].sum())
         mask[equal[: max(left - before, 0)]] = True
         return mask
+
+    def count_nonzeros(self) -> int:
+        return int(self.count_by_column().sum())
+
+    def count_by_column(self) -> Tensor:
+        if self.ask is not None:
+            self.ask(ADD_UP)
+        return self.summed(super().count_by_column())
 
     def check_agreement(self, rates: dict[str, float]) -> None:
         self.ranks.check_same(rates, STEP_ALIKE)

@@ -12,6 +12,7 @@ from antembed.embedding.base import Embedding
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.loading import checkpoint_error
 from antembed.embedding.lookup import expand
+from antembed.embedding.new_rows import half_normal, new_rows
 from antembed.embedding.table import RowTable, check_sizes
 from antembed.optim.groups import Group
 from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
@@ -21,11 +22,6 @@ READ_ONLY = (
     "weight is computed from T and A and cannot be set; AnchorEmbedding.from_pretrained(weight) factorizes a table, to_dense() "
     "gives a copy, and logits(hidden) is a tied output layer"
 )
-
-
-def half_normal(*shape: int, device: Device = None, dtype: torch.dtype | None = None) -> Tensor:
-    """|N(0, 1)|·√(2/rows): never zero, since T = 0 has no gradient for A (and A = 0 none for T)."""
-    return torch.randn(*shape, device=device, dtype=dtype).abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
 
 
 def more_half_normal(weight: Tensor, n: int) -> Tensor:
@@ -54,7 +50,7 @@ class AnchoredTable(Embedding):
     ):
         super().__init__()
         check_sizes(num_embeddings, embedding_dim, num_anchors, dtype)
-        self.rows = RowTable(half_normal(num_embeddings, num_anchors, device=device, dtype=dtype), padding_idx, sparse)
+        self.rows = new_rows(num_embeddings, num_anchors, padding_idx, sparse, device, dtype)
         self.anchors = nn.Parameter(half_normal(num_anchors, embedding_dim, device=device, dtype=dtype))
 
     @property

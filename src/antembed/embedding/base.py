@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +13,7 @@ from antembed.embedding.usage import Usage, usage_of
 from antembed.embedding.watch import warn_if_dense, watch
 from antembed.optim.groups import Group
 from antembed.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
+from antembed.serving import Nonzeros
 
 
 class Embedding(nn.Module, ABC):
@@ -76,6 +78,16 @@ class Embedding(nn.Module, ABC):
     @abstractmethod
     def factors(self) -> tuple[Tensor, Tensor | None]:
         """T (V, K) and A (K, d) with E = T·A, up to date; A is None for a table without anchors. `export` writes this."""
+
+    def arrays(self) -> tuple[np.ndarray | Nonzeros, np.ndarray | None, np.ndarray | None]:
+        """T, A and the row index as a file is made from them. Of a T that processes share, the non-zeros: no process has it
+        dense."""
+        if self.tables and self.tables[0].shared:
+            anchors = next((anchors.detach().cpu().numpy() for _, anchors in self.pairs), None)
+            return self.tables[0].nonzeros(), anchors, None
+        T, A, rows = (None if part is None else part.detach().cpu().numpy() for part in (*self.factors(), self.row_index()))
+        assert T is not None
+        return T, A, rows
 
     def row_index(self) -> Tensor | None:
         """The row of T of each object (V,), where objects share rows: E = (T·A)[row_index]. None: a row an object, in order."""
@@ -196,7 +208,16 @@ class Embedding(nn.Module, ABC):
     def usage(self) -> Usage:
         """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
         warn_if_dense(self, exporting=False)
-        return usage_of(*self.factors(), self.padding_idx, self.row_index())
+        return usage_of(*self.arrays(), self.padding_idx)
+
+    def count_parameters(self) -> int:
+        """nnz(T) + K·d over anchors in use, as a budget counts; the padding row counts, too."""
+        if self.tables and self.tables[0].shared:
+            counts, A = self.tables[0].count_by_column(), next((anchors for _, anchors in self.pairs), None)
+        else:
+            T, A = self.factors()
+            counts = T.count_nonzero(dim=0)
+        return int(counts.sum()) + (0 if A is None else int((counts > 0).sum()) * A.shape[1])
 
     def before_export(self) -> None:
         """`export` calls it: warns of a T that is not sparse."""

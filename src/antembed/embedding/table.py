@@ -3,7 +3,7 @@
 It is an nn.Embedding because DDP supports row-sparse gradients only for those.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from antembed.embedding.lookup import PendingRows, ReadPending
 from antembed.kernels.groups import Groups, first_outside
 from antembed.optim.prox import FreeEntries
+from antembed.serving.nonzeros import BLOCK, Nonzeros
 
 WORTH_GROUPING = 2048  # ids
 PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
@@ -101,18 +102,45 @@ class RowTable(nn.Embedding):
         """The sum over all processes."""
         return values
 
+    def agreed(self, number: float) -> float:
+        """That of rank 0: what is decided by it must be decided alike, also on other processors."""
+        return number
+
+    @property
+    def own_padding(self) -> int | None:
+        """The place of the padding row in `weight`; None if it is not here."""
+        return self.padding_idx
+
+    def nth_largest(self, values: Tensor, n: int) -> float:
+        """The n-th largest of these numbers ≥ 0 (negative ones are left out), of all processes together."""
+        return float(values.topk(n).values[-1])
+
     def largest(self, values: Tensor, n: int) -> Tensor:
-        """True at the n largest of these numbers ≥ 0, of all processes together."""
+        """True at the n largest of these numbers ≥ 0 (negative ones are left out), of all processes together."""
         mask = torch.zeros(len(values), dtype=torch.bool, device=values.device)
         mask[values.topk(n).indices] = True
         return mask
+
+    def blocks(self) -> Iterator[Tensor]:
+        """All rows in the order of the ids, up to date, some at a time: (n, K)."""
+        yield from self.current.detach().split(BLOCK)
+
+    def nonzeros(self) -> Nonzeros:
+        """T as its non-zeros, in the order of the ids."""
+        blocks = (block.cpu().numpy() for block in self.blocks())
+        return Nonzeros.gathered(blocks, self.embedding_dim, torch.empty(0, dtype=self.weight.dtype).numpy().dtype)
 
     def check_agreement(self, rates: dict[str, float]) -> None:
         """Raise if another process is about to make another step."""
 
     def count_nonzeros(self) -> int:
         """nnz over all rows."""
-        return int(self.summed(sum((piece.count_nonzero() for piece in self.current.split(PIECE)), torch.tensor(0))))
+        return int(sum((piece.count_nonzero() for piece in self.current.split(PIECE)), torch.tensor(0)))
+
+    def count_by_column(self) -> Tensor:
+        """nnz of each column over all rows: (K,)."""
+        pieces = (piece.count_nonzero(dim=0) for piece in self.current.split(BLOCK))  # in between, 8 bytes a weight
+        return sum(pieces, torch.zeros(self.embedding_dim, dtype=torch.long, device=self.weight.device))
 
     def add_rows(self, rows: Tensor) -> None:
         """Append rows. The parameter object stays the same, so an optimizer keeps its state for the old rows."""

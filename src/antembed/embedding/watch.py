@@ -17,6 +17,7 @@ from antembed.optim.base import ProximalOptimizer
 from antembed.optim.groups import Group
 from antembed.optim.prox import NonNegativeL1
 from antembed.optim.wrapper import Proximal, is_wrapped
+from antembed.serving.nonzeros import BLOCK
 
 TAKE_SPARSE = (SGD, Adagrad, SparseAdam, LBFGS)  # all of torch.optim that accept row-sparse gradients
 REMEDY = "use antembed.ProximalYogi(antembed.param_groups(model, l1_penalty=…))"
@@ -118,7 +119,7 @@ def warn_if_dense(layer: Layer, *, exporting: bool) -> None:
         T = table.current.detach()
         if not T.numel() or T.is_meta:
             continue
-        if negative := int((T < 0).sum()):
+        if negative := sum(int((piece < 0).count_nonzero()) for piece in T.split(BLOCK)):  # a sum takes 8 bytes a weight
             text = f"T has {negative:,} negative weights (smallest {float(T.min()):.2g}), but weights of T are ≥ 0; {REMEDY}"
             _warn_once(layer, "negative", text)
         weights = (table.num_embeddings - (table.padding_idx is not None)) * T.shape[1]

@@ -21,7 +21,8 @@ from antembed.extras import explained
 from antembed.files import write_atomically
 from antembed.formats.named import FormatError, Named
 from antembed.serving import Table
-from antembed.serving.encodings import Rows, ScaledRows, SharedRows, smallest_unsigned
+from antembed.serving.encodings import Rows, ScaledRows, SharedRows
+from antembed.serving.nonzeros import smallest_unsigned
 from antembed.serving.numbers import VALUES, check_fits, quantize
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,13 +12,13 @@ from antembed.checkpoint import CheckpointError, capture, read_checkpoint, resto
 from antembed.config import ConfigError, Options, TaskConfig, from_options, to_options, with_options
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.config.options import chosen_options
-from antembed.distributed import Ranks
+from antembed.distributed import Ranks, on_first_served, whole_rows
 from antembed.files import JSON
 from antembed.inference.folder import check_own, write_description, write_weights
 from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunError, RunFolder
 from antembed.runs.result import summarize
-from antembed.runs.shared import check_options, train_shared
+from antembed.runs.shared import build, check_options, train_shared
 from antembed.serving.numbers import RangeError
 from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
@@ -99,7 +100,7 @@ def train(
         check_options(task, config, ranks)
     splits = task.load(config) if splits is None else splits
     _pretrain(task, config, splits)
-    model = task.build(config, splits)
+    model = build(task, config, splits, ranks)
     check_budget(config, model)
     facts, tables = task.facts(splits, model), model.file_names()
 
@@ -109,9 +110,10 @@ def train(
 
     solver = make_solver(task, config, model, splits) if ranks is None else None
     with folder.locked() if ranks is None or ranks.first else nullcontext():
-        if ranks is not None:
+        if solver is None:
+            assert ranks is not None
             solver = train_shared(task, config, model, splits, folder, ranks, create, resume, callback)
-        elif solver is not None:
+        else:
             create()
             if resume and folder.last.exists():
                 _continue(solver, folder.last)
@@ -119,16 +121,21 @@ def train(
             for record in solver.fit(folder, callback):
                 folder.log(record)
                 write_checkpoint(folder.last, solver.state_dict())
-        if solver is None:  # of another rank than 0
-            return {}
-        write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}))
-        splits.save(folder.path)  # a stream knows its labels only now
-        _export_own(config, model, folder)
-        result = summarize(task, config, splits, model, folder) | solver.result()
-        if (found := result.get("tolerance")) and found["error"] > found["limit"]:
-            near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
-            result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
-        folder.write_result(result)
+        work = partial(_finish, task, config, splits, solver, folder)
+        return work() if ranks is None else on_first_served(model, ranks, work) or {}
+
+
+def _finish(task: Task, config: TaskConfig, splits: Splits, solver: Solver, folder: RunFolder) -> JSON:
+    """Write the model and its files; → what was measured."""
+    model = solver.model
+    write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}), whole_rows(model))
+    splits.save(folder.path)  # a stream knows its labels only now
+    _export_own(config, model, folder)
+    result = summarize(task, config, splits, model, folder) | solver.result()
+    if (found := result.get("tolerance")) and found["error"] > found["limit"]:
+        near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
+        result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
+    folder.write_result(result)
     return result
 
 

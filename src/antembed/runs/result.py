@@ -54,10 +54,10 @@ def remarks(task: Task, model: TaskModel, result: JSON) -> list[str]:
             f"the model is no better than {name}: test {metric} {reached:.4f}, {name} {value:.4f}" for name, value in beaten[:1]
         ]
     anchored = {name: table for name, table in model.embeddings.items() if isinstance(table, AnchorEmbedding)}
-    nonzeros = {name: int(table.rows.weight.count_nonzero()) for name, table in anchored.items()}
+    nonzeros = {name: table.rows.count_nonzeros() for name, table in anchored.items()}
     if anchored and not any(nonzeros.values()):
         found.append("all weights of T are 0: the tables are empty, and the model is its mean and biases alone")
-    full = [name for name, table in anchored.items() if nonzeros[name] == table.rows.weight.numel()]
+    full = [name for name, table in anchored.items() if nonzeros[name] == table.num_embeddings * table.num_anchors]
     if full:
         found.append(f"no weight of T is zero ({', '.join(full)}): nothing was compressed; raise the penalty, or give a budget")
     return found
@@ -76,7 +76,7 @@ def _test(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, fold
 def quantized(task: Task, splits: Splits, model: TaskModel) -> dict[str, JSON]:
     """What coarser numbers and tighter packing make of the tables: bytes on disk, and the test metric of what is read back."""
     found: dict[str, JSON] = {}
-    numbers = sum(rows.weight.numel() for table in model.embeddings.values() for rows in table.tables)
+    numbers = sum(rows.num_embeddings * rows.embedding_dim for table in model.embeddings.values() for rows in table.tables)
     if not isinstance(model, EmbeddingModel) or not len(splits.test) or numbers > NOT_TRIED:
         return found
     for values, encoding in FORMS if numbers < TRIED else FORMS[1:2]:

@@ -1,15 +1,17 @@
-"""A run of several processes: which options go with it, and its training; what comes after is done by rank 0 as for any run."""
+"""A run of several processes: which options go with it, how its model is built, and its training. What comes after is done by
+rank 0 as for any run."""
 
 from collections.abc import Callable
 
-from antembed.config import ConfigError, Options, StochasticConfig, TaskConfig, options_of
-from antembed.distributed import Ranks, join_, shard_
+from antembed.config import ConfigError, CoordinateDescentConfig, Options, StochasticConfig, TaskConfig, options_of
+from antembed.distributed import Ranks, drawn_by_block, shard_
 from antembed.runs.folder import RunFolder
 from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.tasks import Splits, Task, TaskModel
 from antembed.tasks.ratings.config import RatingsStochastic
 
 EMBEDDINGS = ("anchor", "full")
+DESCENT = "coordinate_descent"
 # Options of several processes, where they are not given. The number of pieces does not depend on that of processes.
 USUAL: Options = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}
 
@@ -17,10 +19,14 @@ USUAL: Options = {"solver": "stochastic", "engine": "torch", "sparsify": "prox",
 def shared_options(task: Task, given: Options) -> Options:
     """The options with those that several processes need; another solver is an error."""
     known = options_of(task.Config)
-    solver = str(given.get("solver", "stochastic"))
+    solver = str(given.get("solver", "auto"))
+    if "tolerance" in known and (solver == DESCENT or (solver == "auto" and (given.get("tolerance") or "pieces" not in known))):
+        return dict(given) | ({"solver": DESCENT} if "pieces" in known else {})
     if "pieces" not in known or solver not in ("auto", "stochastic"):
         what = f"--solver {solver}" if "pieces" in known else task.name
-        raise ConfigError(f"under torchrun tables are trained by --solver stochastic; {what} is for one process", "solver")
+        raise ConfigError(
+            f"under torchrun tables are trained by --solver stochastic or {DESCENT}; {what} is for one process", "solver"
+        )
     usual = {name: value for name, value in USUAL.items() if name in known}
     return usual | {name: value for name, value in given.items() if not (name == "solver" and value == "auto")}
 
@@ -28,12 +34,12 @@ def shared_options(task: Task, given: Options) -> Options:
 def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
     """Raise if something is asked for that several processes cannot do."""
     solver, under = config.solver, f"under torchrun ({ranks.size} processes)"
+    if isinstance(solver, CoordinateDescentConfig):
+        return  # every process has the whole model, and works on some of its rows
     if not isinstance(solver, StochasticConfig):
-        raise ConfigError(f"{under} --solver stochastic is what there is, not {solver.name}", "solver")
+        raise ConfigError(f"{under} --solver stochastic and {DESCENT} are what there is, not {solver.name}", "solver")
     if config.embedding_name not in EMBEDDINGS:
         raise ConfigError(f"{under} embedding {config.embedding_name} is not possible; use anchor or full", "embedding")
-    if solver.sparsity.sparsify != "prox":
-        raise ConfigError(f"{under} --sparsify prox is what there is, not {solver.sparsity.sparsify}", "sparsify")
     if solver.train.engine == "fused":
         raise ConfigError(f"{under} the fused engine is not possible; use --engine torch", "engine")
     if solver.train.device != "cpu":
@@ -49,6 +55,18 @@ def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
         raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
 
 
+def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -> TaskModel:
+    """A model. With `ranks`, of each AnchorEmbedding this process has only its own rows of T. They start as in one process that
+    cuts its batches into pieces, too: there, blocks of rows have generators of their own."""
+    if ranks is not None:
+        digest = int(splits.digest[:12], 16)
+        ranks.check_same({"examples": splits.count, "the digest of the data": digest}, "give every rank the same data")
+    if not isinstance(config.solver, StochasticConfig) or (ranks is None and config.solver.train.pieces == 1):
+        return task.build(config, splits)
+    with drawn_by_block(config.machine.seed, ranks):
+        return task.build(config, splits)
+
+
 def train_shared(
     task: Task,
     config: TaskConfig,
@@ -59,12 +77,11 @@ def train_shared(
     create: Callable[[], None],
     resume: bool,
     callback: Callback,
-) -> Solver | None:
-    """Cut the tables, `create` the folder, train; → the solver on rank 0, with the whole model in it, and None elsewhere."""
-    digest = int(splits.digest[:12], 16)
-    ranks.check_same({"examples": splits.count, "the digest of the data": digest}, "give every rank the same data")
-    shard_(model, ranks)
-    solver = make_solver(task, config, model, splits)
+) -> Solver:
+    """Cut the tables (but for coordinate descent), `create` the folder, train; → the solver. The tables stay cut."""
+    if isinstance(config.solver, StochasticConfig):
+        shard_(model, ranks)
+    solver = make_solver(task, config, model, splits, ranks)
     if config.auto and any(len(free) for free in task.free_entries(splits, model).values()):
         raise ConfigError(
             f"under torchrun ({ranks.size} processes) anchors auto goes without relations; give --anchors", "anchors"
@@ -77,5 +94,4 @@ def train_shared(
         if ranks.first:
             folder.log(record)
         solver.storage.save(folder.last, solver.state_dict())
-    join_(model, here=ranks.first)
-    return solver if ranks.first else None
+    return solver

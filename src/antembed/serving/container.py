@@ -13,15 +13,20 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from antembed.files import JSON
+from antembed.serving.checksums import checksum
+
+if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
+    from typing_extensions import Buffer
 
 FORMAT, VERSION = "antembed-table", 6  # 1 to 5 had no checksums
 START = b'{"__metadata__":{"crc32":"'
@@ -69,22 +74,51 @@ class Contents:
     checksums: bool
 
 
-def pack(arrays: dict[str, np.ndarray], about: JSON) -> bytes:
+class Stream(Protocol):
+    """A matrix that is written block by block, twice: for its checksum, and for its bytes."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def blocks(self) -> Iterator[np.ndarray]: ...
+
+
+def pack(arrays: Mapping[str, np.ndarray | Stream], about: JSON) -> bytes:
     """Arrays and facts → the bytes of a file; the same ones each time."""
-    stored = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    order = sorted(stored, key=lambda name: (-stored[name].itemsize, name))  # so that each is aligned
-    data = {name: stored[name].astype(stored[name].dtype.newbyteorder("<"), copy=False).tobytes() for name in order}
+    return b"".join(pieces(arrays, about))
+
+
+def pieces(arrays: Mapping[str, np.ndarray | Stream], about: JSON) -> "Iterator[Buffer]":
+    """The same bytes, one piece after the other."""
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so that each is aligned
     header: JSON = {"__metadata__": {"crc32": "", FORMAT: json.dumps({**about, "version": VERSION}, separators=(",", ":"))}}
     end = 0
     for name in order:
-        span = [end, end := end + len(data[name])]
-        header[name] = {"dtype": NAMES[stored[name].dtype], "shape": list(stored[name].shape), "data_offsets": span}
-    own = "".join(f"{zlib.crc32(data[name]):08x}" for name in sorted(data))
+        span = [end, end := end + arrays[name].nbytes]
+        header[name] = {"dtype": NAMES[arrays[name].dtype], "shape": list(arrays[name].shape), "data_offsets": span}
+    own = "".join(checksum(_contents(arrays[name])) for name in sorted(arrays))
     header["__metadata__"]["crc32"] = "0" * DIGITS + own
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     text = START + f"{zlib.crc32(text):08x}".encode() + text[len(START) + DIGITS :]
-    return b"".join([len(text).to_bytes(8, "little"), text, *data.values()])
+    yield len(text).to_bytes(8, "little")
+    yield text
+    for name in order:
+        yield from _contents(arrays[name])
+
+
+def _contents(array: np.ndarray | Stream) -> "Iterator[Buffer]":
+    """The bytes of an array."""
+    for block in [array] if isinstance(array, np.ndarray) else array.blocks():
+        if block.size:
+            whole = np.ascontiguousarray(block)
+            yield whole.astype(whole.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
 @contextmanager

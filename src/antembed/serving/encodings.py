@@ -18,47 +18,47 @@ import numpy as np
 from antembed.files import JSON
 from antembed.serving.compiled import kernels, on_all_cores
 from antembed.serving.container import DamagedError
+from antembed.serving.nonzeros import Dense, Nonzeros, smallest_unsigned
 
 Arrays = dict[str, np.ndarray]
+Stored = dict[str, np.ndarray | Dense]
 FREE, MOST_TIMES = 1 << 24, 512  # what may be decompressed: so many bytes, and so many times as many as are stored
 PIECE = 1 << 16  # rows at a time
 COMPILED_FROM = 1 << 25  # products of weights and anchors' numbers, zeros counted; for fewer it does not pay to import Numba
 
 
-def smallest_unsigned(largest: int) -> np.dtype:
-    """The narrowest unsigned type that holds `largest`."""
-    return next(np.dtype(kind) for kind in ("u1", "u2", "u4", "u8") if largest <= np.iinfo(kind).max)
+def encode_plain(T: Nonzeros) -> Stored:
+    return {"weights": Dense(T)}
 
 
-def encode_plain(T: np.ndarray) -> Arrays:
-    return {"weights": T}
+def encode_bitmap(T: Nonzeros) -> Stored:
+    return {"bits": _bits(T), "values": T.values}
 
 
-def encode_bitmap(T: np.ndarray) -> Arrays:
-    nonzero = T != 0
-    return {"bits": np.packbits(nonzero, axis=1, bitorder="little"), "values": T[nonzero]}
-
-
-def encode_csr(T: np.ndarray) -> Arrays:
-    nonzero = T != 0
-    counts = nonzero.sum(axis=1)
-    columns = np.nonzero(nonzero)[1]
+def encode_csr(T: Nonzeros) -> Stored:
     return {
-        "counts": counts.astype(smallest_unsigned(int(counts.max(initial=0)))),
-        "columns": columns.astype(smallest_unsigned(max(T.shape[1] - 1, 0))),
-        "values": T[nonzero],
+        "counts": T.counts.astype(smallest_unsigned(int(T.counts.max(initial=0)))),
+        "columns": T.columns.astype(smallest_unsigned(max(T.width - 1, 0)), copy=False),
+        "values": T.values,
     }
 
 
-def encode_packed(T: np.ndarray) -> Arrays:
+def encode_packed(T: Nonzeros) -> Stored:
     # The most used columns first, and the first bytes of all rows before the second ones: that compresses better.
-    order = np.argsort(-np.count_nonzero(T, axis=0), kind="stable")
-    arrays = encode_bitmap(T[:, order])
-    arrays["coded_bits"] = compressed(arrays.pop("bits").T)
-    if T.dtype == np.int8 and len(smaller := compressed(arrays["values"])) < len(arrays["values"]):
-        del arrays["values"]
+    order = np.argsort(-T.by_column(), kind="stable")
+    ordered = Nonzeros.gathered((block[:, order] for block in T.blocks()), T.width, T.values.dtype)
+    arrays: Stored = {"coded_bits": compressed(_bits(ordered).T)}
+    if ordered.values.dtype == np.int8 and len(smaller := compressed(ordered.values)) < len(ordered.values):
         arrays["coded_values"] = smaller
-    return arrays | {"order": order.astype(smallest_unsigned(max(T.shape[1] - 1, 0)))}
+    else:
+        arrays["values"] = ordered.values
+    return arrays | {"order": order.astype(smallest_unsigned(max(T.width - 1, 0)))}
+
+
+def _bits(T: Nonzeros) -> np.ndarray:
+    """A bit per weight, (V, ⌈K/8⌉)."""
+    packed = [np.packbits(block != 0, axis=1, bitorder="little") for block in T.blocks()]
+    return np.concatenate([np.empty((0, -(-T.width // 8)), np.uint8), *packed])
 
 
 # Bits and codes have no repeats worth a dictionary: what counts is LZMA's adaptive arithmetic coder, without contexts.
@@ -314,7 +314,7 @@ def spans(starts: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.arange(counts.sum()) + np.repeat(begin - first, counts)
 
 
-ENCODERS: dict[str, Callable[[np.ndarray], Arrays]] = {
+ENCODERS: dict[str, Callable[[Nonzeros], Stored]] = {
     "plain": encode_plain,
     "bitmap": encode_bitmap,
     "csr": encode_csr,
@@ -322,11 +322,10 @@ ENCODERS: dict[str, Callable[[np.ndarray], Arrays]] = {
 }
 
 
-def encoded_sizes(T: np.ndarray, bytes_per_value: int) -> dict[str, int]:
+def encoded_sizes(T: Nonzeros, bytes_per_value: int) -> dict[str, int]:
     """Bytes of T's arrays in each encoding without compression, computed without encoding."""
     V, K = T.shape
-    counts = np.count_nonzero(T, axis=1)
-    nnz, most = int(counts.sum()), int(counts.max(initial=0))
+    nnz, most = len(T.values), int(T.counts.max(initial=0))
     return {
         "plain": V * K * bytes_per_value,
         "bitmap": V * -(-K // 8) + nnz * bytes_per_value,
@@ -334,10 +333,10 @@ def encoded_sizes(T: np.ndarray, bytes_per_value: int) -> dict[str, int]:
     }
 
 
-def encode(T: np.ndarray, encoding: str) -> tuple[str, Arrays]:
+def encode(T: Nonzeros, encoding: str) -> tuple[str, Stored]:
     """→ the encoding's name and its arrays; "auto" takes the smallest."""
     if encoding == "auto":
-        sizes = encoded_sizes(T, T.dtype.itemsize)
+        sizes = encoded_sizes(T, T.values.dtype.itemsize)
         encoding = min(sizes, key=lambda name: sizes[name])
     if encoding not in ENCODERS:
         raise ValueError(f"unknown encoding {encoding!r}; there are: auto, {', '.join(ENCODERS)}")

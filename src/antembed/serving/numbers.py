@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from antembed.serving.nonzeros import Nonzeros
+
 VALUES: dict[str, type[np.number]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 LARGEST_CODES = {"int8": 127, "int6": 31, "int5": 15, "int4": 7}
 VALUES |= dict.fromkeys(LARGEST_CODES, np.int8)
@@ -15,11 +17,27 @@ VALUES |= dict.fromkeys(LARGEST_CODES, np.int8)
 def quantize(x: np.ndarray, largest: int = 127) -> tuple[np.ndarray, np.ndarray]:
     """x (V, K) ≈ codes·scales: codes (V, K) in ±largest, scales (K,) in fp32. |x − codes·scale| ≤ scale/2, or ≤ scale where a
     number too small for its scale is stored as ±1, so that the number of non-zeros does not change."""
-    # A smaller, subnormal scale would lose precision.
-    scales = np.maximum(np.abs(x).max(axis=0, initial=0) / largest, np.finfo(np.float32).tiny).astype(np.float32)
+    scales = _scales(np.abs(x).max(axis=0, initial=0), largest)
+    return _codes(x, scales, largest), scales
+
+
+def quantize_nonzeros(T: Nonzeros, largest: int) -> tuple[Nonzeros, np.ndarray]:
+    """The same of a matrix of which only the non-zeros are there."""
+    most = np.zeros(T.width, T.values.dtype)
+    np.maximum.at(most, T.columns, np.abs(T.values))
+    scales = _scales(most, largest)
+    return T.with_values(_codes(T.values, scales[T.columns], largest)), scales
+
+
+def _scales(most: np.ndarray, largest: int) -> np.ndarray:
+    """(K,) from the largest number of each column. A smaller, subnormal scale would lose precision."""
+    return np.maximum(most / largest, np.finfo(np.float32).tiny).astype(np.float32)
+
+
+def _codes(x: np.ndarray, scales: np.ndarray, largest: int) -> np.ndarray:
     codes = np.rint(x / scales.astype(np.float64))
     codes = np.where(codes == 0, np.sign(x), codes)
-    return np.clip(codes, -largest, largest).astype(np.int8), scales
+    return np.clip(codes, -largest, largest).astype(np.int8)
 
 
 def anchors_as(values: str) -> type[np.number[Any]]:

@@ -1,41 +1,38 @@
 """The small file: export a layer, load a table."""
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from antembed.files import JSON, write_atomically
 from antembed.serving.biases import encode_bias
-from antembed.serving.container import Contents, TableError, map_file, naming, pack, unpack
-from antembed.serving.encodings import encode, smallest_unsigned
+from antembed.serving.container import Contents, TableError, map_file, naming, pack, pieces, unpack
+from antembed.serving.encodings import Stored, encode
 from antembed.serving.lookup import Table
-from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize
+from antembed.serving.nonzeros import Nonzeros, smallest_unsigned
+from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize_nonzeros
+
+if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
+    from typing_extensions import Buffer
 
 
-class TensorLike(Protocol):
-    """What is used of a torch tensor here, since this package does not import torch."""
-
-    def detach(self) -> Self: ...
-
-    def cpu(self) -> Self: ...
-
-    def numpy(self) -> np.ndarray: ...
+Arrays = tuple[np.ndarray | Nonzeros, np.ndarray | None, np.ndarray | None]
 
 
 class Layer(Protocol):
-    """What `export` uses of a layer: tensors T and A (or None) with E = T·A, or (T·A)[row_index] where objects share rows."""
+    """What `export` uses of a layer: T, A (or None) and row_index (or None) with E = T·A, or (T·A)[row_index] where objects
+    share rows."""
 
-    def factors(self) -> tuple[TensorLike, TensorLike | None]: ...
-
-    def row_index(self) -> TensorLike | None: ...
+    def arrays(self) -> Arrays: ...
 
     def before_export(self) -> None: ...
 
 
 def serialize(
-    T: np.ndarray,
+    T: np.ndarray | Nonzeros,
     A: np.ndarray | None,
     *,
     row_index: np.ndarray | None = None,
@@ -46,24 +43,40 @@ def serialize(
 ) -> bytes:
     """E = T·A (A is None for a plain table), or (T·A)[row_index], as the bytes of the file. Unused anchors are
     dropped. `bias` is one number for each object or one for all, and `offset` is added to all of them."""
+    return b"".join(serialized(T, A, row_index=row_index, bias=bias, offset=offset, values=values, encoding=encoding))
+
+
+def serialized(
+    T: np.ndarray | Nonzeros,
+    A: np.ndarray | None,
+    *,
+    row_index: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    offset: float = 0.0,
+    values: str = "fp32",
+    encoding: str = "auto",
+) -> "Iterator[Buffer]":
+    """The same bytes, one piece after the other: no more of T than a block is ever dense."""
     if values not in VALUES:
         raise ValueError(f"unknown values {values!r}; there are: {', '.join(VALUES)}")
-    embedding_dim = T.shape[1] if A is None else A.shape[1]
+    T = Nonzeros.of(T) if isinstance(T, np.ndarray) else T
+    embedding_dim = T.width if A is None else A.shape[1]
     if A is not None:
-        in_use = (T != 0).any(axis=0)
-        T, A = T[:, in_use], A[in_use]
-    check_fits("T", T, VALUES[values])
-    num_embeddings, arrays = len(T), {}
+        in_use = T.by_column() > 0
+        T, A = T.narrowed(in_use), A[in_use]
+    check_fits("T", T.values, VALUES[values])
+    num_embeddings = len(T)
+    arrays: Stored = {}
     if row_index is not None:
         if row_index.size and not (row_index.min() >= 0 and row_index.max() < len(T)):
             wrong = row_index.min() if row_index.min() < 0 else row_index.max()
             raise ValueError(f"row_index names row {wrong} of a table of {len(T)} rows; valid are 0 to {len(T) - 1}")
         num_embeddings, arrays["places"] = len(row_index), row_index.astype(smallest_unsigned(max(len(T) - 1, 0)))
     if values in LARGEST_CODES:
-        stored, arrays["scales"] = quantize(T, LARGEST_CODES[values])
+        T, arrays["scales"] = quantize_nonzeros(T, LARGEST_CODES[values])
     else:
-        stored = T.astype(VALUES[values])
-    encoding, encoded = encode(stored, encoding)
+        T = T.with_values(T.values.astype(VALUES[values]))
+    encoding, encoded = encode(T, encoding)
     arrays |= encoded
     if A is not None:
         check_fits("A", A, anchors_as(values))
@@ -72,18 +85,11 @@ def serialize(
         arrays |= encode_bias(bias, num_embeddings, values, encoding == "packed")
     if not np.isfinite(offset):
         raise ValueError(f"offset is {offset}; training has diverged, lower the learning rate")
-    about: JSON = {
-        "encoding": encoding,
-        "values": values,
-        "objects": num_embeddings,
-        "rows": T.shape[0],
-        "columns": T.shape[1],
-        "dimensions": embedding_dim,
-        "offset": float(offset),
-    }
+    about = {"encoding": encoding, "values": values, "objects": num_embeddings, "rows": len(T), "columns": T.width}
+    about |= {"dimensions": embedding_dim, "offset": float(offset)}
     if encoding == "plain":  # the others have as many values
-        about["nonzeros"] = int(np.count_nonzero(stored))
-    return pack(arrays, about)
+        about["nonzeros"] = len(T.values)
+    return pieces(arrays, about)
 
 
 def serialize_coded(arrays: dict[str, np.ndarray], about: JSON, words: dict[str, np.ndarray]) -> bytes:
@@ -103,9 +109,14 @@ def _opened(found: Contents, contents: bytes | None = None) -> Table:
     return table
 
 
-def file_size(T: np.ndarray, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:
+def size_of(data: "Iterable[Buffer]") -> int:
+    """Bytes of a file that comes in pieces, none of which is kept."""
+    return sum(memoryview(piece).nbytes for piece in data)
+
+
+def file_size(T: np.ndarray | Nonzeros, A: np.ndarray | None, row_index: np.ndarray | None = None) -> int:
     """The size of the file that `export` writes by default."""
-    return len(serialize(T, A, row_index=row_index))
+    return size_of(serialized(T, A, row_index=row_index))
 
 
 PLAIN = 127  # the largest code of int8
@@ -125,7 +136,7 @@ def export(
     `values` is "fp32", "fp16", "int8", or, for packed files, "int6", "int5" or "int4" (a scale for each column of T; the
     anchors in fp16). `bias` is a number for each object, or one for all; `offset` is added to every bias.
     """
-    if not hasattr(layer, "factors"):
+    if not hasattr(layer, "arrays"):
         raise TypeError(
             f"a {type(layer).__name__} cannot be exported; use an antembed layer, or AnchorEmbedding.from_pretrained"
         )
@@ -140,10 +151,9 @@ def export(
             )
         encoding = "packed"
     layer.before_export()
-    parts = (*layer.factors(), layer.row_index())
-    T, A, row_index = (None if part is None else part.detach().cpu().numpy() for part in parts)
-    assert T is not None
-    write_atomically(path, serialize(T, A, row_index=row_index, bias=bias, offset=offset, values=values, encoding=encoding))
+    T, A, row_index = layer.arrays()
+    options = {"values": values, "encoding": encoding}
+    write_atomically(path, serialized(T, A, row_index=row_index, bias=bias, offset=offset, **options))
     return load_table(path)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
 from antembed.checkpoint import Checkpoint, FileStorage, Storage
 from antembed.config import SolverConfig
+from antembed.distributed import Ranks
 from antembed.files import JSON
 from antembed.tasks.base import ConfigT, ModelT, SplitsT, Task
 
@@ -52,8 +53,16 @@ class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
     epoch: int = 0  # epochs done
     storage: Storage = FileStorage()
 
-    def __init__(self, task: Task[ConfigT, SplitsT, ModelT], config: ConfigT, model: ModelT, splits: SplitsT):
-        self.task, self.config, self.model, self.splits = task, config, model, splits
+    def __init__(
+        self,
+        task: Task[ConfigT, SplitsT, ModelT],
+        config: ConfigT,
+        model: ModelT,
+        splits: SplitsT,
+        ranks: Ranks | None = None,
+    ):
+        """`ranks`: the processes that train this model together."""
+        self.task, self.config, self.model, self.splits, self.ranks = task, config, model, splits, ranks
         self.own = cast(SolverConfigT, config.solver)
         self.setup()
 

@@ -11,6 +11,7 @@ from antembed.checkpoint import Checkpoint
 from antembed.config import CoordinateDescentConfig
 from antembed.config.budget import parse_budget
 from antembed.config.solvers import PenaltyConfig
+from antembed.distributed.first_storage import FirstStorage
 from antembed.embedding import AnchorEmbedding
 from antembed.files import JSON
 from antembed.serving.biases import LEAST_CODES
@@ -19,6 +20,7 @@ from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
 from antembed.solvers.budget import BudgetController
 from antembed.solvers.descent import Descent
 from antembed.solvers.online_state import OnlineDescent
+from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import NO_BIAS, Penalties
 from antembed.solvers.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
 from antembed.tasks.events.config import EventsConfig, likely_weight
@@ -44,7 +46,10 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         if isinstance(config, EventsConfig) and not unobserved:
             unobserved = likely_weight(len(self.splits.train), *self.splits.num_embeddings)
         penalties = penalties_of(config, own.penalties, unobserved)
-        self.descent = descent_of(config, self.splits, penalties, own.epochs)
+        self.share = RowShare(self.ranks)
+        if self.ranks is not None:
+            self.storage = FirstStorage(self.ranks)
+        self.descent = descent_of(config, self.splits, penalties, own.epochs, self.share)
         self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
         self.budget: BudgetController | None = None
         if own.budget:
@@ -59,12 +64,12 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
     def size(self) -> float:
         assert self.budget is not None
         copy_to_model(self.descent, self.model)
-        return self.model.stored_size(self.budget.budget.unit, self.config.values, self.config.encoding)
+        return self.share.agreed(self.model.stored_size(self.budget.budget.unit, self.config.values, self.config.encoding))
 
     def _error(self, stored: bool) -> float:
         """On validation data; of the model as it is, or as it would be read back from its files."""
         copy_to_model(self.descent, self.model, self.config.values if stored else "")
-        return self.task.metric.cost(self.task.evaluate(self.model, self.splits, "validation"))
+        return self.share.agreed(self.task.metric.cost(self.task.evaluate(self.model, self.splits, "validation")))
 
     def _baseline(self) -> float:
         """The error of a model without vectors: biases alone, or the most popular items for everybody."""
@@ -179,7 +184,9 @@ def penalties_of(config: RatingsConfig, own: PenaltyConfig, unobserved_weight: f
     )
 
 
-def descent_of(config: RatingsConfig, splits: RatingsSplits, penalties: Penalties, sweeps: int) -> Descent:
+def descent_of(
+    config: RatingsConfig, splits: RatingsSplits, penalties: Penalties, sweeps: int, share: RowShare = ALONE
+) -> Descent:
     """Coordinate descent on the training ratings."""
     anchors = config.num_anchors(2)
     return Descent(
@@ -192,6 +199,7 @@ def descent_of(config: RatingsConfig, splits: RatingsSplits, penalties: Penaltie
         seed=config.machine.seed,
         threads=config.machine.threads,
         auto=config.auto,
+        share=share,
     )
 
 

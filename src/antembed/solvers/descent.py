@@ -23,7 +23,16 @@ from antembed.checkpoint import Checkpoint
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import take_turns
 from antembed.solvers.anchor_search import fewest, prune_anchors
-from antembed.solvers.normal_equations import HELD_BYTES, PARTS, AnchorMoments, NormalEquations, balanced_cuts, minimize_anchors
+from antembed.solvers.normal_equations import (
+    HELD_BYTES,
+    PARTS,
+    AnchorMoments,
+    NormalEquations,
+    balanced_cuts,
+    minimize_anchors,
+    shared_cuts,
+)
+from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import Penalties, Side
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
@@ -51,6 +60,7 @@ class Descent:
         seed: int = 0,
         threads: int = 1,
         auto: bool = False,  # find out how many anchors: each costs as much as d weights
+        share: RowShare = ALONE,  # the rows that are worked on here
     ):
         # Weights and vectors, the latter twice for a moment, and the model's copy of the weights in single precision.
         needed = sum(V * (16 * d + 12 * K) for V, K in zip(num_embeddings, anchors or (0, 0), strict=True))
@@ -67,7 +77,7 @@ class Descent:
         self.items = Side(items, users, ratings, weight, num_embeddings[1], d)
         self.columns, self.anchors, self.penalties = columns, anchors, penalties
         self.sweeps, self.seed, self.threads = sweeps, seed, threads
-        self.auto = auto
+        self.auto, self.share = auto, share
         self.frozen = False  # polishing: what is zero stays so
         self.use(penalties)
 
@@ -109,10 +119,12 @@ class Descent:
             return
         sizes = len(self.users.E), len(self.items.E)
         wide = Descent(self.columns, sizes, None, 2 * d, self.penalties, sweeps=1, seed=self.seed, threads=self.threads)
+        wide.share = self.share
         wide.init_dense(scale)
         for number in range(WARM):
             wide.sweep_warm(number)
-        self.items.E, self.items.bias = narrowed(wide.items.E, d), wide.items.bias
+        self.items.E, self.items.bias = np.ascontiguousarray(narrowed(wide.items.E, d)), wide.items.bias
+        self.share.same(self.items.E)
 
     def sweep_dense(self) -> None:
         """All users and items, once, without anchors: alternating least squares."""
@@ -140,6 +152,9 @@ class Descent:
             if self.auto and side.past is None:
                 K = self._count_anchors(side, self.items if side is self.users else self.users, K, self.seed + number, l0)
             side.make_anchors(K, self.seed + number, self.threads)
+            side.T = np.ascontiguousarray(side.T)
+            self.share.same(side.T, side.A)
+            side.E = side.T @ side.A
 
     def usual_l0(self) -> float:
         """What a parameter must bring by the Bayesian information criterion: ½·σ²·log n of the summed ½·squared error."""
@@ -165,6 +180,8 @@ class Descent:
     def make_axes(self) -> None:
         """Anchors that are the principal axes of both sides, and their opposites: the same vectors, without a search."""
         _, axes = np.linalg.eigh(sum(side.E.T @ side.E for side in self._sides()))
+        axes = np.ascontiguousarray(axes)
+        self.share.same(axes)
         for side in self._sides():
             side.E = side.E @ axes
             self._split_axes(side)
@@ -181,6 +198,7 @@ class Descent:
         bias_l0 = l0 if self.penalties.biases else 0.0
         given = side.E, side.bias
         self._equations(side).visit(lambda _, a, b, S, v: kernel.solve_support(*given, S, v, l0, bias_l0, a, b))
+        self.share.gather(shared_cuts(side), *given)
 
     def _split_axes(self, side: Side) -> None:
         d = side.E.shape[1]
@@ -222,6 +240,7 @@ class Descent:
             biases[a:b] = 0.5 * side.bias[a:b] ** 2 * S[:, d, d]
 
         self._equations(side).visit(work)
+        self.share.gather(shared_cuts(side), weights, biases)
         return weights, biases
 
     def _sides(self) -> tuple[Side, Side]:
@@ -235,16 +254,17 @@ class Descent:
 
     def accumulate_normal_equations(self, own: Side, other: Side) -> None:
         """Add up what the ratings say about all rows of one side, the other held, and keep it."""
-        S, own.v = self._equations(own).hold()
+        S, own.v = self._equations(own, ALONE).hold()  # of all rows: what a number of anchors is worth is asked of them all
         own.S = S[:, :, : own.E.shape[1] + 1]
 
-    def _equations(self, side: Side) -> NormalEquations:
+    def _equations(self, side: Side, share: RowShare | None = None) -> NormalEquations:
         """What the ratings say about a side, the other as it is now."""
         other = self.items if side is self.users else self.users
-        return NormalEquations(side, other, self.mean, self.penalties, self.threads)
+        return NormalEquations(side, other, self.mean, self.penalties, self.threads, share or self.share)
 
     def _solve_dense(self, side: Side) -> None:
         self._equations(side).visit(lambda _, a, b, S, v: kernel.solve_rows(side.E, side.bias, S, v, a, b))
+        self.share.gather(shared_cuts(side), side.E, side.bias)
 
     def descend(self, side: Side, l0: float) -> None:
         """Weights and biases of all rows, then the anchors; twice, with the other side held."""
@@ -270,6 +290,7 @@ class Descent:
                 moments.add(part, side.T, side.bias, A, S, v, a, b)
 
         (equations or self._equations(side)).visit(work, moments.parts if moments else PARTS)
+        self.share.gather(shared_cuts(side), side.T, side.bias)
         side.E = side.T @ side.A
 
     def descend_anchors(self, side: Side) -> None:
@@ -279,7 +300,8 @@ class Descent:
         self._move_anchors(side, moments)
 
     def _move_anchors(self, side: Side, moments: AnchorMoments) -> None:
-        minimize_anchors(side, *moments.total())
+        minimize_anchors(side, *moments.total(self.share))
+        self.share.same(side.A)
         if side.past is None:  # else rows that are not here use them as they are
             # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
             norms = np.linalg.norm(side.A, axis=1)
@@ -297,14 +319,16 @@ class Descent:
         own, other = self.users, self.items
         cuts = balanced_cuts(own.starts, PARTS)
         squares = np.zeros(len(cuts) - 1)
+        first, stop = self.share.rows(cuts)
         given = own.starts, own.others, own.ratings, own.weights, kernel.padded_columns(own.E), own.bias
         others = kernel.padded_columns(other.E), other.bias, self.mean
 
         def part(number: int) -> None:
-            squares[number] = kernel.squared_error(*given, *others, int(cuts[number]), int(cuts[number + 1]))
+            if first <= cuts[number] < stop:
+                squares[number] = kernel.squared_error(*given, *others, int(cuts[number]), int(cuts[number + 1]))
 
         take_turns(part, len(squares), self.threads)
-        return 0.5 * float(squares.sum()) + self._loss_of_unobserved()
+        return 0.5 * float(self.share.summed(squares).sum()) + self._loss_of_unobserved()
 
     def _loss_of_unobserved(self) -> float:
         """unobserved_weight·Σ ½·prediction² over all pairs, from the two sides' second moments."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import take_turns
+from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import Penalties, Side
 
 BLOCK_BYTES = 1 << 19  # of the equations of a block: they stay in the cache
@@ -24,8 +25,8 @@ Visit = Callable[[int, int, int, np.ndarray, np.ndarray], object]  # part, first
 class NormalEquations:
     """S (n, d + 1, Q) and v (n, d + 1) of any rows of `own`, as `other` is now (kernels/descent.py)."""
 
-    def __init__(self, own: Side, other: Side, mean: float, penalties: Penalties, threads: int):
-        self.own, self.penalties, self.threads = own, penalties, threads
+    def __init__(self, own: Side, other: Side, mean: float, penalties: Penalties, threads: int, share: RowShare = ALONE):
+        self.own, self.penalties, self.threads, self.share = own, penalties, threads, share
         self.d = own.E.shape[1]
         self.held: tuple[np.ndarray, np.ndarray] | None = None
         Z = np.column_stack([other.E, np.ones(len(other.E))]) if penalties.unobserved_weight else np.zeros((1, self.d + 1))
@@ -70,12 +71,16 @@ class NormalEquations:
         return np.zeros((rows, self.d + 1, kernel.padded(self.d + 1))), np.empty((rows, self.d + 1))
 
     def visit(self, work: Visit, parts: int = PARTS, held: tuple[np.ndarray, np.ndarray] | None = None) -> None:
-        """Call work for all rows, a block at a time; the blocks of a part follow each other. `held` takes all that is found."""
+        """Call work for all rows of this process, a block at a time; the blocks of a part follow each other. `held` takes all
+        that is found."""
         cuts = balanced_cuts(self.own.starts, parts)
+        own_first, own_stop = self.share.rows(shared_cuts(self.own))
         size = max(BLOCK_BYTES // (8 * (self.d + 1) * kernel.padded(self.d + 1)), 8)
 
         def part(number: int) -> None:
-            begin, end = int(cuts[number]), int(cuts[number + 1])
+            begin, end = max(int(cuts[number]), own_first), min(int(cuts[number + 1]), own_stop)
+            if begin >= end:
+                return
             all_rows = held or self.held
             S, v = (np.empty(0), np.empty(0)) if all_rows else self._empty(min(size, end - begin))
             for first in range(begin, end, size):
@@ -97,6 +102,11 @@ def balanced_cuts(starts: np.ndarray, parts: int) -> np.ndarray:
     return np.unique(np.concatenate([[0], cuts, [V]]))
 
 
+def shared_cuts(side: Side) -> np.ndarray:
+    """The parts that processes share."""
+    return balanced_cuts(side.starts, PARTS)
+
+
 class AnchorMoments:
     """The quadratic in all anchors at once, from sums over rows (kernels/descent.py, anchor_moments)."""
 
@@ -115,8 +125,9 @@ class AnchorMoments:
             self.sums[part] = np.zeros((self.pairs, self.size)), used, np.zeros((self.K, A.shape[1]))
         kernel.anchor_moments(T, bias, A, S, v, *self.sums[part], a, b)
 
-    def total(self) -> tuple[np.ndarray, np.ndarray]:
-        """The curvature of each pair k ≥ j, at [k·(k+1)/2 + j] (d, d), and the direction downhill (K, d)."""
+    def total(self, share: RowShare = ALONE) -> tuple[np.ndarray, np.ndarray]:
+        """Over the rows of all processes: the curvature of each pair k ≥ j, at [k·(k+1)/2 + j] (d, d), and the direction
+        downhill (K, d)."""
         M, g = np.zeros((self.pairs, self.size)), np.zeros((self.K, self.d))
         for part in sorted(self.sums):
             more, used, slope = self.sums[part]
@@ -126,7 +137,7 @@ class AnchorMoments:
             else:
                 M[rows] += more[rows]
             g += slope[:, : self.d]
-        return M[:, self.places], g
+        return share.summed(M)[:, self.places], share.summed(g)
 
 
 def minimize_anchors(side: Side, M: np.ndarray, g: np.ndarray) -> None:

@@ -19,6 +19,11 @@ from antembed.tasks.base import Batch, Source
 from antembed.tasks.model import TaskModel
 
 
+def draw_seed(seed: int, step: int, piece: int) -> int:
+    """For the random numbers of a piece."""
+    return int(np.random.SeedSequence((seed, step, piece)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 class PieceEngine:
     """Any model, any loss; every process goes over the same batches and takes its pieces of each."""
 
@@ -67,8 +72,7 @@ class PieceEngine:
         return total if self.ranks is None else float(self.ranks.sum(torch.tensor(total, dtype=torch.float64)))
 
     def _draw(self, step: int, piece: int) -> None:
-        state = np.random.SeedSequence((self.seed, step, piece)).generate_state(1, np.uint64)
-        torch.manual_seed(int(state[0] >> np.uint64(1)))
+        torch.manual_seed(draw_seed(self.seed, step, piece))
 
     def _average(self) -> None:
         """The mean over processes, of the gradients of what every process has; those of shared tables arrive so."""

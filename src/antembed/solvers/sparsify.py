@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from antembed.config.budget import parse_budget
@@ -10,6 +11,7 @@ from antembed.files import JSON
 from antembed.solvers.base import RunFiles
 from antembed.solvers.controllers import Controller, dense_epochs
 from antembed.solvers.loop import Loop
+from antembed.solvers.pieces import draw_seed
 from antembed.solvers.schedule import Schedule, constant, cosine
 from antembed.sparsify import Prune, Recode
 from antembed.sparsify.base import Sparsifier
@@ -56,9 +58,15 @@ class Sparsify(Controller):
         self.loop.polishing = epoch >= self.first_tuned and self.sparsifier.met
 
     def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+        self._draw(epoch)
         record["event"] = self.sparsifier.step(self._batches(epoch), self.loss)
         if record["event"] is not None:
             self.loop.engine = None  # it holds the tensors of before
+
+    def _draw(self, epoch: int) -> None:
+        """Where pieces of batches have been learned, by perhaps several processes: the same random numbers for all."""
+        if self.loop.own.train.pieces > 1:
+            torch.manual_seed(draw_seed(self.loop.config.machine.seed, APART + epoch, 0))
 
     def _batches(self, epoch: int) -> Batches:
         return self.train.shuffled(self.loop.config.machine.seed, APART + epoch).batches(self.loop.own.train.batch_size)
@@ -66,6 +74,7 @@ class Sparsify(Controller):
     def finish(self, files: RunFiles) -> None:
         budget = self.sparsifier.budget
         if self.sparsifier.size() > budget.amount:  # tuned numbers may be harder to pack
+            self._draw(0)
             self.sparsifier.prepare(self._batches(0), self.loss)
             self.sparsifier.trim()
         budget.check(self.sparsifier.size())

@@ -11,7 +11,6 @@ import torch
 from antembed.checkpoint import Checkpoint, capture, restore
 from antembed.config import StochasticConfig
 from antembed.config.shared import ThreadsConfig
-from antembed.distributed import sharded_tables
 from antembed.embedding import Embedding, param_groups
 from antembed.files import JSON
 from antembed.growth.objective import penalties
@@ -41,8 +40,6 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         examples = len(splits.train)
         lr, l1 = schedules(own, examples)
         optimizer = self._optimizer(lr(0), l1(0))
-        shared = list(sharded_tables(model).values())
-        self.ranks = shared[0].ranks if shared else None  # the processes that train this model together
         if self.ranks is not None:
             from antembed.distributed.storage import ShardedStorage  # its parts of torch take a second to import
 

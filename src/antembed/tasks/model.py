@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.embedding import Embedding, Usage
-from antembed.embedding.usage import count_parameters
-from antembed.serving import Table, export, load_table, serialize
+from antembed.serving import Table, export, load_table, serialize, serialized, size_of
 
 
 @dataclass(frozen=True)
@@ -104,15 +103,13 @@ class EmbeddingModel(TaskModel):
     def stored_size(self, unit: str, values: str, encoding: str) -> float:
         """What a budget counts: parameters, or bytes of the exported files."""
         if unit == "parameters":
-            return self.bias_parameters() + sum(count_parameters(*table.factors()) for table in self.embeddings.values())
+            return self.bias_parameters() + sum(table.count_parameters() for table in self.embeddings.values())
         total, biases = 0, self.table_biases()
         for name, table in self.embeddings.items():
-            parts = (*table.factors(), table.row_index())
-            T, A, rows = (None if part is None else part.detach().cpu().numpy() for part in parts)
-            assert T is not None
+            T, A, rows = table.arrays()
             own = biases.get(name, TableBias())
             options = {"values": values, "encoding": encoding}
-            total += len(serialize(T, A, row_index=rows, bias=own.bias, offset=own.offset, **options))
+            total += size_of(serialized(T, A, row_index=rows, bias=own.bias, offset=own.offset, **options))
         return total
 
     def smallest_size(self, unit: str, values: str, encoding: str) -> float:

@@ -11,6 +11,7 @@ from torch import Tensor
 from antembed.config import ConfigError, OnlineConfig, Options, StochasticConfig
 from antembed.data import SPLITS, find_data
 from antembed.embedding import Embedding
+from antembed.embedding.new_rows import redraw_
 from antembed.files import JSON
 from antembed.inference.ratings import Seen
 from antembed.labels import read_labels
@@ -55,7 +56,7 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
                 layer.pairs[0][1].data.normal_(std=config.tables.embedding_dim**-0.5)
         if isinstance(config.solver, RatingsStochastic) and config.solver.sparsity.sparsify != "prox":
             for layer in (users, items):  # dense epochs come first, with a ridge: it may start larger
-                layer.tables[0].weight.data.normal_(std=DENSE_INIT * splits.deviation**0.5).abs_()
+                redraw_(layer.tables[0], DENSE_INIT * splits.deviation**0.5)
                 layer.pairs[0][1].data.normal_(std=DENSE_INIT)
         elif config.tables.kind.small_init is None:
             rescale_init_(users, items)

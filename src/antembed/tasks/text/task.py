@@ -216,11 +216,10 @@ def init_table_(table: Embedding, splits: TextSplits, anchors: np.ndarray | None
     """Start the vectors at one scale, whatever the embedding; anchors that are words at those words."""
     if isinstance(table, AnchorEmbedding):
         if anchors is not None:
-            V, K = table.rows.weight.shape
             related = free_pairs(splits, anchors)
             T, A = init_weights(
-                V,
-                K,
+                table.num_embeddings,
+                table.num_anchors,
                 table.embedding_dim,
                 anchors=anchors,
                 features=splits.features,
@@ -228,6 +227,7 @@ def init_table_(table: Embedding, splits: TextSplits, anchors: np.ndarray | None
                 small=SMALL_WEIGHT,
                 padding=PADDING,
                 seed=seed,
+                rows=table.rows.own(torch.arange(table.num_embeddings)).numpy(),
             )
             table.rows.weight.copy_(T)
             table.anchors.copy_(A)
