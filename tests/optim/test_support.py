@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import antembed as ant
+from antembed.optim import base
 
 V, K, d = 40, 6, 5
 RULES = {
@@ -85,6 +86,30 @@ def test_lazy_rows_equal_dense_ones(rule):
         run.steps(30)
     torch.testing.assert_close(runs[0].T, runs[1].T, atol=1e-11, rtol=0)
     assert torch.equal(runs[0].T == 0, runs[1].T == 0)
+
+
+@pytest.mark.parametrize("rule", ["yogi", "adam", "sgd", "sgd with momentum"])
+def test_few_entries_are_gathered_and_move_as_if_all_did(rule, monkeypatch):
+    ends = []
+    for share in (base.WORTH_GATHERING, 0.0):
+        monkeypatch.setattr(base, "WORTH_GATHERING", share)
+        run = Run(rule, sparse=False)
+        run.steps(10)
+        for support in (some(2, 0.2), some(3, 0.1), some(4, 0.9)):
+            run.optimizer.freeze_support(run.layer.rows.weight, support)
+            run.steps(20)
+        ends.append(run.T)
+    assert torch.equal(*ends)
+
+
+def test_another_optimizer_does_not_inherit_it():
+    run = Run("yogi", sparse=False, l1=0.0)
+    support = some(2, 0.1)
+    run.optimizer.freeze_support(run.layer.rows.weight, support)
+    run.steps(5)
+    run.optimizer = RULES["yogi"](run.layer.param_groups(0.0))
+    run.steps(30)
+    assert run.T[~support].count_nonzero() > 0
 
 
 @pytest.mark.parametrize("rule", ["yogi", "adam", "sgd with momentum"])

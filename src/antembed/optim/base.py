@@ -24,6 +24,8 @@ from antembed.optim.lazy import LazyRows
 from antembed.optim.prox import GroupL2, NonNegativeL1, Prox, shrinks_linearly
 
 Params = Iterable[Tensor] | Iterable[Group]
+MOMENTS = ("momentum", "second")
+WORTH_GATHERING = 0.25  # share of entries that can move, up to which it is faster to gather them
 
 
 class ProximalOptimizer(Optimizer):
@@ -36,6 +38,7 @@ class ProximalOptimizer(Optimizer):
         check_max_norm(max_grad_norm)
         self.max_grad_norm = max_grad_norm
         self._pending: dict[Tensor, LazyRows] = {}
+        self._supports: dict[Tensor, tuple[Tensor, Tensor | None]] = {}
         super().__init__(
             params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
         )
@@ -153,8 +156,22 @@ class ProximalOptimizer(Optimizer):
         if group["table"] is not None:
             group["table"].flush()
         dense = gradient.to_dense() if gradient.is_sparse else gradient
+        kept = self._kept_entries(weight, prox)
+        if kept is None:
+            self._move(weight, dense, state, group, prox, scale, keep)
+            return
+        part, own = weight.view(-1)[kept], {name: state[name].view(-1)[kept] for name in MOMENTS if name in state}
+        self._move(part, dense.reshape(-1)[kept], own, group, prox, scale, keep)
+        weight.view(-1)[kept] = part
+        for name, moment in own.items():
+            state[name].view(-1)[kept] = moment
+
+    def _move(
+        self, weight: Tensor, gradient: Tensor, state: State, group: Group, prox: Prox | None, scale: float, keep: float
+    ) -> None:
+        """Update, then prox, of all entries that are given."""
         extra = None if prox is None else prox.subgradient(weight)
-        move, metric = self._direction(dense if extra is None else dense + extra, state, group)
+        move, metric = self._direction(gradient if extra is None else gradient + extra, state, group)
         if keep != 1:
             weight.mul_(keep)
         if metric is None:
@@ -164,6 +181,20 @@ class ProximalOptimizer(Optimizer):
         if prox is not None:
             step = group["lr"] if metric is None or group["metric"] == "plain" else scale / metric
             weight.copy_(prox(weight, step))
+
+    def _kept_entries(self, weight: Tensor, prox: Prox | None) -> Tensor | None:
+        """Where most entries are frozen at zero: those that are not, by their place in the flat tensor. None: take them all."""
+        state = self.state[weight]
+        marked = state.get("support", state.get("second"))  # a new tensor whenever the support changes
+        entrywise = shrinks_linearly(prox) and getattr(prox, "free", None) is None
+        if marked is None or not entrywise or not weight.is_contiguous():
+            return None
+        known = self._supports.get(weight)
+        if known is None or known[0] is not marked:
+            support = self.support_of(weight)
+            few = support is not None and float(support.float().mean()) <= WORTH_GATHERING
+            known = self._supports[weight] = (marked, support.view(-1).nonzero()[:, 0] if few else None)
+        return known[1]
 
     def state_of(self, weight: Tensor, group: Group) -> dict[str, Any]:
         """The parameter's step count and moments; created, or extended for new rows, if needed."""
@@ -253,7 +284,7 @@ class ProximalOptimizer(Optimizer):
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("weight_decay", 0.0)  # an old checkpoint
-        self._pending = {}
+        self._pending, self._supports = {}, {}
 
     def state_dict(self) -> State:
         """Plain data: tensors, numbers, strings; a prox is reduced to its strength."""

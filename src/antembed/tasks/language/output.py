@@ -5,6 +5,7 @@ All take states (n, d) and targets (n,), and are means over the n words. Evaluat
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,10 @@ class Full(Output):
     def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
         table = model.words
         if isinstance(table, AnchorEmbedding) and model.training and states.device.type == "cpu":
-            support = table.rows.support
-            if support is not None and float(support.float().mean()) <= SPARSE_TO:
+            known = None if table.rows.support is None else pattern(table.rows.support)
+            if known is not None and known.density <= SPARSE_TO:
                 X = states @ table.anchors.T
-                loss: Tensor = SparseSoftmax.apply(X, table.transform, model.bias, targets, support, self.threads)
+                loss: Tensor = SparseSoftmax.apply(X, table.transform, model.bias, targets, known, self.threads)
                 return loss
         return F.cross_entropy(table.logits(states, bias=model.bias), targets)
 
@@ -50,40 +51,55 @@ class SparseSoftmax(torch.autograd.Function):
     """Cross-entropy of X·Tᵀ + bias with T held by its support; gradients outside it, which nobody uses, are zero."""
 
     @staticmethod
-    def forward(ctx: Any, X: Tensor, T: Tensor, bias: Tensor, targets: Tensor, support: Tensor, threads: int) -> Tensor:
-        rows, columns = pattern(support)
-        starts, values = rows.numpy(), T.detach()[support]
+    def forward(ctx: Any, X: Tensor, T: Tensor, bias: Tensor, targets: Tensor, support: "Pattern", threads: int) -> Tensor:
         found = sparse_cross_entropy(
             X.detach().contiguous().numpy(),
-            (starts, columns.numpy(), values.numpy()),
+            (support.starts, support.columns, T.detach().reshape(-1)[support.places].numpy()),
             bias.detach().numpy(),
             targets.numpy(),
             threads,
         )
-        loss, dX, dvalues, dbias = found
+        loss, *gradients = found
         n = len(targets)
-        ctx.save_for_backward(*(torch.from_numpy(part) / n for part in (dX, dvalues, dbias)), support)
+        ctx.save_for_backward(*(torch.from_numpy(part) / n for part in gradients))
+        ctx.places, ctx.shape = support.places, T.shape
         return X.new_tensor(loss / n)
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        dX, dvalues, dbias, support = ctx.saved_tensors
-        dT = torch.zeros(support.shape)
-        dT[support] = dvalues * outer[0]
+        dX, dvalues, dbias = ctx.saved_tensors
+        dT = torch.zeros(ctx.shape)
+        dT.view(-1)[ctx.places] = dvalues * outer[0]
         return dX * outer[0], dT, dbias * outer[0], None, None, None
 
 
-_patterns: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+@dataclass(frozen=True)
+class Pattern:
+    """Where a mask (V, K) is true, by rows."""
+
+    mask: Tensor
+    places: Tensor  # (nnz,) in the flat mask
+    starts: np.ndarray  # (V + 1,): where rows begin
+    columns: np.ndarray  # (nnz,)
+
+    @property
+    def density(self) -> float:
+        return len(self.columns) / max(self.mask.numel(), 1)
 
 
-def pattern(support: Tensor) -> tuple[Tensor, Tensor]:
-    """Where rows begin (V + 1,) and the columns (nnz,) of a mask; that of the last mask is kept."""
+_patterns: dict[int, Pattern] = {}
+
+
+def pattern(support: Tensor) -> Pattern:
+    """That of a mask; the last one is kept, since a mask lasts for many steps."""
     known = _patterns.get(0)
-    if known is None or known[0] is not support:
+    if known is None or known.mask is not support:
+        places = support.reshape(-1).nonzero()[:, 0]
         starts = torch.cat([torch.zeros(1, dtype=torch.int64), support.sum(1).cumsum(0)])
         narrow = torch.int16 if support.shape[1] < 1 << 15 else torch.int32
-        known = _patterns[0] = (support, starts, support.nonzero()[:, 1].to(narrow))
-    return known[1], known[2]
+        columns = (places % support.shape[1]).to(narrow)
+        known = _patterns[0] = Pattern(support, places, starts.numpy(), columns.numpy())
+    return known
 
 
 class Thresholded(Output):
