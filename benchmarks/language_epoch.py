@@ -3,7 +3,7 @@
     python benchmarks/language_epoch.py [--record results/language-speed.jsonl] [--threads 2] [--repeats 7] [--profile]
 
 plain      nn.Embedding, nn.LSTM, tied full softmax, Adam, as people write it in PyTorch
-full       ours, full softmax over a T of at most 10 non-zeros a row (500 anchors), zeros frozen: the epochs after a budget is met
+full       ours, full softmax over a T of 10 non-zeros a row (500 anchors), zeros frozen: the epochs after a budget is met
 sampled    ours, 1 000 negatives, T dense (500 anchors): the epochs before
 """
 

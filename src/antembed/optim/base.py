@@ -192,8 +192,9 @@ class ProximalOptimizer(Optimizer):
         known = self._supports.get(weight)
         if known is None or known[0] is not marked:
             support = self.support_of(weight)
-            few = support is not None and float(support.float().mean()) <= WORTH_GATHERING
-            known = self._supports[weight] = (marked, support.view(-1).nonzero()[:, 0] if few else None)
+            if support is not None and float(support.float().mean()) > WORTH_GATHERING:
+                support = None
+            known = self._supports[weight] = (marked, None if support is None else support.view(-1).nonzero()[:, 0])
         return known[1]
 
     def state_of(self, weight: Tensor, group: Group) -> dict[str, Any]:
