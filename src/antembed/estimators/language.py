@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
 
-from antembed.config import Options, to_options
+from antembed.config import Options, from_options, to_options
 from antembed.data.corpus import SHARES, Corpus, corpus_of, read_corpus, words_of_text
 from antembed.estimators.base import Estimator, NotFittedError, own_arguments, write_folder
 from antembed.files import JSON
@@ -107,6 +107,8 @@ class LanguageModel(Estimator):
         config = self._config(self.options)
         assert isinstance(config, LanguageConfig)
         splits = make_splits(_corpus(corpus, config), config)
+        usual = Language().defaults(splits.count, self.options)  # a long corpus gets a budget, as on the command line
+        config = from_options(LanguageConfig, self.defaults | usual | self.options)
         gather(config, splits)
         with TemporaryDirectory() as name:
             self.result_ = train(config, Path(name) / "run", splits=splits, callback=callback)

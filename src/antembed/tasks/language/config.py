@@ -21,8 +21,7 @@ from antembed.config.solvers import PROX
 
 SAMPLED = {"softmax": ("sampled", "nce")}
 AWD = {"model": "awd-lstm"}
-# With a budget: dense first, then pruned by second moments; rows of some hundred anchors are too long to be coded anew.
-SPARSIFIED = {"sparsify": "prune", "events": 4}
+EVENTS = 4  # with a budget: dense first, then sparser after so many epochs, then tuned
 PROX_OPTIONS = {
     "l1_penalty",
     "l1_warmup",

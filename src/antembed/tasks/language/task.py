@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from antembed.anchors import init_weights
-from antembed.config import Options
-from antembed.config.options import with_options
+from antembed.config import Options, from_options, with_options
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import AnchorEmbedding, Embedding
 from antembed.files import JSON
 from antembed.optim import FreeEntries
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task, cuts
-from antembed.tasks.language.config import PROX_OPTIONS, SPARSIFIED, LanguageConfig
+from antembed.tasks.language.config import EVENTS, PROX_OPTIONS, LanguageConfig
 from antembed.tasks.language.data import LanguageSplits, make_splits, read_input
 from antembed.tasks.language.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
@@ -27,6 +26,7 @@ from antembed.tasks.text.explain import explain_words
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
 LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
+RECODED_WORDS, RECODED_ANCHORS = 3_000_000, 500  # up to which rows are coded anew: V·K² steps an event, and V grows with words
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
 CUTOFFS = (0.1, 0.3)  # of adaptive softmax, as shares of the vocabulary
@@ -54,13 +54,16 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         return splits
 
     def defaults(self, examples: int, given: Options) -> JSON:
-        """With a budget T is dense first, and pruned; without an option that says how sparse it is, long corpora have one."""
+        """With a budget T is dense first, then coded anew (in very long corpora: pruned); without an option that says how
+        sparse it is, long corpora have one."""
         if (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
             return {}
-        epochs = int(str(given.get("epochs", LanguageConfig().solver.epochs)))
+        named = from_options(LanguageConfig, {name: given[name] for name in ("anchors", "epochs") if name in given})
+        epochs, (anchors,) = named.solver.epochs, named.num_anchors(1)
         if epochs < LEAST_EPOCHS or not (given.get("budget") or examples >= LONG):
             return {}
-        usual: JSON = {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs - 2), 1)}
+        recoded = examples <= RECODED_WORDS and anchors <= RECODED_ANCHORS
+        usual: JSON = {"sparsify": "recode" if recoded else "prune", "events": max(min(EVENTS, epochs - 2), 1)}
         return usual if given.get("budget") else usual | {"budget": BUDGET}
 
     def build(self, config: LanguageConfig, splits: LanguageSplits) -> LanguageModel:
