@@ -46,6 +46,10 @@ def recode_rows(
                 if abs(change) > SETTLED * abs(now) or (now == 0.0 and best != 0.0):
                     moved = True
                     out[r, k] = best
+                    if ridge[r] == 0.0:  # the same numbers, with half of the reads
+                        for j in range(K):
+                            slope[j] += h[r] * P[k, j] * change
+                        continue
                     for j in range(K):
                         slope[j] += (h[r] * P[k, j] + ridge[r] * Q[k, j]) * change
             if not moved:
