@@ -15,6 +15,7 @@ from antembed.data.corpus import Corpus, corpus_of
 from antembed.embedding import AnchorEmbedding
 from antembed.estimators.base import NotFittedError
 from antembed.optim import ProximalYogi
+from antembed.tasks.language import task as task_module
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import Streams, make_splits
 from antembed.tasks.language.model import LSTM, LanguageModel, Transformer
@@ -269,10 +270,21 @@ def test_in_python(file, tmp_path):
 def test_without_options_long_corpora_become_small():
     usual = Language().defaults
     assert usual(10_000, {}) == {}
-    assert usual(10**6, {}) == {"sparsify": "prune", "events": 4, "budget": "20x"}
-    assert usual(10**6, {"budget": "400k", "epochs": 4}) == {"sparsify": "prune", "events": 2}
+    assert usual(10**6, {}) == {"sparsify": "recode", "events": 4, "budget": "20x"}
+    assert usual(10**6, {"budget": "400k", "epochs": 4}) == {"sparsify": "recode", "events": 2}
+    # Coding rows anew takes V·K² steps.
+    assert usual(10**7, {}) == {"sparsify": "prune", "events": 4, "budget": "20x"}
+    assert usual(10**6, {"budget": "1M", "anchors": (1000,)}) == {"sparsify": "prune", "events": 4}
     for own in ({"l1_penalty": 1e-6}, {"embedding": "full"}, {"anchors": "auto"}, {"sparsify": "recode"}, {"epochs": 2}):
         assert usual(10**6, own) == {}
+
+
+def test_without_options_long_corpora_become_small_in_python_too(file, monkeypatch):
+    monkeypatch.setattr(task_module, "LONG", 1000)
+    small = {"embedding_dim": 16, "anchors": 8, "batch_size": 140, "sequence_length": 14, "epochs": 3, "threads": 1}
+    monkeypatch.setattr(task_module, "BUDGET", "300")
+    model = ant.LanguageModel(**small).fit(file)
+    assert model.result_["parameters"] <= 300
 
 
 def test_what_does_not_go_together(file, tmp_path):
