@@ -55,7 +55,7 @@ class PlainTable(Embedding):
         self.rows.reset_to(torch.randn_like(self.rows.weight).mul_(self.std))
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return torch.randn(n, self.embedding_dim, device=table.weight.device, dtype=table.weight.dtype) * self.std
+        return table.new_normal(n).mul_(self.std)
 
     def factors(self) -> tuple[Tensor, None]:
         return self.rows.whole(), None
