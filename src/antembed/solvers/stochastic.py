@@ -133,8 +133,8 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             return FusedEngine(self.model, self.loop.optimizer, self.threads)
         if self.ranks is None and self.own.train.pieces == 1:
             return TorchEngine(self.loop.optimizer, self.loss)
-        pieces = partial(self.task.cut, pieces=self.own.train.pieces)
-        return PieceEngine(self.loop.optimizer, self.loss, self.model, pieces, self.config.machine.seed, self.ranks)
+        seed, pieces = self.config.machine.seed, self.own.train.pieces
+        return PieceEngine(self.loop.optimizer, self.loss, self.model, pieces, seed, self.ranks)
 
     def _evaluate(self) -> JSON:
         """Sizes, and metrics on validation data with the penalty added."""

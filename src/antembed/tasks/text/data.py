@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from antembed.data import find_data
-from antembed.data.batches import permutation
+from antembed.data.batches import Pieces, permutation
 from antembed.data.documents import Documents, read_documents
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
@@ -38,15 +38,22 @@ class DocumentExamples:
         return len(self.rows)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        assert self.documents is not None
         for first in range(0, len(self), size):
-            taken = self.documents.take(self.rows[first : first + size])
-            words, starts, labels = (
-                torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts, taken.labels)
-            )
-            if self.training and self.word_dropout:
-                words, starts = drop_words(words, starts, self.word_dropout)
-            yield words, starts, labels.long()
+            yield self._range(first, first + size)
+
+    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
+        """The same batches in n pieces; words are left out of each as it is fetched."""
+        for first in range(0, len(self), size):
+            own = replace(self, rows=self.rows[first : first + size])
+            yield Pieces.cut(len(own), n, own._range)
+
+    def _range(self, a: int, b: int) -> Batch:
+        assert self.documents is not None
+        taken = self.documents.take(self.rows[a:b])
+        words, starts, labels = (torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts, taken.labels))
+        if self.training and self.word_dropout:
+            words, starts = drop_words(words, starts, self.word_dropout)
+        return words, starts, labels.long()
 
     def shuffled(self, seed: int, epoch: int) -> "DocumentExamples":
         """In the order of this epoch, which depends on the seed and the epoch only; for training."""
