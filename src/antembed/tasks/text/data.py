@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,17 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from antembed.data import find_data
+from antembed.data import default_cache, find_data
 from antembed.data.batches import Pieces, permutation
-from antembed.data.documents import Documents, read_documents
+from antembed.data.document_cache import cached_documents
+from antembed.data.documents import Documents
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 from antembed.kernels.shuffle import shuffled
 from antembed.tasks.base import Batch, Splits
 from antembed.tasks.text.config import TextInput
 
+PIECE = 1 << 16  # documents
 HELD_OUT = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
 
 
@@ -98,8 +100,11 @@ class TextSplits(Splits):
         """How often each word occurs in the training documents: (V,)."""
         assert self.vocabulary is not None
         assert self.train.documents is not None
-        chosen = self.train.documents.take(self.train.rows)
-        return torch.from_numpy(np.bincount(chosen.tokens, minlength=len(self.vocabulary))).float()
+        counts = np.zeros(len(self.vocabulary), np.int64)
+        for first in range(0, len(self.train), PIECE):  # no copy of all words
+            chosen = self.train.documents.take(self.train.rows[first : first + PIECE])
+            counts += np.bincount(chosen.tokens, minlength=len(counts))
+        return torch.from_numpy(counts).float()
 
     def save(self, folder: Path) -> None:
         """vocabulary.parquet: which row is which word."""
@@ -130,13 +135,11 @@ def _read(
     share_words: bool,
 ) -> tuple[Documents, Documents | None]:
     (data, _), *test = files
-    train_docs = read_documents(data, text=text, label=label, length=length, min_count=min_count, max_vocab=max_vocab or None)
+    read = partial(cached_documents, cache=default_cache(), text=text, label=label, length=length)
+    train_docs = read(data, min_count=min_count, max_vocab=max_vocab or None)
     if not test:
         return train_docs, None
-    words = train_docs.vocabulary if share_words else None
-    return train_docs, read_documents(
-        test[0][0], text=text, label=label, length=length, vocabulary=words, classes=train_docs.classes
-    )
+    return train_docs, read(test[0][0], vocabulary=train_docs.vocabulary if share_words else None, classes=train_docs.classes)
 
 
 def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:
