@@ -63,7 +63,7 @@ class Examples:
     def pieces(self, size: int, n: int) -> Iterator[Pieces]:
         """The same batches in n pieces."""
         for start in range(0, len(self), size):
-            own = Examples(self.columns, self.rows[start : start + size], self.device, self.threads)
+            own = self.with_rows(self.rows[start : start + size])
             yield Pieces.cut(len(own), n, own._range)
 
     def _range(self, a: int, b: int) -> "tuple[Tensor, ...]":
@@ -71,10 +71,19 @@ class Examples:
 
     def shuffled(self, seed: int, epoch: int) -> "Examples":
         """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees the same order."""
+        return self.in_order(self.order(seed, epoch))
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows in the order of an epoch."""
         import torch
 
-        order = shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
-        return Examples(self.columns, order, self.device, self.threads)
+        return shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
+
+    def with_rows(self, rows: np.ndarray) -> "Examples":
+        """Other rows of the same columns."""
+        return Examples(self.columns, rows, self.device, self.threads)
+
+    in_order = with_rows
 
 
 def chunk_size(batch_size: int) -> int:

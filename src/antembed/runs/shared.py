@@ -2,15 +2,21 @@
 rank 0 as for any run."""
 
 from collections.abc import Callable
+from functools import partial
+
+import numpy as np
 
 from antembed.config import ConfigError, CoordinateDescentConfig, Options, StochasticConfig, TaskConfig, options_of
 from antembed.distributed import Ranks, drawn_by_block, shard_
+from antembed.distributed.one_copy import one_copy
 from antembed.runs.folder import RunFolder
 from antembed.solvers import Callback, Solver, ignore, make_solver
-from antembed.tasks import Splits, Task, TaskModel
+from antembed.tasks import Part, Splits, Task, TaskModel
+from antembed.tasks.base import Rows
 from antembed.tasks.ratings.config import RatingsStochastic
 
 EMBEDDINGS = ("anchor", "full")
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 DESCENT = "coordinate_descent"
 # Options of several processes, where they are not given. The number of pieces does not depend on that of processes.
 USUAL: Options = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}
@@ -67,6 +73,14 @@ def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -
         return task.build(config, splits)
 
 
+def share_rows(splits: Splits, ranks: Ranks) -> None:
+    """Which rows are in which part: once on a machine, not once a process."""
+    for name in PARTS:
+        part = splits.part(name)
+        if isinstance(part, Rows):
+            setattr(splits, name, part.with_rows(one_copy(ranks, partial(np.asarray, part.rows), len(part), part.rows.dtype)))
+
+
 def train_shared(
     task: Task,
     config: TaskConfig,
@@ -81,6 +95,7 @@ def train_shared(
     """Cut the tables (but for coordinate descent), `create` the folder, train; → the solver. The tables stay cut."""
     if isinstance(config.solver, StochasticConfig):
         shard_(model, ranks)
+        share_rows(splits, ranks)
     solver = make_solver(task, config, model, splits, ranks)
     if config.auto and any(len(free) for free in task.free_entries(splits, model).values()):
         raise ConfigError(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -46,6 +46,22 @@ class Source(Protocol):
     def pieces(self, size: int, n: int) -> Iterator[Pieces]: ...
 
     def shuffled(self, seed: int, epoch: int) -> "Source": ...
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Examples that are rows of columns, in any order."""
+
+    @property
+    def rows(self) -> np.ndarray: ...
+
+    def with_rows(self, rows: np.ndarray) -> Source: ...
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows as an epoch takes them."""
+
+    def in_order(self, rows: np.ndarray) -> Source:
+        """For training, in this order."""
 
 
 @dataclass(frozen=True)

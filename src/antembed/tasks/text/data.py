@@ -46,7 +46,7 @@ class DocumentExamples:
     def pieces(self, size: int, n: int) -> Iterator[Pieces]:
         """The same batches in n pieces; words are left out of each as it is fetched."""
         for first in range(0, len(self), size):
-            own = replace(self, rows=self.rows[first : first + size])
+            own = self.with_rows(self.rows[first : first + size])
             yield Pieces.cut(len(own), n, own._range)
 
     def _range(self, a: int, b: int) -> Batch:
@@ -59,7 +59,19 @@ class DocumentExamples:
 
     def shuffled(self, seed: int, epoch: int) -> "DocumentExamples":
         """In the order of this epoch, which depends on the seed and the epoch only; for training."""
-        return replace(self, rows=shuffled(self.rows, seed, epoch, self.threads), training=True)
+        return self.in_order(self.order(seed, epoch))
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows in the order of an epoch."""
+        return shuffled(self.rows, seed, epoch, self.threads)
+
+    def with_rows(self, rows: np.ndarray) -> "DocumentExamples":
+        """Other rows of the same documents."""
+        return replace(self, rows=rows)
+
+    def in_order(self, rows: np.ndarray) -> "DocumentExamples":
+        """For training, in this order."""
+        return replace(self, rows=rows, training=True)
 
 
 def drop_words(words: Tensor, starts: Tensor, share: float) -> tuple[Tensor, Tensor]:
