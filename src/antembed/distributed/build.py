@@ -1,4 +1,4 @@
-"""Models whose T no process draws as a whole: each block of rows has a generator of its own, by the seed and its number."""
+"""Models whose tables no process draws whole: each block of rows has a generator of its own, by the seed and its number."""
 
 import math
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ START, ADDED = 0, 1  # rows that a table starts with, rows that are added
 
 @contextmanager
 def drawn_by_block(seed: int, ranks: Ranks | None) -> Iterator[None]:
-    """Anchored layers that are built inside start with the same T whatever the number of processes, one (None) among them. Each
-    process has its own rows only; they look up together, also while they build."""
+    """Anchored layers and full tables that are built inside start alike whatever the number of processes, one (None) among
+    them. Each process has its own rows only; they look up together, also while they build."""
     numbers = count()
 
-    def make(V: int, K: int, padding_idx: int | None, sparse: bool, dtype: torch.dtype | None) -> RowTable:
+    def make(V: int, K: int, padding_idx: int | None, sparse: bool, dtype: torch.dtype | None, std: float | None) -> RowTable:
         number = next(numbers)
         if ranks is None:
-            whole = draw_rows(0, V, V, K, seed, dtype, number)
+            whole = draw_rows(0, V, V, K, seed, dtype, number, std)
             table = RowTable(whole[Spread(V, 1).places(torch.arange(V))], padding_idx, sparse)
         else:
-            own = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype, number)
+            own = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype, number, std)
             table = ShardedRowTable(own, V, padding_idx, ranks, sparse)
         table.noise = BlockNoise(seed, number)
         return table
@@ -42,9 +42,19 @@ def drawn_by_block(seed: int, ranks: Ranks | None) -> Iterator[None]:
         yield
 
 
-def draw_rows(first: int, stop: int, V: int, K: int, seed: int, dtype: torch.dtype | None = None, table: int = 0) -> Tensor:
-    """Rows first … stop of a model's T number `table` as they start, |N(0, 1)|·√(2/V)."""
-    return _normal(first, stop, K, seed, DRAWS * table + T_DRAW, START, dtype).abs_().mul_(math.sqrt(2 / max(V, 1)))
+def draw_rows(
+    first: int,
+    stop: int,
+    V: int,
+    K: int,
+    seed: int,
+    dtype: torch.dtype | None = None,
+    table: int = 0,
+    std: float | None = None,
+) -> Tensor:
+    """Rows first … stop of a model's table number `table` as they start: N(0, std²), or |N(0, 1)|·√(2/V)."""
+    rows = _normal(first, stop, K, seed, DRAWS * table + T_DRAW, START, dtype)
+    return rows.abs_().mul_(math.sqrt(2 / max(V, 1))) if std is None else rows.mul_(std)
 
 
 @dataclass(frozen=True)

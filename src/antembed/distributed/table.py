@@ -19,7 +19,7 @@ from antembed.distributed.moving import Move
 from antembed.distributed.ranks import Exchange, Ranks
 from antembed.distributed.spread import Spread
 from antembed.embedding.lookup import ReadPending
-from antembed.embedding.table import Numbers, RowTable, check_integers, check_range, from_the_front
+from antembed.embedding.table import Numbers, RowTable, check_integers, check_range, from_the_front, log_total
 from antembed.kernels.groups import Groups
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.clip import SHARED
@@ -28,7 +28,7 @@ from antembed.optim.prox import FreeEntries
 from antembed.serving.nonzeros import BLOCK
 
 STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
-LOOK_UP, ADD_UP = 0, 1  # how a table is read
+LOOK_UP, ADD_UP, LOG_TOTAL = 0, 1, 2  # how a table is read
 LARGEST = 2**62  # no table has so many entries
 BITS = {torch.float32: torch.int32, torch.float64: torch.int64}  # of numbers ≥ 0, larger ones have larger bits
 
@@ -192,6 +192,19 @@ class ShardedRowTable(RowTable):
         if self.ask is not None:
             self.ask(ADD_UP)
         return self.summed(super().count_by_column())
+
+    def log_total(self, states: Tensor, bias: Tensor) -> Tensor:
+        """Each process over its own rows; all have the same states, or rank 0 has them, while the others serve it."""
+        if self.ask is not None:
+            self.ask(LOG_TOTAL)
+            return self.serve_log_total(states, bias)
+        return self.ranks.gather(log_total(self.current, states, self.own(bias))).logsumexp(0)
+
+    def serve_log_total(self, states: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        """The same of what rank 0 gives."""
+        kind = self.weight.dtype
+        states, bias = self.ranks.tensor_from_first(states, kind, 2), self.ranks.tensor_from_first(bias, kind, 1)
+        return self.ranks.gather(log_total(self.current, states, self.own(bias))).logsumexp(0)
 
     def check_agreement(self, rates: dict[str, float]) -> None:
         self.ranks.check_same(rates, STEP_ALIKE)

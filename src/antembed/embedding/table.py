@@ -18,6 +18,7 @@ from antembed.serving.nonzeros import BLOCK, Nonzeros
 
 WORTH_GROUPING = 2048  # ids
 PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
+IN_CACHE = 1 << 21  # scores that are held at a time
 MOSTLY_DISTINCT = 0.75  # share of distinct ids above which grouping is not faster
 
 
@@ -142,6 +143,11 @@ class RowTable(nn.Embedding):
         mask[equal[: n - int(mask.sum())]] = True
         return mask
 
+    def log_total(self, states: Tensor, bias: Tensor) -> Tensor:
+        """log Σ_i exp(x_i·s + b_i) over all rows x_i, for states s (n, K) and b (V,): (n,). Rows are taken some at a time, so
+        that their scores stay in the cache."""
+        return log_total(self.current, states, bias)
+
     def blocks(self) -> Iterator[Tensor]:
         """All rows in the order of the ids, up to date, some at a time: (n, K)."""
         yield from self.current.detach().split(BLOCK)
@@ -223,6 +229,14 @@ class RowTable(nn.Embedding):
     def __getstate__(self) -> dict[str, Any]:
         self.flush()  # copies are up to date and have no optimizer
         return {**self.__dict__, "pending": None}
+
+
+def log_total(rows: Tensor, states: Tensor, bias: Tensor) -> Tensor:
+    """The same of these rows (m, K) and b (m,)."""
+    total, step = states.new_full((len(states),), -torch.inf), max(IN_CACHE // max(len(states), 1), 1)
+    for some, offsets in zip(rows.split(step), bias.split(step), strict=True):
+        total = torch.logaddexp(total, torch.addmm(offsets, states, some.T).logsumexp(1))
+    return total
 
 
 def check_integers(ids: Tensor) -> None:
