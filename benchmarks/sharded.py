@@ -1,18 +1,20 @@
 """Tables that processes share: bytes and milliseconds a step, memory a process, seconds to save and load, and the cost model.
 
-    python benchmarks/sharded.py traffic|network|memory|data|ratings|cost [--record results/distributed.jsonl]
+    python benchmarks/sharded.py traffic|network|memory|data|ratings|torchrec|cost [--record results/distributed.jsonl]
 
 traffic   2 and 4 processes on one machine, in a network of their own (unshare -n, as root): what the interface counted a step
 network   2 processes in two network namespaces, with a link of 1 and of 10 Gbit/s between them (ip netns, tc tbf; as root)
 ratings   ratings a second of the fused engine, of the torch engine, and of 2 and 4 processes, on one machine
 memory    V = 5M rows on 1, 2 and 4 processes: peak memory, seconds and bytes of a checkpoint
 data      20M ratings in the cache, read by 1, 2 and 4 processes, and one epoch of their pieces fetched: memory of each
+torchrec  a TorchRec model with a prox now and then (examples/torchrec_prox.py) beside the exact optimizer
 cost      the model of bytes, time and memory by V, K, d, n and Zipf's exponent; checked against the records of `traffic`
 
 The full table is cut and looked up in the same way, with d numbers a row instead of K.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -325,6 +328,17 @@ def ratings(record: str | None) -> None:
             publish(record, {"benchmark": "ratings of shared tables", "ratings": RATINGS, "V": [USERS, ITEMS], "K": 16} | speed)
 
 
+def torchrec(record: str | None) -> None:
+    spec = importlib.util.spec_from_file_location("torchrec_prox", Path(__file__).parents[1] / "examples" / "torchrec_prox.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    about = {"benchmark": "TorchRec with a prox", "V": example.V, "K": example.K, "d": example.d, "steps": example.STEPS}
+    for row in example.main():
+        publish(record, about | row | {"torchrec": version("torchrec")})
+
+
 def main() -> None:
     if sys.argv[1:2] == ["work"]:
         work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
@@ -333,10 +347,18 @@ def main() -> None:
         read(*sys.argv[2:])
         return
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["traffic", "network", "memory", "data", "ratings", "cost"])
+    options.add_argument("what", choices=["traffic", "network", "memory", "data", "ratings", "torchrec", "cost"])
     options.add_argument("--record", help="append the results to this JSONL file")
     chosen = options.parse_args()
-    kinds = {"traffic": traffic, "network": network, "memory": memory, "data": data, "ratings": ratings, "cost": cost}
+    kinds = {
+        "traffic": traffic,
+        "network": network,
+        "memory": memory,
+        "data": data,
+        "ratings": ratings,
+        "torchrec": torchrec,
+        "cost": cost,
+    }
     kinds[chosen.what](chosen.record)
 
 

@@ -5,12 +5,12 @@
     torchrun --nproc-per-node 2 examples/torchrec_prox.py
 
 T is an EmbeddingCollection (V, K), A a Linear(K, d) without bias: TorchRec moves K numbers a row, not d. Its optimizer updates
-rows inside the backward pass and knows no prox, so every `every` steps each process does them at once for the rows that it holds:
+rows inside the backward pass and knows no prox, so every `every` steps each process makes up for it in the rows that it holds:
 
     T ← max(T − every·lr·λ, 0)
 
-With every = 1 that is proximal SGD. With more, rows are negative in between, and small weights come and go later than they should.
-antembed's own layer (ShardedAnchorEmbedding with ProximalSGD or ProximalYogi) has no such gap.
+With every = 1 that is proximal SGD, at the cost of all rows at every step. With more, weights are negative in between, and the
+end is another one. antembed's own layer (ShardedAnchorEmbedding with ProximalSGD or ProximalYogi) has no such gap.
 """
 
 import os
@@ -66,9 +66,9 @@ def local_rows(model: nn.Module) -> list[Tensor]:
 
 
 @torch.no_grad()
-def prox(model: nn.Module, amount: float) -> None:
-    for rows in local_rows(model):
-        rows.sub_(amount).clamp_(min=0)
+def prox_(rows: list[Tensor], amount: float) -> None:
+    for some in rows:
+        some.sub_(amount).clamp_(min=0)
 
 
 class Planted:
@@ -85,7 +85,7 @@ class Planted:
         random = torch.Generator().manual_seed(1 + step)
         ids = torch.randint(0, V, (B,), generator=random)
         vectors = self.E[ids] + 0.1 * torch.randn(B, d, generator=random)
-        return ids[rank::n], vectors[rank::n]
+        return ids[rank::n].contiguous(), vectors[rank::n]  # TorchRec does not look at strides
 
     def objective(self, T: Tensor, A: Tensor) -> float:
         return float((T @ A - self.E).square().sum() / 2 + PENALTY * T.abs().sum())
@@ -116,16 +116,16 @@ def train_torchrec(problem: Planted, every: int) -> tuple[Tensor, Tensor]:
     rank, n = dist.get_rank(), dist.get_world_size()
     model = sharded(Anchored(*problem.start))
     anchors = [weight for name, weight in model.named_parameters() if "anchors" in name]
-    optimizer = torch.optim.SGD(anchors, lr=LR_ANCHORS)
+    optimizer, held = torch.optim.SGD(anchors, lr=LR_ANCHORS), local_rows(model)
     for step in range(STEPS):
         ids, wanted = problem.batch(step, rank, n)
         optimizer.zero_grad()
         (n * loss(model(ids), wanted)).backward()  # both kinds of gradients are averaged over processes; T is updated here
         optimizer.step()
         if (step + 1) % every == 0:
-            prox(model, every * LR * PENALTY)
+            prox_(held, every * LR * PENALTY)
     parts: list[list[Tensor]] = [[] for _ in range(n)]
-    dist.all_gather_object(parts, [rows.clone() for rows in local_rows(model)])
+    dist.all_gather_object(parts, [rows.clone() for rows in held])
     return torch.cat([rows for part in parts for rows in part]), anchors[0].detach().T
 
 
@@ -136,7 +136,9 @@ def main() -> list[dict[str, float]]:
         dist.init_process_group("gloo", **({} if store is None else {"store": store, "rank": 0, "world_size": 1}))
     problem = Planted()
     T, A = train_exact(problem)
-    found = [{"every": 0, "objective": problem.objective(T, A), "nonzeros": int((T != 0).sum()), "other_zeros": 0, "distance": 0}]
+    found = [
+        {"every": 0, "objective": problem.objective(T, A), "nonzeros": int((T != 0).sum()), "other_zeros": 0, "distance": 0}
+    ]
     for every in (1, 10, 100):
         other, anchors = train_torchrec(problem, every)
         row = {"every": every, "objective": problem.objective(other, anchors), "nonzeros": int((other != 0).sum())}
