@@ -1,14 +1,17 @@
 """A run of several processes: which options go with it, how its model is built, and its training. What comes after is done by
 rank 0 as for any run."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import torch
 
-from antembed.config import ConfigError, CoordinateDescentConfig, Options, StochasticConfig, TaskConfig, options_of
+from antembed.config import ConfigError, CoordinateDescentConfig, Options, StochasticConfig, TaskConfig, options_of, to_options
 from antembed.distributed import Ranks, drawn_by_block, shard_
 from antembed.distributed.one_copy import one_copy
+from antembed.files import JSON
 from antembed.runs.folder import RunFolder
 from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.tasks import Part, Splits, Task, TaskModel
@@ -16,6 +19,7 @@ from antembed.tasks.base import Rows
 from antembed.tasks.ratings.config import RatingsStochastic
 
 EMBEDDINGS = ("anchor", "full")
+LOCAL = ("data", "test", "threads")  # options that are a machine's own
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 DESCENT = "coordinate_descent"
 # Options of several processes, where they are not given. The number of pieces does not depend on that of processes.
@@ -59,6 +63,20 @@ def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
         )
     if task.pretraining(config) is not None:
         raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
+
+
+def check_alike(config: TaskConfig, ranks: Ranks) -> None:
+    """Raise in every process if one was given other options than rank 0; where the data are may differ."""
+    own: JSON = json.loads(json.dumps(to_options(config, all=True), default=str))
+    first = ranks.from_first({"options": own})["options"]
+    names = sorted(name for name in first if name not in LOCAL)
+    wrong = next((number for number, name in enumerate(names) if own.get(name) != first[name]), -1)
+    for rank, number in enumerate(ranks.gather(torch.tensor(wrong)).tolist()):
+        if number >= 0:
+            name = names[number]
+            here = f": {first[name]} there, {own.get(name)} here" if rank == ranks.rank else ""
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} of rank {rank} is not that of rank 0{here}; give every rank the same options", name)
 
 
 def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -> TaskModel:
