@@ -2,54 +2,35 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from antembed.data.cache import CacheEntry
-from antembed.data.documents import LENGTH, Documents, read_documents
+from antembed.data.documents import Documents, read_documents
 from antembed.data.ratings import CACHED_FROM
 from antembed.data.text import DataError
-from antembed.data.text_columns import Chosen
 from antembed.data.vocabulary import Vocabulary
-from antembed.files import JSON
 
 READER = 1  # of what is read from a file; a change invalidates cached documents
 PLAIN = ("classes", "complaint", "notes", "limit", "cut", "length_95")
 
 
-def cached_documents(
-    path: str | Path,
-    cache: Path,
-    *,
-    text: Chosen | Sequence[Chosen] | None = None,
-    label: Chosen | None = None,
-    vocabulary: Vocabulary | None = None,
-    classes: Sequence[str] | None = None,
-    min_count: int = 1,
-    max_vocab: int | None = None,
-    length: int | None = LENGTH,
-) -> Documents:
-    """The same as `read_documents`. Files of less than CACHED_FROM bytes are read each time, which is faster."""
+def cached_documents(path: str | Path, cache: Path, *, vocabulary: Vocabulary | None = None, **options: Any) -> Documents:
+    """What `read_documents` gives with these options. Files of less than CACHED_FROM bytes are read each time: it is faster."""
     path = Path(path)
-
-    def read() -> Documents:
-        more: JSON = {"min_count": min_count, "max_vocab": max_vocab, "length": length}
-        return read_documents(path, text=text, label=label, vocabulary=vocabulary, classes=classes, **more)
-
     if not path.is_file() or path.stat().st_size < CACHED_FROM:
-        return read()
-    known = None if vocabulary is None else hashlib.sha256(json.dumps(vocabulary.words).encode()).hexdigest()
-    options: dict[str, object] = {"documents": READER, "name": path.name, "text": text, "label": label, "vocabulary": known}
-    options |= {"classes": classes, "min_count": min_count, "max_vocab": max_vocab, "length": length}
+        return read_documents(path, vocabulary=vocabulary, **options)
+    words = None if vocabulary is None else hashlib.sha256(json.dumps(vocabulary.words).encode()).hexdigest()
+    key: dict[str, object] = {**options, "documents": READER, "name": path.name, "vocabulary": words}
     try:
-        entry = CacheEntry.of_file(cache, path, options, "documents")
+        entry = CacheEntry.of_file(cache, path, key, "documents")
         with entry.locked():
             found = _reopen(entry, vocabulary)
             if found is None:
-                _write(entry, read(), vocabulary is None)
+                _write(entry, read_documents(path, vocabulary=vocabulary, **options), vocabulary is None)
                 found = _reopen(entry, vocabulary)
     except OSError as error:
         raise DataError(f"{path} could not be cached ({error}); set ANTEMBED_CACHE to another folder") from error

@@ -24,7 +24,7 @@ from antembed.kernels.groups import Groups
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.clip import SHARED
 from antembed.optim.groups import State
-from antembed.optim.prox import FreeEntries
+from antembed.optim.prox import L1, FreeEntries, NonNegativeL1
 from antembed.serving.nonzeros import BLOCK
 
 STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
@@ -198,12 +198,14 @@ class ShardedRowTable(RowTable):
         if self.ask is not None:
             self.ask(LOG_TOTAL)
             return self.serve_log_total(states, bias)
-        return self.ranks.gather(log_total(self.current, states, self.own(bias))).logsumexp(0)
+        return self._log_total(states, bias)
 
     def serve_log_total(self, states: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """The same of what rank 0 gives."""
         kind = self.weight.dtype
-        states, bias = self.ranks.tensor_from_first(states, kind, 2), self.ranks.tensor_from_first(bias, kind, 1)
+        return self._log_total(self.ranks.tensor_from_first(states, kind, 2), self.ranks.tensor_from_first(bias, kind, 1))
+
+    def _log_total(self, states: Tensor, bias: Tensor) -> Tensor:
         return self.ranks.gather(log_total(self.current, states, self.own(bias))).logsumexp(0)
 
     def check_agreement(self, rates: dict[str, float]) -> None:
@@ -224,26 +226,29 @@ class ShardedRowTable(RowTable):
     def add_rows(self, rows: Tensor) -> None:
         """`rows`: those that this process has drawn; they follow those of lower ranks. Most rows get other holders, and the
         state of the optimizers follows them."""
-        gc.collect()  # optimizers that nobody uses are gone everywhere
-        found = (own() for own in self.optimizers)
-        optimizers = [optimizer for optimizer in found if isinstance(optimizer, ProximalOptimizer)]
-        drawn = self.ranks.gather(torch.tensor([len(rows), len(optimizers)]))
-        self.ranks.check_same({"the number of optimizers of this table": len(optimizers)}, "make them alike on every rank")
-        for optimizer in optimizers:
-            prox = optimizer.group_of(self.weight)["prox"]
-            if getattr(prox, "free", None) is not None:
-                raise ValueError(
-                    f"free entries are for a table of {self.num_embeddings} rows; set the group's prox.free to None, add "
-                    "objects, then set it to layer.rows.own_entries(…) of the larger table"
-                )
+        optimizers, drawn = self._optimizers(), self.ranks.gather(torch.tensor(len(rows))).tolist()
         self.release()
-        move, rows = Move(self.ranks, self.spread, drawn[:, 0].tolist()), rows.to(self.weight)
+        move, rows = Move(self.ranks, self.spread, drawn), rows.to(self.weight)
         for optimizer in optimizers:
             optimizer.move_rows(self.weight, move, rows)
         self.support = None if self.support is None else move(self.support, torch.ones_like(rows, dtype=torch.bool))
         self.weight.data, self.weight.grad = move(self.weight.data, rows), None
         self.spread, self.num_embeddings = move.new, move.new.V
         self.start = self.spread.range(self.ranks.rank)[0]
+
+    def _optimizers(self) -> list[ProximalOptimizer]:
+        """Those whose state follows the rows; an error if it cannot."""
+        gc.collect()  # those that nobody uses are gone everywhere
+        alive = [own() for own in self.optimizers]
+        found = [optimizer for optimizer in alive if isinstance(optimizer, ProximalOptimizer)]
+        self.ranks.check_same({"the number of optimizers of this table": len(found)}, "make them alike on every rank")
+        for prox in [optimizer.group_of(self.weight)["prox"] for optimizer in found]:
+            if isinstance(prox, NonNegativeL1 | L1) and prox.free is not None:
+                raise ValueError(
+                    f"free entries are for a table of {self.num_embeddings} rows; set the group's prox.free to None, add "
+                    "objects, then set it to layer.rows.own_entries(…) of the larger table"
+                )
+        return found
 
     def replace(self, weight: Tensor) -> None:
         if len(weight) != len(self.weight):
