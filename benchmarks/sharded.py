@@ -1,17 +1,20 @@
 """Tables that processes share: bytes and milliseconds a step, memory a process, seconds to save and load, and the cost model.
 
-    python benchmarks/sharded.py traffic|network|memory|ratings|cost [--record results/distributed.jsonl]
+    python benchmarks/sharded.py traffic|network|memory|data|ratings|torchrec|cost [--record results/distributed.jsonl]
 
 traffic   2 and 4 processes on one machine, in a network of their own (unshare -n, as root): what the interface counted a step
 network   2 processes in two network namespaces, with a link of 1 and of 10 Gbit/s between them (ip netns, tc tbf; as root)
 ratings   ratings a second of the fused engine, of the torch engine, and of 2 and 4 processes, on one machine
 memory    V = 5M rows on 1, 2 and 4 processes: peak memory, seconds and bytes of a checkpoint
+data      20M ratings in the cache, read by 1, 2 and 4 processes, and one epoch of their pieces fetched: memory of each
+torchrec  a TorchRec model with a prox now and then (examples/torchrec_prox.py) beside the exact optimizer
 cost      the model of bytes, time and memory by V, K, d, n and Zipf's exponent; checked against the records of `traffic`
 
 The full table is cut and looked up in the same way, with d numbers a row instead of K.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -21,25 +24,33 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import torch
 from torch import nn
 
 import antembed as ant
+from antembed.cli.train import read_together
 from antembed.data.synthetic import planted
 from antembed.data.synthetic import ratings as draw_ratings
 from antembed.distributed import Ranks, ShardedAnchorEmbedding, ShardedRowTable, data_parallel, start, stop
+from antembed.distributed.one_copy import one_copy
 from antembed.distributed.spread import Spread
 from antembed.distributed.storage import load, save
 from antembed.experiments.records import read_records
 from antembed.files import JSON
+from antembed.runs.shared import share_rows
+from antembed.tasks import TASKS
 from common import publish
 
 V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3
 LARGE, LARGE_STEPS = 5_000_000, 5
 USERS, ITEMS, RATINGS = 20_000, 4_000, 500_000
+MANY_USERS, MANY_ITEMS, MANY = 200_000, 20_000, 20_000_000
 LINKS = ("1gbit", "10gbit")
 
 
@@ -113,7 +124,7 @@ def work(kind: str, rows: int, steps: int, folder: str) -> None:
     print(json.dumps(found))
 
 
-def launch(n: int, words: list[str], before: list[list[str]], address: str = "127.0.0.1") -> list[JSON]:
+def launch(n: int, words: list[str], before: list[list[str]], address: str = "127.0.0.1", kind: str = "work") -> list[JSON]:
     """n processes, each with some words before its command; → what they print."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -122,7 +133,7 @@ def launch(n: int, words: list[str], before: list[list[str]], address: str = "12
         environment = os.environ | {"RANK": str(rank), "WORLD_SIZE": str(n), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
         if len(before) == n > 1:
             environment["GLOO_SOCKET_IFNAME"] = f"ant{rank}"
-        command = [*before[rank % len(before)], sys.executable, __file__, "work", *words]
+        command = [*before[rank % len(before)], sys.executable, __file__, kind, *words]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
     return [json.loads(process.communicate()[0]) for process in started]
 
@@ -204,6 +215,49 @@ def memory(record: str | None) -> None:
         )
 
 
+def anonymous() -> float:
+    """MiB of this process that no file has (mapped files are shared, and can be dropped)."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous")) / 1024
+
+
+def read(large: str, small: str) -> None:
+    """One process: read the data as a run does, then fetch its pieces of an epoch. The small file brings what is imported."""
+    torch.set_num_threads(1)
+    ranks, task = start(120), TASKS["recommend"]
+    for file in (small, large):
+        before, fetched = anonymous(), 0
+        config, splits = read_together(task, {"data": file, "solver": "stochastic"}, ranks)
+        share_rows(splits, ranks)
+        train = splits.train
+        order = one_copy(ranks, partial(train.order, config.machine.seed, 1), len(train), train.rows.dtype)
+        for batch in train.in_order(order).pieces(B, 8):
+            for number in range(ranks.rank, len(batch.sizes), ranks.size):
+                fetched += len(batch.fetch(number)[-1])
+    ranks.wait()
+    found = {"MiB": anonymous() - before, "fetched": fetched}
+    ranks.wait()
+    stop()
+    print(json.dumps(found))
+
+
+def data(record: str | None) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        random = np.random.default_rng(0)
+        columns = {"user": random.integers(0, MANY_USERS, MANY), "item": random.integers(0, MANY_ITEMS, MANY)}
+        drawn = pl.DataFrame(columns | {"rating": random.integers(1, 11, MANY) / 2})
+        drawn.write_parquet(large := Path(name) / "r.parquet")
+        drawn.head(100_000).write_parquet(small := Path(name) / "small.parquet")
+        os.environ["ANTEMBED_CACHE"] = str(cache := Path(name) / "cache")
+        for n in (0, 1, 2, 4):  # the first fills the cache
+            found = launch(max(n, 1), [str(large), str(small)], [[]], kind="read")
+            if n:
+                size = sum(part.stat().st_size for part in cache.rglob("*") if part.is_file())
+                about = {"benchmark": "data of shared tables", "ratings": MANY, "V": [MANY_USERS, MANY_ITEMS], "processes": n}
+                most = {"MiB_of_cache": round(size / 2**20), "MiB_per_process": round(max(row["MiB"] for row in found))}
+                publish(record, about | most | {"fetched_per_process": max(row["fetched"] for row in found)})
+
+
 def expected_distinct(rows: float, ids: int, exponent: float) -> float:
     """Of `ids` draws from rows with probabilities ∝ rank^−exponent; ranks beyond 10⁵ in groups."""
     edges = np.unique(np.concatenate([np.arange(1, min(rows, 1e5) + 1), np.geomspace(min(rows, 1e5), rows + 1, 20_000)]))
@@ -274,15 +328,37 @@ def ratings(record: str | None) -> None:
             publish(record, {"benchmark": "ratings of shared tables", "ratings": RATINGS, "V": [USERS, ITEMS], "K": 16} | speed)
 
 
+def torchrec(record: str | None) -> None:
+    spec = importlib.util.spec_from_file_location("torchrec_prox", Path(__file__).parents[1] / "examples" / "torchrec_prox.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    about = {"benchmark": "TorchRec with a prox", "V": example.V, "K": example.K, "d": example.d, "steps": example.STEPS}
+    for row in example.main():
+        publish(record, about | row | {"torchrec": version("torchrec")})
+
+
 def main() -> None:
     if sys.argv[1:2] == ["work"]:
         work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
         return
+    if sys.argv[1:2] == ["read"]:
+        read(*sys.argv[2:])
+        return
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["traffic", "network", "memory", "ratings", "cost"])
+    options.add_argument("what", choices=["traffic", "network", "memory", "data", "ratings", "torchrec", "cost"])
     options.add_argument("--record", help="append the results to this JSONL file")
     chosen = options.parse_args()
-    kinds = {"traffic": traffic, "network": network, "memory": memory, "ratings": ratings, "cost": cost}
+    kinds = {
+        "traffic": traffic,
+        "network": network,
+        "memory": memory,
+        "data": data,
+        "ratings": ratings,
+        "torchrec": torchrec,
+        "cost": cost,
+    }
     kinds[chosen.what](chosen.record)
 
 

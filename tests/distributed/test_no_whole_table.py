@@ -21,7 +21,7 @@ BLOCK, LARGEST = 16, 30  # rows; the smallest table has 40, and three processes 
 
 def refuse_whole_tables(stack: ExitStack) -> None:
     """An error wherever a table of more rows than LARGEST, wider than a bias, would be dense in one process."""
-    begin, whole = plain.RowTable.__init__, ShardedRowTable.whole
+    begin, whole, look_up = plain.RowTable.__init__, ShardedRowTable.whole, ShardedRowTable.forward
 
     def made(table, weight, *args):
         assert weight.shape[1] == 1 or len(weight) <= LARGEST, weight.shape
@@ -31,7 +31,13 @@ def refuse_whole_tables(stack: ExitStack) -> None:
         assert table.embedding_dim == 1, f"the whole table of {table.num_embeddings} rows"
         return whole(table)
 
+    def not_all(table, ids):
+        everything = torch.arange(table.num_embeddings)
+        assert table.embedding_dim == 1 or not torch.equal(ids, everything), f"all {table.num_embeddings} rows are looked up"
+        return look_up(table, ids)
+
     stack.enter_context(mock.patch.object(plain.RowTable, "__init__", made))
+    stack.enter_context(mock.patch.object(ShardedRowTable, "forward", not_all))
     stack.enter_context(mock.patch.object(ShardedRowTable, "joined", None))
     stack.enter_context(mock.patch.object(ShardedRowTable, "whole", of_biases))
     for module in (sharded, plain, nonzeros):
@@ -46,7 +52,7 @@ def guarded(ranks: Ranks, folder: Path, data: dict[str, Path]) -> None:
 
 
 def test_no_process_holds_the_whole_table(tmp_path):
-    names = ("budget", "text")
+    names = ("budget", "text", "full", "language")
     data = {name: write_data(MANY[name][0], tmp_path) for name in names}
     succeed(guarded, 3, tmp_path, data)
     for name in names:
@@ -110,3 +116,23 @@ def counted(ranks: Ranks, folder: Path) -> None:
     assert torch.equal(layer.rows.count_by_column(), (T != 0).sum(0))
     assert layer.rows.count_nonzeros() == 60 == layer.usage().nnz
     assert layer.count_parameters() == layer.usage().parameters
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_softmax_over_all_rows_needs_none_of_others(n, tmp_path):
+    succeed(totals, n, tmp_path)
+
+
+def totals(ranks: Ranks, folder: Path) -> None:
+    for rows in (50, 2):  # of two rows the last of three processes has none
+        layer = ShardedAnchorEmbedding(rows, 4, 1, num_anchors=3, ranks=ranks, dtype=torch.float64)
+        random = torch.Generator().manual_seed(0)
+        states = torch.randn(7, 3, generator=random, dtype=torch.float64)
+        bias = torch.randn(rows, generator=random, dtype=torch.float64)
+        bias[1] = -torch.inf  # padding
+        wanted = (states @ layer.transform.detach().T + bias).logsumexp(1)
+        with torch.no_grad():
+            torch.testing.assert_close(layer.rows.log_total(states, bias), wanted, atol=1e-13, rtol=0)
+            found = on_first_served(layer, ranks, lambda table=layer.rows, s=states, b=bias: table.log_total(s, b))
+        if ranks.first:
+            torch.testing.assert_close(found, wanted, atol=1e-13, rtol=0)

@@ -155,6 +155,33 @@ def test_a_model_is_cut_and_joined(tmp_path):
     succeed(cut_work, 4, tmp_path)
 
 
+def with_ties() -> nn.ModuleList:
+    """Two tables whose weights have one of three values each; anchors have length 1."""
+    torch.manual_seed(0)
+    model = nn.ModuleList([ant.AnchorEmbedding(rows, 3, num_anchors=width, sparse=True) for rows, width in ((17, 4), (6, 5))])
+    with torch.no_grad():
+        for layer in model:
+            layer.rows.weight.copy_(torch.randint(0, 3, layer.rows.weight.shape).float())
+            layer.anchors.zero_()[:, 0] = 1
+    return model
+
+
+def keep_ties(ranks: Ranks, folder: Path) -> None:
+    for n in (0, 1, 20, 21, 40, 41, 60, 1000):
+        one, many = with_ties(), shard_(with_ties(), ranks)
+        assert ant.embedding.keep_largest(one, n) == ant.embedding.keep_largest(many, n)
+        flat = torch.cat([layer.rows.weight.detach().reshape(-1) for layer in with_ties()])
+        kept = torch.cat([layer.transform.detach().reshape(-1) for layer in many])
+        order = flat.argsort(descending=True, stable=True)[:n]  # of equal ones the first by table, id, column
+        assert torch.equal(kept, torch.zeros_like(flat).scatter(0, order, flat[order]))
+        assert torch.equal(torch.cat([layer.transform.reshape(-1) for layer in one]), kept)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_of_equal_weights_the_first_by_id_are_kept(n, tmp_path):
+    succeed(keep_ties, n, tmp_path)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 5, 97, 100, 4096, 1_000_000, 9_999_999_967])
 def test_rows_are_spread(rows):
     spread = Spread(rows, 4)

@@ -61,19 +61,20 @@ def test_a_killed_rank_restarts_and_the_end_is_the_same(rank, moment, whole, dat
     assert epochs(tmp_path / "run") == epochs(whole[0])
 
 
-def test_a_rank_killed_at_any_time_changes_nothing(whole, data, tmp_path):
+@pytest.mark.parametrize("kind", ["sync", "time"])
+def test_a_rank_killed_at_any_time_changes_nothing(kind, whole, data, tmp_path):
+    """Five moments of each kind."""
     random = np.random.default_rng(0)
-    moments = [(int(random.integers(2)), f"sync {random.integers(1, 12)}") for _ in range(5)]
-    moments += [(int(random.integers(2)), f"time {random.uniform(0, 2.5):.3f}") for _ in range(5)]
     killed = 0
-    for number, (rank, moment) in enumerate(moments):
-        out = tmp_path / str(number)
-        done = torchrun(2, KILLED, rank, moment, "train", "recommend", data, "--out", out, *OPTIONS, restarts=1)
-        assert done.returncode == 0, (rank, moment, done.stderr[-3000:])
+    for number in range(5):
+        rank, moment = int(random.integers(2)), random.integers(1, 12) if kind == "sync" else f"{random.uniform(0, 2.5):.3f}"
+        words, out = [KILLED, rank, f"{kind} {moment}", "train", "recommend", data], tmp_path / str(number)
+        done = torchrun(2, *words, "--out", out, *OPTIONS, restarts=1)
+        assert done.returncode == 0, f"{rank} {kind} {moment}: {done.stderr[-6000:]}"
         killed += "-9" in done.stderr
         assert contents(out) == contents(whole[0]), (rank, moment)
         assert epochs(out) == epochs(whole[0]), (rank, moment)
-    assert killed >= 8  # a late moment may come after the end
+    assert killed >= 4  # a late moment may come after the end
 
 
 def test_a_run_continues_with_other_numbers_of_processes(whole, data, tmp_path):

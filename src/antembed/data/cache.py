@@ -74,12 +74,12 @@ class CacheEntry:
         self.folder = folder
 
     @classmethod
-    def of_file(cls, cache: Path, path: Path, options: dict[str, object]) -> "CacheEntry":
+    def of_file(cls, cache: Path, path: Path, options: dict[str, object], kind: str = "ratings") -> "CacheEntry":
         """The entry of this file, read with these options."""
         with open(path, "rb") as file:
             contents = hashlib.file_digest(file, "sha256")
         contents.update(json.dumps([VERSION, options], sort_keys=True).encode())
-        return cls(cache / f"ratings-{contents.hexdigest()[:32]}")
+        return cls(cache / f"{kind}-{contents.hexdigest()[:32]}")
 
     @property
     def scratch(self) -> Path | None:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from antembed.distributed.build import draw_anchors, draw_rows
+from antembed.distributed.build import BlockNoise, draw_anchors, draw_rows
 from antembed.distributed.ranks import Ranks
 from antembed.distributed.spread import Spread
 from antembed.distributed.table import ShardedRowTable
@@ -82,6 +82,7 @@ def _init_shard(
     ranks.check_same(sizes | {"padding_idx": -1 if padding_idx is None else padding_idx}, "build the same layer on every rank")
     rows = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype)
     layer.rows = ShardedRowTable(rows, V, padding_idx, ranks)
+    layer.rows.noise = BlockNoise(seed, 0)
     layer.anchors = nn.Parameter(draw_anchors(K, d, seed, dtype))
 
 

@@ -96,6 +96,15 @@ class Ranks:
         found: JSON = json.loads(bytes(packed.tolist()))
         return found
 
+    def tensor_from_first(self, values: Tensor | None, kind: torch.dtype, dimensions: int) -> Tensor:
+        """What rank 0 gives, of this kind."""
+        shape = torch.tensor(values.shape if values is not None else [0] * dimensions)
+        with self.reporting("asking rank 0"):
+            dist.broadcast(shape, group=self.group, group_src=0)
+            found = values.contiguous() if values is not None and self.first else torch.empty(shape.tolist(), dtype=kind)
+            dist.broadcast(found, group=self.group, group_src=0)
+        return found
+
     def on_first(self, work: Callable[[], None]) -> None:
         """Let rank 0 do something while the others wait; what goes wrong there is raised everywhere."""
         problem: Exception | None = None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from antembed.checkpoint import Rows
 from antembed.distributed.embedding import sharded_tables
 from antembed.distributed.ranks import RankError, Ranks
-from antembed.distributed.table import ADD_UP, LOOK_UP, ShardedRowTable
+from antembed.distributed.table import ADD_UP, LOG_TOTAL, LOOK_UP, ShardedRowTable
 
 DONE, FAILED = -1, -2  # instead of the number of a table
 Result = TypeVar("Result")
@@ -80,10 +80,13 @@ def _say(ranks: Ranks, number: int, how: int) -> list[int]:
 def _serve(tables: list[ShardedRowTable], ranks: Ranks) -> None:
     nothing = torch.empty(0, dtype=torch.long)
     while (said := _say(ranks, DONE, 0))[0] >= 0:
-        if said[1] == LOOK_UP:
-            tables[said[0]](nothing)
+        table, how = tables[said[0]], said[1]
+        if how == LOOK_UP:
+            table(nothing)
+        elif how == ADD_UP:
+            table.count_by_column()
         else:
-            assert said[1] == ADD_UP
-            tables[said[0]].count_by_column()
+            assert how == LOG_TOTAL
+            table.serve_log_total()
     if said[0] == FAILED:
         raise RankError("rank 0 has failed after training; its error says why")

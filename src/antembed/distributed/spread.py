@@ -44,8 +44,11 @@ class Spread:
 
     def ids(self, rank: int) -> Tensor:
         """The ids whose rows a process holds, in their order."""
-        first, stop = self.range(rank)
+        return self.ids_at(torch.arange(*self.range(rank)))
+
+    def ids_at(self, places: Tensor) -> Tensor:
+        """rows → ids."""
         inverse = pow(self.factor, -1, self.V) if self.V > 1 else 0
-        if inverse * stop < 2**63:
-            return torch.arange(first, stop) * inverse % max(self.V, 1)
-        return torch.tensor([place * inverse % self.V for place in range(first, stop)])
+        if inverse * self.V < 2**63:
+            return places * inverse % max(self.V, 1)
+        return torch.tensor([place * inverse % self.V for place in places.tolist()], dtype=torch.long)

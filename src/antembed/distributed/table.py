@@ -6,24 +6,30 @@ Gradients go back the same way, and arrive as one row-sparse gradient. Lazy rows
 their clocks depend on the step, the learning rate and the penalty alone: `check_agreement` compares these.
 """
 
+import gc
 from collections.abc import Callable, Iterator
+from weakref import ref
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim import Optimizer
 
-from antembed.distributed.ranks import Exchange, RankError, Ranks
+from antembed.distributed.moving import Move
+from antembed.distributed.ranks import Exchange, Ranks
 from antembed.distributed.spread import Spread
 from antembed.embedding.lookup import ReadPending
-from antembed.embedding.table import RowTable, check_integers, check_range, from_the_front
+from antembed.embedding.table import Numbers, RowTable, check_integers, check_range, from_the_front, log_total
 from antembed.kernels.groups import Groups
+from antembed.optim.base import ProximalOptimizer
 from antembed.optim.clip import SHARED
 from antembed.optim.groups import State
-from antembed.optim.prox import FreeEntries
+from antembed.optim.prox import L1, FreeEntries, NonNegativeL1
 from antembed.serving.nonzeros import BLOCK
 
 STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
-LOOK_UP, ADD_UP = 0, 1  # how a table is read
+LOOK_UP, ADD_UP, LOG_TOTAL = 0, 1, 2  # how a table is read
+LARGEST = 2**62  # no table has so many entries
 BITS = {torch.float32: torch.int32, torch.float64: torch.int64}  # of numbers ≥ 0, larger ones have larger bits
 
 
@@ -37,6 +43,7 @@ class ShardedRowTable(RowTable):
     def __init__(self, weight: Tensor, num_embeddings: int, padding_idx: int | None, ranks: Ranks, sparse: bool = True):
         super().__init__(weight, None, sparse)
         self.ranks, self.spread = ranks, Spread(num_embeddings, ranks.size)
+        self.optimizers: list[ref[Optimizer]] = []
         self.start, stop = self.spread.range(ranks.rank)
         if len(weight) != stop - self.start:
             raise ValueError(f"rank {ranks.rank} holds {stop - self.start} of {num_embeddings} rows, not {len(weight)}")
@@ -156,16 +163,27 @@ class ShardedRowTable(RowTable):
             low, high = (middle, high) if int(self.summed((bits >= middle).sum())) >= n else (low, middle - 1)
         return low
 
-    def largest(self, values: Tensor, n: int) -> Tensor:
-        """Of equal numbers, those of lower ranks come first."""
+    def largest(self, values: Tensor, n: int, numbers: Numbers) -> Tensor:
         bits = values.view(BITS[values.dtype])
         low = self._nth_bits(bits, n)
         mask = bits > low
         equal = (bits == low).nonzero()[:, 0]
         left = n - int(self.summed(mask.sum()))
-        before = int(self.ranks.gather(torch.tensor(len(equal)))[: self.ranks.rank].sum())
-        mask[equal[: max(left - before, 0)]] = True
+        mask[equal[self._first(numbers(equal), left)]] = True
         return mask
+
+    def _first(self, numbers: Tensor, n: int) -> Tensor:
+        """True at the n smallest of these different numbers, of all processes together; by bisection as well."""
+        low, high = -1, LARGEST
+        if int(self.summed(torch.tensor(len(numbers)))) <= n:
+            low = high
+        while low < high:  # at most n numbers are ≤ low, more than n are ≤ high
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if int(self.summed((numbers <= middle).sum())) <= n else (low, middle - 1)
+        return numbers <= low
+
+    def ids_at(self, places: Tensor) -> Tensor:
+        return self.spread.ids_at(places + self.start)
 
     def count_nonzeros(self) -> int:
         return int(self.count_by_column().sum())
@@ -175,14 +193,62 @@ class ShardedRowTable(RowTable):
             self.ask(ADD_UP)
         return self.summed(super().count_by_column())
 
+    def log_total(self, states: Tensor, bias: Tensor) -> Tensor:
+        """Each process over its own rows; all have the same states, or rank 0 has them, while the others serve it."""
+        if self.ask is not None:
+            self.ask(LOG_TOTAL)
+            return self.serve_log_total(states, bias)
+        return self._log_total(states, bias)
+
+    def serve_log_total(self, states: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        """The same of what rank 0 gives."""
+        kind = self.weight.dtype
+        return self._log_total(self.ranks.tensor_from_first(states, kind, 2), self.ranks.tensor_from_first(bias, kind, 1))
+
+    def _log_total(self, states: Tensor, bias: Tensor) -> Tensor:
+        return self.ranks.gather(log_total(self.current, states, self.own(bias))).logsumexp(0)
+
     def check_agreement(self, rates: dict[str, float]) -> None:
         self.ranks.check_same(rates, STEP_ALIKE)
 
+    def new_normal(self, n: int) -> Tensor:
+        """Each process draws an equal part, if that is by blocks; else rank 0 draws all, as one process does."""
+        rank, size, V = self.ranks.rank, self.ranks.size, self.num_embeddings
+        self.ranks.check_same({"the number of new objects": n}, "add equally many on every rank")
+        if self.noise is None:
+            return super().new_normal(n if self.ranks.first else 0)
+        first, stop = V + n * rank // size, V + n * (rank + 1) // size
+        return self.noise.normal(first, stop, self.embedding_dim, self.weight.dtype)
+
+    def used_by(self, optimizer: Optimizer) -> None:
+        self.optimizers = [*(own for own in self.optimizers if own() not in (None, optimizer)), ref(optimizer)]
+
     def add_rows(self, rows: Tensor) -> None:
-        raise RankError(
-            f"a table of {self.num_embeddings} rows that {self.ranks.size} processes share cannot grow in place; build a layer "
-            "with more rows from the start"
-        )
+        """`rows`: those that this process has drawn; they follow those of lower ranks. Most rows get other holders, and the
+        state of the optimizers follows them."""
+        optimizers, drawn = self._optimizers(), self.ranks.gather(torch.tensor(len(rows))).tolist()
+        self.release()
+        move, rows = Move(self.ranks, self.spread, drawn), rows.to(self.weight)
+        for optimizer in optimizers:
+            optimizer.move_rows(self.weight, move, rows)
+        self.support = None if self.support is None else move(self.support, torch.ones_like(rows, dtype=torch.bool))
+        self.weight.data, self.weight.grad = move(self.weight.data, rows), None
+        self.spread, self.num_embeddings = move.new, move.new.V
+        self.start = self.spread.range(self.ranks.rank)[0]
+
+    def _optimizers(self) -> list[ProximalOptimizer]:
+        """Those whose state follows the rows; an error if it cannot."""
+        gc.collect()  # those that nobody uses are gone everywhere
+        alive = [own() for own in self.optimizers]
+        found = [optimizer for optimizer in alive if isinstance(optimizer, ProximalOptimizer)]
+        self.ranks.check_same({"the number of optimizers of this table": len(found)}, "make them alike on every rank")
+        for prox in [optimizer.group_of(self.weight)["prox"] for optimizer in found]:
+            if isinstance(prox, NonNegativeL1 | L1) and prox.free is not None:
+                raise ValueError(
+                    f"free entries are for a table of {self.num_embeddings} rows; set the group's prox.free to None, add "
+                    "objects, then set it to layer.rows.own_entries(…) of the larger table"
+                )
+        return found
 
     def replace(self, weight: Tensor) -> None:
         if len(weight) != len(self.weight):
@@ -195,6 +261,9 @@ class ShardedRowTable(RowTable):
         super().reset_to(weight)
         self.padding_idx = padding
         self._zero_padding()
+
+    def __getstate__(self) -> State:
+        return {**super().__getstate__(), "optimizers": []}  # copies have none
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)

@@ -24,10 +24,9 @@ READ_ONLY = (
 )
 
 
-def more_half_normal(weight: Tensor, n: int) -> Tensor:
+def more_half_normal(table: RowTable, n: int) -> Tensor:
     """n more rows for a table initialized by half_normal, as if they had been drawn with it."""
-    V, K = weight.shape
-    return half_normal(n, K, device=weight.device, dtype=weight.dtype) * math.sqrt(max(n, 1) / max(V + n, 1))
+    return table.new_normal(n).abs_().mul_(math.sqrt(2 / max(table.num_embeddings + n, 1)))
 
 
 class AnchoredTable(Embedding):
@@ -180,7 +179,7 @@ class AnchorEmbedding(AnchoredTable):
         return NonNegativeL1(l1_penalty, free)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table.weight, n)
+        return more_half_normal(table, n)
 
     @classmethod
     def from_pretrained(

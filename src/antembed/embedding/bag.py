@@ -48,7 +48,7 @@ class AnchorEmbeddingBag(AnchoredTable):
         return NonNegativeL1(l1_penalty, free)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table.weight, n)
+        return more_half_normal(table, n)
 
     def forward(self, ids: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         check_integers(ids)

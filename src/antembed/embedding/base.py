@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antembed.embedding.table import PIECE, RowTable
+from antembed.embedding.table import PIECE, RowTable, numbers_of
 from antembed.embedding.usage import Usage, usage_of
 from antembed.embedding.watch import warn_if_dense, watch
 from antembed.optim.groups import Group
@@ -150,11 +151,12 @@ class Embedding(nn.Module, ABC):
 
     @abstractmethod
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        """n rows for `table`, initialized as in a layer of the present size."""
+        """n rows for `table`, initialized as in a layer of the new size; of a table that processes share, those drawn here."""
 
     @torch.no_grad()
     def add_objects(self, n: int) -> None:
-        """Append n new objects with random vectors. An existing optimizer keeps working."""
+        """Append n new objects with random vectors. An existing optimizer keeps working. Processes that share the layer call it
+        together."""
         if n < 0:
             raise ValueError(f"add_objects takes a number ≥ 0, got {n}")
         for table in self.tables:
@@ -246,7 +248,7 @@ def keep_largest(layers: Iterable[Embedding], n: int) -> int:
     before = sum(table.count_nonzeros() for table, _ in tables)
     if n >= before:
         return 0
-    dropped = ~tables[0][0].largest(parts, n)
+    dropped = ~tables[0][0].largest(parts, n, partial(numbers_of, [table for table, _ in tables], None))
     for (table, _), drop in zip(tables, dropped.split([table.weight.numel() for table, _ in tables]), strict=True):
         table.weight[drop.view(table.weight.shape)] = 0
     return before - sum(table.count_nonzeros() for table, _ in tables)

@@ -90,7 +90,7 @@ class MixtureEmbedding(Embedding):
             A.copy_(half_normal(*A.shape, device=A.device, dtype=A.dtype))
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table.weight, n)
+        return more_half_normal(table, n)
 
     def param_groups(self, l1_penalty: float) -> list[Group]:
         """Optimizer groups: each T_m with its penalty, then all A_m without one."""

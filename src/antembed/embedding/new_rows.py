@@ -1,5 +1,5 @@
-"""How a new T is made: drawn here by torch's generator, or as a context says, in which a process may hold only a part of the
-rows (distributed/build.py)."""
+"""How a new table is made: drawn here by torch's generator, or as a context says, in which a process may hold only a part of
+the rows (distributed/build.py)."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from torch.types import Device
 from antembed.embedding.table import RowTable
 from antembed.optim.pages import in_huge_pages
 
-MakeRows = Callable[[int, int, int | None, bool, torch.dtype | None], RowTable]
-"""V, K, padding_idx, sparse, dtype → a table whose rows start as |N(0, 1)|·√(2/V)."""
+MakeRows = Callable[[int, int, int | None, bool, torch.dtype | None, float | None], RowTable]
+"""V, K, padding_idx, sparse, dtype, std → a table whose rows start as N(0, std²), or, if that is None, as |N(0, 1)|·√(2/V)."""
 
 _make: ContextVar[MakeRows | None] = ContextVar("make_rows", default=None)
 
@@ -35,12 +35,22 @@ def half_normal(*shape: int, device: Device = None, dtype: torch.dtype | None = 
     return fresh.normal_().abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
 
 
-def new_rows(V: int, K: int, padding_idx: int | None, sparse: bool, device: Device, dtype: torch.dtype | None) -> RowTable:
-    """A table (V, K) as it starts."""
+def new_rows(
+    V: int,
+    K: int,
+    padding_idx: int | None,
+    sparse: bool,
+    device: Device,
+    dtype: torch.dtype | None,
+    std: float | None = None,
+) -> RowTable:
+    """A table (V, K) as it starts: N(0, std²), or half_normal."""
     make = _make.get()
-    if make is None:
+    if make is not None:
+        return make(V, K, padding_idx, sparse, dtype, std).to(device)
+    if std is None:
         return RowTable(half_normal(V, K, device=device, dtype=dtype), padding_idx, sparse)
-    return make(V, K, padding_idx, sparse, dtype).to(device)
+    return RowTable(torch.randn(V, K, device=device, dtype=dtype).mul_(std), padding_idx, sparse)
 
 
 @torch.no_grad()

@@ -3,12 +3,13 @@
 It is an nn.Embedding because DDP supports row-sparse gradients only for those.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from antembed.embedding.lookup import PendingRows, ReadPending
 from antembed.kernels.groups import Groups, first_outside
@@ -17,7 +18,19 @@ from antembed.serving.nonzeros import BLOCK, Nonzeros
 
 WORTH_GROUPING = 2048  # ids
 PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
+IN_CACHE = 1 << 21  # scores that are held at a time
 MOSTLY_DISTINCT = 0.75  # share of distinct ids above which grouping is not faster
+
+
+Numbers = Callable[[Tensor], Tensor]
+"""Positions of entries → their numbers, which do not depend on how many processes there are."""
+
+
+class Noise(Protocol):
+    """Normal numbers that depend on a seed and the ids alone, not on what was drawn before."""
+
+    def normal(self, first: int, stop: int, K: int, dtype: torch.dtype) -> Tensor:
+        """N(0, 1) for the ids first … stop that come to a table: (stop − first, K)."""
 
 
 class RowTable(nn.Embedding):
@@ -29,6 +42,7 @@ class RowTable(nn.Embedding):
     support: Tensor | None = None  # (V, K) of bool: the entries that an optimizer can move (freeze_support); None: all
     unpenalized_by = ""  # the optimizer that has made a step without the prox
     shared = False  # `weight` has the rows of this process alone, others hold the rest (distributed/table.py)
+    noise: Noise | None = None  # where the rows were drawn from, and new ones are; None: torch's generator
 
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
         V, K = weight.shape
@@ -115,11 +129,24 @@ class RowTable(nn.Embedding):
         """The n-th largest of these numbers ≥ 0 (negative ones are left out), of all processes together."""
         return float(values.topk(n).values[-1])
 
-    def largest(self, values: Tensor, n: int) -> Tensor:
-        """True at the n largest of these numbers ≥ 0 (negative ones are left out), of all processes together."""
-        mask = torch.zeros(len(values), dtype=torch.bool, device=values.device)
-        mask[values.topk(n).indices] = True
+    def ids_at(self, places: Tensor) -> Tensor:
+        """The ids of rows of `weight`."""
+        return places
+
+    def largest(self, values: Tensor, n: int, numbers: Numbers) -> Tensor:
+        """True at the n largest of these numbers ≥ 0 (negative ones are left out), of all processes together. Of equal ones the
+        first by `numbers`, which rise along `values`."""
+        if n == 0:
+            return torch.zeros(len(values), dtype=torch.bool, device=values.device)
+        least = values.topk(n).values[-1]
+        mask, equal = values > least, (values == least).nonzero()[:, 0]
+        mask[equal[: n - int(mask.sum())]] = True
         return mask
+
+    def log_total(self, states: Tensor, bias: Tensor) -> Tensor:
+        """log Σ_i exp(x_i·s + b_i) over all rows x_i, for states s (n, K) and b (V,): (n,). Rows are taken some at a time, so
+        that their scores stay in the cache."""
+        return log_total(self.current, states, bias)
 
     def blocks(self) -> Iterator[Tensor]:
         """All rows in the order of the ids, up to date, some at a time: (n, K)."""
@@ -142,8 +169,19 @@ class RowTable(nn.Embedding):
         pieces = (piece.count_nonzero(dim=0) for piece in self.current.split(BLOCK))  # in between, 8 bytes a weight
         return sum(pieces, torch.zeros(self.embedding_dim, dtype=torch.long, device=self.weight.device))
 
+    def new_normal(self, n: int) -> Tensor:
+        """N(0, 1) for n rows that are to be added: (n, K), or those of them that this process draws."""
+        K, dtype = self.embedding_dim, self.weight.dtype
+        if self.noise is None:
+            return torch.randn(n, K, device=self.weight.device, dtype=dtype)
+        return self.noise.normal(self.num_embeddings, self.num_embeddings + n, K, dtype).to(self.weight.device)
+
+    def used_by(self, optimizer: Optimizer) -> None:
+        """An optimizer has this table: its state is by the rows of `weight`."""
+
     def add_rows(self, rows: Tensor) -> None:
-        """Append rows. The parameter object stays the same, so an optimizer keeps its state for the old rows."""
+        """Append rows, as many as `new_normal` gives. The parameter object stays the same, so an optimizer keeps its state for
+        the old rows."""
         self.release()
         self.weight.data = torch.cat([self.weight.data, rows.to(self.weight)])
         self.weight.grad = None
@@ -193,6 +231,14 @@ class RowTable(nn.Embedding):
         return {**self.__dict__, "pending": None}
 
 
+def log_total(rows: Tensor, states: Tensor, bias: Tensor) -> Tensor:
+    """The same of these rows (m, K) and b (m,)."""
+    total, step = states.new_full((len(states),), -torch.inf), max(IN_CACHE // max(len(states), 1), 1)
+    for some, offsets in zip(rows.split(step), bias.split(step), strict=True):
+        total = torch.logaddexp(total, torch.addmm(offsets, states, some.T).logsumexp(1))
+    return total
+
+
 def check_integers(ids: Tensor) -> None:
     """Raise if `ids` could not be row numbers."""
     if not isinstance(ids, Tensor):
@@ -217,6 +263,20 @@ def check_ids(ids: Tensor, V: int) -> None:
     check_integers(ids)
     if not torch.compiler.is_compiling() and ids.device.type == "cpu":
         check_range(ids, V)
+
+
+def numbers_of(tables: Sequence[RowTable], masks: Sequence[Tensor] | None, positions: Tensor) -> Tensor:
+    """Numbers of entries by table, id and column. `positions` (sorted) are among the entries of all tables one after the other,
+    or among those where `masks` (a mask like `weight` for each) are true."""
+    found, begin, before = [], 0, 0
+    for which, table in enumerate(tables):
+        K, mask = table.embedding_dim, None if masks is None else masks[which].reshape(-1)
+        size = table.weight.numel() if mask is None else int(mask.sum())
+        here = positions[(positions >= begin) & (positions < begin + size)] - begin
+        flat = here if mask is None or not len(here) else mask.nonzero()[:, 0][here]
+        found.append(before + table.ids_at(flat // K) * K + flat % K)
+        begin, before = begin + size, before + table.num_embeddings * K
+    return torch.cat(found)
 
 
 def from_the_front(padding_idx: int | None, V: int) -> int | None:

@@ -62,6 +62,35 @@ def memory(records: Records) -> str:
     return markdown(headings, rows)
 
 
+def data(records: Records) -> str:
+    """What reading leaves in a process."""
+    rows = [
+        [
+            f"{row['processes']}",
+            f"{row['MiB_of_cache']:,} MiB",
+            f"{row['MiB_per_process']:,} MiB",
+            f"{row['fetched_per_process'] / 1e6:.0f}M",
+        ]
+        for row in _last(records, "data of shared tables", "processes")
+    ]
+    return markdown(["processes", "mapped, by all of them", "a process's own", "ratings that it fetches in an epoch"], rows)
+
+
+def torchrec(records: Records) -> str:
+    """TorchRec with a prox now and then beside the exact optimizer."""
+    rows = [
+        [
+            f"TorchRec, a prox every {row['every']} steps" if row["every"] else "ProximalSGD",
+            f"{row['objective']:.1f}",
+            f"{row['nonzeros']:,}",
+            f"{row['other_zeros']:,}",
+            f"{row['distance']:.1g}",
+        ]
+        for row in _last(records, "TorchRec with a prox", "every")
+    ]
+    return markdown(["", "objective", "non-zeros", "zero in one of the two T alone", "distance of the two T"], rows)
+
+
 def ratings(records: Records) -> str:
     """Speed beside that of one process."""
     found = _last(records, "ratings of shared tables", "engine")

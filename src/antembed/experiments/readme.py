@@ -144,6 +144,8 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
     "distributed-links": ("distributed.jsonl", distributed_tables.links),
     "distributed-memory": ("distributed.jsonl", distributed_tables.memory),
+    "distributed-data": ("distributed.jsonl", distributed_tables.data),
+    "distributed-torchrec": ("distributed.jsonl", distributed_tables.torchrec),
     "distributed-ratings": ("distributed.jsonl", distributed_tables.ratings),
     "distributed-checked": ("distributed.jsonl", distributed_tables.checked),
     "distributed-cost": ("distributed.jsonl", distributed_tables.cost),

@@ -84,6 +84,7 @@ class ProximalOptimizer(Optimizer):
         if group["table"] is not None:
             group["table"].release()  # an earlier optimizer applies its own deferred updates
             group["table"].penalized |= group["prox"] is not None
+            group["table"].used_by(self)
             if len(group["params"]) != 1 or group["params"][0] is not group["table"].weight:
                 raise ValueError("a group with a `table` holds only that table's weight; take layer.param_groups(…)")
         for weight in group["params"]:
@@ -214,9 +215,24 @@ class ProximalOptimizer(Optimizer):
                     f"{tuple(weight.shape)}; build a new optimizer"
                 )
             # Objects were added: initialize the moments of the new rows.
-            fresh = self._buffers(weight[old.shape[0] :], group)[name]
-            state[name] = torch.cat([old, fresh])
+            state[name] = torch.cat([old, self._fresh(name, weight[old.shape[0] :], group)])
         return state
+
+    def _fresh(self, name: str, rows: Tensor, group: Group) -> Tensor:
+        """The state of new rows; all of their entries can move."""
+        return torch.ones_like(rows, dtype=torch.bool) if name == "support" else self._buffers(rows, group)[name]
+
+    def move_rows(self, weight: Tensor, move: Callable[[Tensor, Tensor], Tensor], new: Tensor) -> None:
+        """A table that processes share is about to grow by the rows `new` (those drawn here), and others will be held here:
+        let the state follow. move(old rows, new rows) → the rows held here afterwards."""
+        self.let_go(weight)
+        state, group = self.state.get(weight, {}), self.group_of(weight)
+        for name in sorted(state.keys() - {"step"}):  # all processes in the same order
+            state[name] = move(state[name], self._fresh(name, new, group))
+
+    def group_of(self, weight: Tensor) -> Group:
+        """The group that has this parameter."""
+        return next(group for group in self.param_groups if any(weight is own for own in group["params"]))
 
     def _can_be_lazy(self, prox: Prox | None, group: Group) -> bool:
         if not self.lazy or not shrinks_linearly(prox):
@@ -247,7 +263,7 @@ class ProximalOptimizer(Optimizer):
 
         Entries that come in begin with momentum 0 and the second moment `second` (default: the rule's initial one).
         """
-        group = next(group for group in self.param_groups if any(weight is own for own in group["params"]))
+        group = self.group_of(weight)
         if group["table"] is not None:
             group["table"].release()
         support = weight != 0 if support is None else support
@@ -285,6 +301,8 @@ class ProximalOptimizer(Optimizer):
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("weight_decay", 0.0)  # an old checkpoint
+            if group.get("table") is not None:
+                group["table"].used_by(self)  # a copy
         self._pending, self._supports = {}, {}
 
     def state_dict(self) -> State:

@@ -18,7 +18,7 @@ from antembed.inference.folder import check_own, write_description, write_weight
 from antembed.inference.text import TextPredictor
 from antembed.runs.folder import RunError, RunFolder
 from antembed.runs.result import summarize
-from antembed.runs.shared import build, check_options, train_shared
+from antembed.runs.shared import build, check_alike, check_options, train_shared
 from antembed.serving.numbers import RangeError
 from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
@@ -98,6 +98,7 @@ def train(
     task, folder = TASKS[config.task], RunFolder(out)
     if ranks is not None:
         check_options(task, config, ranks)
+        check_alike(config, ranks)
     splits = task.load(config) if splits is None else splits
     _pretrain(task, config, splits)
     model = build(task, config, splits, ranks)

@@ -1,16 +1,26 @@
 """A run of several processes: which options go with it, how its model is built, and its training. What comes after is done by
 rank 0 as for any run."""
 
+import json
 from collections.abc import Callable
+from functools import partial
 
-from antembed.config import ConfigError, CoordinateDescentConfig, Options, StochasticConfig, TaskConfig, options_of
+import numpy as np
+import torch
+
+from antembed.config import ConfigError, CoordinateDescentConfig, Options, StochasticConfig, TaskConfig, options_of, to_options
 from antembed.distributed import Ranks, drawn_by_block, shard_
+from antembed.distributed.one_copy import one_copy
+from antembed.files import JSON
 from antembed.runs.folder import RunFolder
 from antembed.solvers import Callback, Solver, ignore, make_solver
-from antembed.tasks import Splits, Task, TaskModel
+from antembed.tasks import Part, Splits, Task, TaskModel
+from antembed.tasks.base import Rows
 from antembed.tasks.ratings.config import RatingsStochastic
 
 EMBEDDINGS = ("anchor", "full")
+LOCAL = ("data", "test", "threads")  # options that are a machine's own
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 DESCENT = "coordinate_descent"
 # Options of several processes, where they are not given. The number of pieces does not depend on that of processes.
 USUAL: Options = {"solver": "stochastic", "engine": "torch", "sparsify": "prox", "pieces": 8}
@@ -55,6 +65,20 @@ def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
         raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
 
 
+def check_alike(config: TaskConfig, ranks: Ranks) -> None:
+    """Raise in every process if one was given other options than rank 0; where the data are may differ."""
+    own: JSON = json.loads(json.dumps(to_options(config, all=True), default=str))
+    first = ranks.from_first({"options": own})["options"]
+    names = sorted(name for name in first if name not in LOCAL)
+    wrong = next((number for number, name in enumerate(names) if own.get(name) != first[name]), -1)
+    for rank, number in enumerate(ranks.gather(torch.tensor(wrong)).tolist()):
+        if number >= 0:
+            name = names[number]
+            here = f": {first[name]} there, {own.get(name)} here" if rank == ranks.rank else ""
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} of rank {rank} is not that of rank 0{here}; give every rank the same options", name)
+
+
 def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -> TaskModel:
     """A model. With `ranks`, of each AnchorEmbedding this process has only its own rows of T. They start as in one process that
     cuts its batches into pieces, too: there, blocks of rows have generators of their own."""
@@ -65,6 +89,14 @@ def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -
         return task.build(config, splits)
     with drawn_by_block(config.machine.seed, ranks):
         return task.build(config, splits)
+
+
+def share_rows(splits: Splits, ranks: Ranks) -> None:
+    """Which rows are in which part: once on a machine, not once a process."""
+    for name in PARTS:
+        part = splits.part(name)
+        if isinstance(part, Rows):
+            setattr(splits, name, part.with_rows(one_copy(ranks, partial(np.asarray, part.rows), len(part), part.rows.dtype)))
 
 
 def train_shared(
@@ -81,6 +113,7 @@ def train_shared(
     """Cut the tables (but for coordinate descent), `create` the folder, train; → the solver. The tables stay cut."""
     if isinstance(config.solver, StochasticConfig):
         shard_(model, ranks)
+        share_rows(splits, ranks)
     solver = make_solver(task, config, model, splits, ranks)
     if config.auto and any(len(free) for free in task.free_entries(splits, model).values()):
         raise ConfigError(

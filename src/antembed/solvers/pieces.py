@@ -1,4 +1,4 @@
-"""The torch engine with batches cut into pieces, which processes share.
+"""The torch engine with batches cut into pieces, which processes share: each reads its own pieces alone.
 
 The cut does not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each piece, by
 the seed, the step and the piece: the result is the same with any number of processes, up to the order of sums.
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from antembed.data.batches import Pieces
 from antembed.distributed import Ranks
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.clip import SHARED
@@ -25,46 +26,40 @@ def draw_seed(seed: int, step: int, piece: int) -> int:
 
 
 class PieceEngine:
-    """Any model, any loss; every process goes over the same batches and takes its pieces of each."""
+    """Any model, any loss; every process goes over the same batches and fetches its pieces of each."""
 
     def __init__(
         self,
         optimizer: ProximalOptimizer,
         loss: Callable[[Batch, int], Tensor],
         model: TaskModel,
-        cut: Callable[[Batch], list[Batch]],
+        pieces: int,
         seed: int,
         ranks: Ranks | None,
     ):
-        self.optimizer, self.loss, self.model, self.cut, self.seed, self.ranks = optimizer, loss, model, cut, seed, ranks
+        self.optimizer, self.loss, self.model, self.pieces, self.seed, self.ranks = optimizer, loss, model, pieces, seed, ranks
         self.rank, self.size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         self.states: dict[int, object] = {}  # of each piece: what its next batch continues from
 
     def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
-        batches, step = examples.batches(batch_size), first
-        while True:
-            self._draw(step, 0)  # for words that are left out of a batch
-            if (batch := next(batches, None)) is None:
-                return
+        for step, batch in enumerate(examples.pieces(batch_size, self.pieces), first):
             set_rates(self.optimizer, lr(step), l1(step))
-            total = self._backward(batch, step)
+            total, count = self._backward(batch, step), sum(batch.sizes)
             self._average()
             self.optimizer.step()  # update, then prox
             self.optimizer.zero_grad()
-            step += 1
-            yield len(batch[-1]), total * len(batch[-1])
+            yield count, total * count
 
-    def _backward(self, batch: Batch, step: int) -> float:
+    def _backward(self, batch: Pieces, step: int) -> float:
         """Gradients of this process's pieces; → the mean loss of the whole batch."""
-        pieces = [piece for piece in self.cut(batch) if len(piece[-1])]
-        total = 0.0
-        for number in range(self.rank, -(-len(pieces) // self.size) * self.size, self.size):
-            mine = number < len(pieces)
-            piece = pieces[number if mine else 0]  # who has none left looks one up with the others, and learns nothing by it
-            share = len(piece[-1]) / len(batch[-1]) if mine else 0.0
+        total, pieces = 0.0, len(batch.sizes)
+        for number in range(self.rank, -(-pieces // self.size) * self.size, self.size):
+            mine = number < pieces
+            share = batch.sizes[number] / sum(batch.sizes) if mine else 0.0
             self.model.state = self.states.get(number) if mine else None
-            self._draw(step, 1 + number)
-            loss = self.loss(piece, step)
+            self._draw(step, 1 + number)  # also for words that are left out
+            # Who has none left looks one up with the others, and learns nothing by it.
+            loss = self.loss(batch.fetch(number if mine else 0), step)
             (loss * (share * self.size)).backward()  # the mean over processes is taken of all gradients
             if mine:
                 self.states[number] = self.model.state

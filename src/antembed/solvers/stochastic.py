@@ -11,6 +11,7 @@ import torch
 from antembed.checkpoint import Checkpoint, capture, restore
 from antembed.config import StochasticConfig
 from antembed.config.shared import ThreadsConfig
+from antembed.distributed.one_copy import one_copy
 from antembed.embedding import Embedding, param_groups
 from antembed.files import JSON
 from antembed.growth.objective import penalties
@@ -25,7 +26,7 @@ from antembed.solvers.loop import Loop
 from antembed.solvers.pieces import PieceEngine
 from antembed.solvers.schedule import Schedule, constant, cosine, halving, ramp, scaled
 from antembed.solvers.sparsify import Sparsify
-from antembed.tasks.base import Batch, ConfigT, ModelT, Source, SplitsT
+from antembed.tasks.base import Batch, ConfigT, ModelT, Rows, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
 
@@ -126,15 +127,18 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         return {"epoch": epoch, "steps": loop.step, "train_loss": total / seen, "seconds": time.perf_counter() - started}
 
     def _shuffled(self, epoch: int) -> Source:
-        return self.splits.train.shuffled(self.config.machine.seed, epoch)
+        seed, train = self.config.machine.seed, self.splits.train
+        if self.ranks is None or not isinstance(train, Rows):
+            return train.shuffled(seed, epoch)
+        return train.in_order(one_copy(self.ranks, partial(train.order, seed, epoch), len(train), train.rows.dtype))
 
     def _engine(self) -> Engine:
         if self.fused:
             return FusedEngine(self.model, self.loop.optimizer, self.threads)
         if self.ranks is None and self.own.train.pieces == 1:
             return TorchEngine(self.loop.optimizer, self.loss)
-        pieces = partial(self.task.cut, pieces=self.own.train.pieces)
-        return PieceEngine(self.loop.optimizer, self.loss, self.model, pieces, self.config.machine.seed, self.ranks)
+        seed, pieces = self.config.machine.seed, self.own.train.pieces
+        return PieceEngine(self.loop.optimizer, self.loss, self.model, pieces, seed, self.ranks)
 
     def _evaluate(self) -> JSON:
         """Sizes, and metrics on validation data with the penalty added."""

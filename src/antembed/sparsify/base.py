@@ -11,6 +11,7 @@ falls short of it lets the next lose twice as much. Where the budget is not met 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from antembed.budget import SLACK, Budget, BudgetController, BudgetError, parse_budget
 from antembed.embedding.base import Embedding
+from antembed.embedding.table import numbers_of
 from antembed.files import JSON
 from antembed.optim import Proximal
 from antembed.optim.base import ProximalOptimizer
@@ -213,7 +215,8 @@ class Sparsifier(ABC):
         """The n weights of all tables that are worth most; the others are zero."""
         nonzero = [weight != 0 for weight in weights]
         parts = [value[some].to(weight.dtype) for weight, value, some in zip(weights, values, nonzero, strict=True)]
-        kept = self.units[0].table.largest(torch.cat(parts), min(n, self._count(weights)))
+        tables = [unit.table for unit in self.units]
+        kept = tables[0].largest(torch.cat(parts), min(n, self._count(weights)), partial(numbers_of, tables, nonzero))
         masks = kept.split([len(part) for part in parts])
         return [weight * some.masked_scatter(some, mask) for weight, some, mask in zip(weights, nonzero, masks, strict=True)]
 

@@ -15,15 +15,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from torch import Tensor
 
 from antembed.config import Options, TaskConfig
-from antembed.data.batches import Examples
+from antembed.data.batches import Examples, Pieces
 from antembed.embedding import Embedding
 from antembed.files import JSON
 from antembed.inference.text import TextPredictor
@@ -37,12 +36,6 @@ Regularizer = Callable[[Batch, int], Tensor]  # batch, step → a term of the lo
 NONE = Examples((np.empty(0),), np.empty(0, np.int64))
 
 
-def cuts(n: int, pieces: int) -> list[tuple[int, int]]:
-    """Begin and end of each piece of n examples."""
-    ends = [-(-n * piece // pieces) for piece in range(pieces + 1)]
-    return list(pairwise(ends))
-
-
 class Source(Protocol):
     """Examples of one part of the data."""
 
@@ -50,7 +43,25 @@ class Source(Protocol):
 
     def batches(self, size: int) -> Iterator[Batch]: ...
 
+    def pieces(self, size: int, n: int) -> Iterator[Pieces]: ...
+
     def shuffled(self, seed: int, epoch: int) -> "Source": ...
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Examples that are rows of columns, in any order."""
+
+    @property
+    def rows(self) -> np.ndarray: ...
+
+    def with_rows(self, rows: np.ndarray) -> Source: ...
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows as an epoch takes them."""
+
+    def in_order(self, rows: np.ndarray) -> Source:
+        """For training, in this order."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +152,6 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Metrics over the examples of a part; "loss" is the mean loss."""
 
     # What has a default.
-
-    def cut(self, batch: Batch, pieces: int) -> list[Batch]:
-        """A batch in so many pieces, some perhaps empty but the first. Default: each column has one row an example."""
-        return [tuple(column[a:b] for column in batch) for a, b in cuts(len(batch[-1]), pieces)]
 
     def task_for(self, splits: SplitsT) -> str:
         """The task that suits these data: events without ratings, say, are another task than ratings."""

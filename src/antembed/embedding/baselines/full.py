@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.types import Device
 
 from antembed.embedding.base import Embedding
+from antembed.embedding.new_rows import new_rows
 from antembed.embedding.table import RowTable, check_sizes
 from antembed.optim.groups import Group
 
@@ -31,9 +32,8 @@ class PlainTable(Embedding):
     ):
         super().__init__()
         check_sizes(num_embeddings, embedding_dim, 1, dtype)
-        weight = torch.randn(num_embeddings, embedding_dim, device=device, dtype=dtype)
         self.std = embedding_dim**-0.5 if std is None else std
-        self.rows = RowTable(weight.mul_(self.std), padding_idx, sparse)
+        self.rows = new_rows(num_embeddings, embedding_dim, padding_idx, sparse, device, dtype, self.std)
 
     @property
     def tables(self) -> list[RowTable]:
@@ -55,7 +55,7 @@ class PlainTable(Embedding):
         self.rows.reset_to(torch.randn_like(self.rows.weight).mul_(self.std))
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return torch.randn(n, self.embedding_dim, device=table.weight.device, dtype=table.weight.dtype) * self.std
+        return table.new_normal(n).mul_(self.std)
 
     def factors(self) -> tuple[Tensor, None]:
         return self.rows.whole(), None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from scipy import sparse
 
 from antembed.data import find_data
+from antembed.data.batches import Pieces
 from antembed.data.corpus import Corpus, read_corpus
 from antembed.data.vocabulary import Vocabulary
 from antembed.tasks.base import Batch, Part, Splits
@@ -43,23 +44,30 @@ class Streams:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """`size` words at a time."""
-        words, B = self.words, max(size // self.length, 1)
-        span = (len(words) - 1 - self.first) // B
-        if span < 1:
-            B, span = 1, len(words) - 1 - self.first
-        begin = True
-        for at in range(0, span, self.length):
-            n = min(self.length, span - at)
-            rows = self.first + at + np.arange(B)[:, None] * span + np.arange(n + 1)
-            block = np.asarray(words)[rows.T].astype(np.int64)
-            yield self._batch(block, begin)
-            begin = False
-        for a, b in ((self.first + B * span, len(words) - 1), (0, self.first)):  # what is left
-            for at in range(a, b, self.length):
-                yield self._batch(np.asarray(words[at : min(at + self.length, b) + 1]).astype(np.int64)[:, None], at == a)
+        return (self._batch(*block, 0, block[1]) for block in self._blocks(size))
 
-    def _batch(self, block: np.ndarray, begin: bool) -> Batch:
-        found = torch.from_numpy(block).to(self.device)
+    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
+        """The same batches in n pieces, some of the streams each."""
+        for block in self._blocks(size):
+            yield Pieces.cut(block[1], n, partial(self._batch, *block), each=block[3])
+
+    def _blocks(self, size: int) -> Iterator[tuple[int, int, int, int, bool]]:
+        """Where the first stream of a batch is, how many streams there are, their distance, the words of each, and whether they
+        begin."""
+        end, B = len(self.words) - 1, max(size // self.length, 1)
+        span = (end - self.first) // B
+        if span < 1:
+            B, span = 1, end - self.first
+        for at in range(0, span, self.length):
+            yield self.first + at, B, span, min(self.length, span - at), at == 0
+        for a, b in ((self.first + B * span, end), (0, self.first)):  # what is left
+            for at in range(a, b, self.length):
+                yield at, 1, 0, min(self.length, b - at), at == a
+
+    def _batch(self, at: int, streams: int, span: int, n: int, begin: bool, a: int, b: int) -> Batch:
+        """Streams a … b of a batch, and the words that follow."""
+        rows = at + np.arange(a, b)[:, None] * span + np.arange(n + 1)
+        found = torch.from_numpy(np.asarray(self.words)[rows.T].astype(np.int64)).to(self.device)
         return found[:-1], torch.tensor(begin), found[1:].reshape(-1)
 
 

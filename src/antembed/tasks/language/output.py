@@ -15,11 +15,11 @@ from torch import Tensor
 
 from antembed.data.vocabulary import PADDING
 from antembed.embedding import AnchorEmbedding
+from antembed.embedding.table import IN_CACHE, log_total
 from antembed.kernels.softmax import sparse_cross_entropy
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.model import LanguageModel
 
-IN_CACHE = 1 << 21  # scores that are held at a time
 SPARSE_TO = 0.15  # density of T up to which the sparse kernel is faster
 
 
@@ -254,15 +254,20 @@ def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
 
 
 class Likelihood:
-    """states (n, d), targets (n,) → log p of each target among all words but padding (n,), by the model as it is now. Words are
-    taken some at a time, so that their scores stay in the cache."""
+    """states (n, d), targets (n,) → log p of each target among all words but padding (n,), by the model as it is now. Of a
+    table that processes share, each takes the words that it holds."""
 
     @torch.no_grad()
     def __init__(self, model: LanguageModel):
-        self.adaptive = model.adaptive
-        if self.adaptive is None:
-            self.X, self.A = model.words.coordinates(torch.arange(model.words.num_embeddings, device=model.bias.device))
-            self.bias = model.bias.index_fill(0, torch.tensor(PADDING, device=model.bias.device), -torch.inf)
+        self.adaptive, words = model.adaptive, model.words
+        if self.adaptive is not None:
+            return
+        self.shared = words.tables[0] if words.tables and words.tables[0].shared else None
+        self.bias = model.bias.index_fill(0, torch.tensor(PADDING, device=model.bias.device), -torch.inf)
+        if self.shared is None:
+            self.X, self.A = words.coordinates(torch.arange(words.num_embeddings, device=model.bias.device))
+        else:
+            self.A = next((anchors for _, anchors in words.pairs), None)
 
     @torch.no_grad()
     def __call__(self, states: Tensor, targets: Tensor) -> Tensor:
@@ -270,9 +275,8 @@ class Likelihood:
             found: Tensor = self.adaptive(states, targets).output
             return found
         states = states if self.A is None else states @ self.A.T
-        right = (states * self.X[targets]).sum(1) + self.bias[targets]
-        total = torch.full_like(right, -torch.inf)
-        step = max(IN_CACHE // max(len(states), 1), 1)
-        for X, bias in zip(self.X.split(step), self.bias.split(step), strict=True):
-            total = torch.logaddexp(total, torch.addmm(bias, states, X.T).logsumexp(1))
-        return right - total
+        rows = self.X[targets] if self.shared is None else self.shared(targets)
+        right = (states * rows).sum(1) + self.bias[targets]
+        if self.shared is not None:
+            return right - self.shared.log_total(states, self.bias)
+        return right - log_total(self.X, states, self.bias)

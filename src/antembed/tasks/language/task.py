@@ -15,7 +15,7 @@ from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import AnchorEmbedding, Embedding
 from antembed.files import JSON
 from antembed.optim import FreeEntries
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Task, cuts
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.language.config import EVENTS, PROX_OPTIONS, LanguageConfig
 from antembed.tasks.language.data import LanguageSplits, make_splits, read_input
 from antembed.tasks.language.knowledge import anchor_words, free_pairs, gather
@@ -97,12 +97,6 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         total = model.output(model, states.flatten(0, 1), targets)
         penalty = model.network.penalty()
         return total if penalty is None else total + penalty
-
-    def cut(self, batch: Batch, pieces: int) -> list[Batch]:
-        """Some of the streams each."""
-        words, begin, targets = batch
-        after = targets.view(words.shape)
-        return [(words[:, a:b], begin, after[:, a:b].reshape(-1)) for a, b in cuts(words.shape[1], pieces)]
 
     def free_entries(self, splits: LanguageSplits, model: LanguageModel) -> dict[str, FreeEntries]:
         free = free_pairs(splits, model.anchor_ids)

@@ -38,8 +38,11 @@ class RatingsSplits(Splits):
     @property
     def counts(self) -> list[np.ndarray]:
         """How many training ratings each user and item has."""
-        columns = zip(self.train.columns, self.num_embeddings, strict=False)
-        return [np.bincount(ids[self.train.rows], minlength=V) for ids, V in columns]
+        found = [np.zeros(V, np.int64) for V in self.num_embeddings]
+        for start in range(0, len(self.train), PIECE):  # no copy of all ratings
+            for counts, ids in zip(found, self.train.columns, strict=False):
+                counts += np.bincount(ids[self.train.rows[start : start + PIECE]], minlength=len(counts))
+        return found
 
     @property
     def count(self) -> int:

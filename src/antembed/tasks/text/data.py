@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,17 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from antembed.data import find_data
-from antembed.data.batches import permutation
-from antembed.data.documents import Documents, read_documents
+from antembed.data import default_cache, find_data
+from antembed.data.batches import Pieces, permutation
+from antembed.data.document_cache import cached_documents
+from antembed.data.documents import Documents
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 from antembed.kernels.shuffle import shuffled
 from antembed.tasks.base import Batch, Splits
 from antembed.tasks.text.config import TextInput
 
+PIECE = 1 << 16  # documents
 HELD_OUT = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
 
 
@@ -38,19 +40,38 @@ class DocumentExamples:
         return len(self.rows)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        assert self.documents is not None
         for first in range(0, len(self), size):
-            taken = self.documents.take(self.rows[first : first + size])
-            words, starts, labels = (
-                torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts, taken.labels)
-            )
-            if self.training and self.word_dropout:
-                words, starts = drop_words(words, starts, self.word_dropout)
-            yield words, starts, labels.long()
+            yield self._range(first, first + size)
+
+    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
+        """The same batches in n pieces; words are left out of each as it is fetched."""
+        for first in range(0, len(self), size):
+            own = self.with_rows(self.rows[first : first + size])
+            yield Pieces.cut(len(own), n, own._range)
+
+    def _range(self, a: int, b: int) -> Batch:
+        assert self.documents is not None
+        taken = self.documents.take(self.rows[a:b])
+        words, starts, labels = (torch.from_numpy(part).to(self.device) for part in (taken.tokens, taken.starts, taken.labels))
+        if self.training and self.word_dropout:
+            words, starts = drop_words(words, starts, self.word_dropout)
+        return words, starts, labels.long()
 
     def shuffled(self, seed: int, epoch: int) -> "DocumentExamples":
         """In the order of this epoch, which depends on the seed and the epoch only; for training."""
-        return replace(self, rows=shuffled(self.rows, seed, epoch, self.threads), training=True)
+        return self.in_order(self.order(seed, epoch))
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows in the order of an epoch."""
+        return shuffled(self.rows, seed, epoch, self.threads)
+
+    def with_rows(self, rows: np.ndarray) -> "DocumentExamples":
+        """Other rows of the same documents."""
+        return replace(self, rows=rows)
+
+    def in_order(self, rows: np.ndarray) -> "DocumentExamples":
+        """For training, in this order."""
+        return replace(self, rows=rows, training=True)
 
 
 def drop_words(words: Tensor, starts: Tensor, share: float) -> tuple[Tensor, Tensor]:
@@ -91,8 +112,11 @@ class TextSplits(Splits):
         """How often each word occurs in the training documents: (V,)."""
         assert self.vocabulary is not None
         assert self.train.documents is not None
-        chosen = self.train.documents.take(self.train.rows)
-        return torch.from_numpy(np.bincount(chosen.tokens, minlength=len(self.vocabulary))).float()
+        counts = np.zeros(len(self.vocabulary), np.int64)
+        for first in range(0, len(self.train), PIECE):  # no copy of all words
+            chosen = self.train.documents.take(self.train.rows[first : first + PIECE])
+            counts += np.bincount(chosen.tokens, minlength=len(counts))
+        return torch.from_numpy(counts).float()
 
     def save(self, folder: Path) -> None:
         """vocabulary.parquet: which row is which word."""
@@ -123,13 +147,11 @@ def _read(
     share_words: bool,
 ) -> tuple[Documents, Documents | None]:
     (data, _), *test = files
-    train_docs = read_documents(data, text=text, label=label, length=length, min_count=min_count, max_vocab=max_vocab or None)
+    read = partial(cached_documents, cache=default_cache(), text=text, label=label, length=length)
+    train_docs = read(data, min_count=min_count, max_vocab=max_vocab or None)
     if not test:
         return train_docs, None
-    words = train_docs.vocabulary if share_words else None
-    return train_docs, read_documents(
-        test[0][0], text=text, label=label, length=length, vocabulary=words, classes=train_docs.classes
-    )
+    return train_docs, read(test[0][0], vocabulary=train_docs.vocabulary if share_words else None, classes=train_docs.classes)
 
 
 def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:

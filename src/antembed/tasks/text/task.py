@@ -20,7 +20,7 @@ from antembed.embedding import EMBEDDINGS, AnchorEmbedding, Embedding, MixtureEm
 from antembed.files import JSON
 from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
-from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task, cuts
+from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.text.config import LEAST_EPOCHS, PROX_OPTIONS, SPARSIFIED, TextConfig
 from antembed.tasks.text.data import TextSplits, largest_class, make_splits, read_input
 from antembed.tasks.text.explain import explain_words
@@ -101,11 +101,6 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
     def loss(self, model: TextModel, batch: Batch) -> Tensor:
         words, starts, labels = batch
         return F.cross_entropy(model(words, starts), labels)
-
-    def cut(self, batch: Batch, pieces: int) -> list[Batch]:
-        words, starts, labels = batch
-        parts = cuts(len(labels), pieces)
-        return [(words[starts[a] : starts[b]], starts[a : b + 1] - starts[a], labels[a:b]) for a, b in parts]
 
     def defaults(self, examples: int, given: Options) -> JSON:
         """Few epochs, if they are given, have few events."""

@@ -1,0 +1,92 @@
+"""A process reads its own pieces of mapped examples, and has neither them nor their order in memory of its own."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from processes import errors, launch, succeed
+
+from antembed.data.batches import Examples
+from antembed.distributed import Ranks
+from antembed.distributed.one_copy import one_copy
+from antembed.files import default_cache
+from antembed.runs.shared import share_rows
+from antembed.tasks import Splits
+
+N, PIECES = 12_000_000, 8  # 4·N bytes are more than what malloc may keep for later (32 MiB)
+
+
+def copies(ranks: Ranks, folder: Path) -> None:
+    os.environ["ANTEMBED_CACHE"] = str(folder / "cache")
+    made: list[int] = []
+
+    def make() -> np.ndarray:
+        made.append(1)
+        return np.arange(10, dtype=np.int32)
+
+    found = one_copy(ranks, make, 10, np.dtype(np.int32))
+    assert np.array_equal(found, np.arange(10))
+    assert len(made) == (1 if ranks.first else 0)
+    assert not found.flags.writeable
+    assert not list((folder / "cache").iterdir())  # the mapping is all that is left
+    assert len(one_copy(ranks, lambda: np.arange(0), 0, np.dtype(np.int64))) == 0
+
+
+def test_one_process_of_a_machine_makes_an_array_that_all_map(tmp_path):
+    succeed(copies, 3, tmp_path)
+
+
+def no_cache(ranks: Ranks, folder: Path) -> None:
+    os.environ["ANTEMBED_CACHE"] = str(folder / "file" / "cache")
+    one_copy(ranks, lambda: np.arange(3), 3, np.dtype(np.int64))
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_everywhere(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert launch(no_cache, 2, tmp_path) == [1, 1]
+    for text in errors(tmp_path, 2):
+        assert text.startswith("RankError: rank 0 could not write the order of the examples")
+        assert text.endswith("set ANTEMBED_CACHE to another folder")
+
+
+def private() -> int:
+    """Bytes that no file has: of mapped files, what is private depends on who else has them open."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous"))
+
+
+def epoch(splits: Splits, number: int, ranks: Ranks) -> int:
+    """Fetch the pieces of this process; → the sum of their first column."""
+    train, total = splits.train, 0
+    order = one_copy(ranks, lambda: train.order(0, number), len(train), train.rows.dtype)
+    for batch in train.in_order(order).pieces(100_000, PIECES):
+        for piece in range(ranks.rank, len(batch.sizes), ranks.size):
+            total += int(batch.fetch(piece)[0].sum())
+    return total
+
+
+def measured(ranks: Ranks, folder: Path) -> None:
+    os.environ["ANTEMBED_CACHE"] = str(folder / "cache")
+    columns = tuple(np.memmap(folder / "column", np.int32, "r", shape=(N,)) for _ in range(2))
+    small = Splits(Examples(columns, np.arange(20_000, dtype=np.int32), threads=1))
+    share_rows(small, ranks)
+    epoch(small, 1, ranks)  # compiles
+    before = private()
+    splits = Splits(Examples(columns, np.arange(N, dtype=np.int32), threads=1))
+    share_rows(splits, ranks)
+    for number in (1, 2):
+        own = epoch(splits, number, ranks)
+        (folder / f"{ranks.rank}.{number}").write_text(str(own))
+    assert default_cache() == folder / "cache"
+    assert private() - before < 4 * N / 2, f"{private() - before} bytes for {N} examples"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/smaps_rollup is Linux's")
+def test_examples_and_their_order_are_nobodys_own(tmp_path):
+    """The rows of a part and the order of an epoch are 4 bytes an example each, the columns 8: none of these is private."""
+    np.arange(N, dtype=np.int32).tofile(tmp_path / "column")
+    succeed(measured, 2, tmp_path)
+    for number in (1, 2):  # together they have read each example once
+        assert sum(int((tmp_path / f"{rank}.{number}").read_text()) for rank in range(2)) == N * (N - 1) // 2
