@@ -78,13 +78,14 @@ def data(records: Records) -> str:
 
 def torchrec(records: Records) -> str:
     """TorchRec with a prox now and then beside the exact optimizer."""
+    names = {0: "ProximalSGD", 1: "TorchRec, a prox at every step"}
     rows = [
         [
-            f"TorchRec, a prox every {row['every']} steps" if row["every"] else "ProximalSGD",
+            names.get(row["every"], f"TorchRec, a prox every {row['every']} steps"),
             f"{row['objective']:.1f}",
             f"{row['nonzeros']:,}",
             f"{row['other_zeros']:,}",
-            f"{row['distance']:.1g}",
+            f"{row['distance']:.2g}",
         ]
         for row in _last(records, "TorchRec with a prox", "every")
     ]
