@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -112,6 +114,35 @@ def test_a_rank_that_never_comes(tmp_path):
     text = (tmp_path / "error").read_text()
     assert text.startswith(f"rank 0 of 2: not all ranks came to 127.0.0.1:{port} within 1 s")
     assert "1/2 clients joined" in text
+
+
+STOPPED = """
+import os, sys
+import torch
+from antembed.distributed import ShardedAnchorEmbedding, start, stop
+from antembed.distributed.storage import load, save
+from antembed.optim import ProximalYogi
+
+ranks = start(60)
+layer = ShardedAnchorEmbedding(50, 4, num_anchors=3, ranks=ranks)
+optimizer = ProximalYogi(layer.param_groups(l1_penalty=1e-3))
+layer(torch.arange(4)).sum().backward()
+optimizer.step()
+save(sys.argv[1], layer, optimizer)
+load(sys.argv[1], layer, optimizer)
+stop()
+print([name for thread in os.listdir("/proc/self/task") if "gloo" in (name := open(f"/proc/self/task/{thread}/comm").read())])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/task is Linux's")
+def test_no_thread_of_the_process_group_is_left(tmp_path):
+    """One that waits for Python when that shuts down would abort a process that has done all its work."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    words = [sys.executable, "-c", STOPPED, str(tmp_path / "state")]
+    assert subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_without_other_processes_it_says_how_to_start_them():

@@ -28,13 +28,18 @@ class Ranks:
                 "there is no process group: start the program with torchrun and call antembed.distributed.start(), or "
                 "torch.distributed.init_process_group"
             )
-        world = dist.group.WORLD
-        assert world is not None
-        self.group: dist.ProcessGroup = world if group is None else group
+        self._group = group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
 
     def __deepcopy__(self, memo: object) -> "Ranks":
         return self  # a copy of a layer has the same processes
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """Not kept, if it is the default one: its threads end only when nobody has it, and they must not outlive Python."""
+        found = dist.group.WORLD if self._group is None else self._group
+        assert found is not None
+        return found
 
     @property
     def first(self) -> bool:

@@ -1,5 +1,6 @@
 """The process group of a program that torchrun, SLURM or Kubernetes has started several times."""
 
+import importlib
 import os
 from datetime import timedelta
 
@@ -31,6 +32,8 @@ def start(timeout: float | None = None, backend: str = "gloo") -> Ranks:
     if not launched():
         missing = ", ".join(name for name in NEEDED if name not in os.environ)
         raise RankError(f"{missing} not set: start the program with torchrun --nproc-per-node N")
+    # Default arguments there are the process group, if there is one when it is imported: nobody could end its threads then.
+    importlib.import_module("torch.distributed.nn.functional")
     wait = timedelta(seconds=seconds)
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=wait))
@@ -48,6 +51,6 @@ def start(timeout: float | None = None, backend: str = "gloo") -> Ranks:
 
 
 def stop() -> None:
-    """Leave the process group."""
+    """Leave the process group. Its threads end here: one that waits for Python when that shuts down aborts the process."""
     if dist.is_initialized():
         dist.destroy_process_group()
