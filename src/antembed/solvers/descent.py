@@ -33,6 +33,7 @@ from antembed.solvers.normal_equations import (
     shared_cuts,
 )
 from antembed.solvers.row_share import ALONE, RowShare
+from antembed.solvers.short_rows import ShortRows, is_short
 from antembed.solvers.side import Penalties, Side
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
@@ -268,12 +269,23 @@ class Descent:
 
     def descend(self, side: Side, l0: float) -> None:
         """Weights and biases of all rows, then the anchors; twice, with the other side held."""
+        if is_short(side):
+            self._descend_short(side, l0)
+            return
         equations = self._equations(side)
         if equations.nbytes <= HELD_BYTES:
             equations.hold()
         for _ in range(INNER):
             self.descend_rows(side, l0, equations, moments := AnchorMoments(*side.A.shape))
             self._move_anchors(side, moments)
+
+    def _descend_short(self, side: Side, l0: float) -> None:
+        """The same where rows have few pairs."""
+        other = self.items if side is self.users else self.users
+        rows = ShortRows(side, other, self.mean, self.penalties, self.threads, self.share)
+        for _ in range(INNER):
+            rows.descend_rows(l0, l0 if self.penalties.biases else 0.0, self.frozen, PASSES)
+            rows.move_anchors()
 
     def descend_rows(
         self, side: Side, l0: float, equations: NormalEquations | None = None, moments: AnchorMoments | None = None
