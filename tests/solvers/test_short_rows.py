@@ -77,10 +77,10 @@ def test_rows_settle_as_in_the_plain_way(unobserved, weights):
     side, l0 = descent.users, 0.01
     descent.accumulate_normal_equations(side, descent.items)
     A, S, v = side.A, side.S, side.v
-    wanted = [
-        settle(A @ S[r, :D, :D] @ A.T, A @ S[r, :D, D], A @ v[r, :D], S[r, D, D], v[r, D], side.T[r].copy(), side.bias[r], l0, 12)
-        for r in range(USERS)
-    ]
+    wanted = []
+    for r in range(USERS):
+        quadratic = A @ S[r, :D, :D] @ A.T, A @ S[r, :D, D], A @ v[r, :D], S[r, D, D], v[r, D]
+        wanted.append(settle(*quadratic, side.T[r].copy(), side.bias[r], l0, 12))
     rows_of(descent, side).descend_rows(l0, 0.0, False, 12)
     apart = np.array([np.abs(side.T[r] - t).max() > 1e-3 for r, (t, _) in enumerate(wanted)])
     assert apart.mean() < 0.02  # where two weights are worth nearly the same, rounding decides
@@ -168,7 +168,8 @@ def test_kroneckers_solve_their_equation():
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize(
-    ("bias_ridge", "unobserved", "penalized"), [(1.0, 0.05, False), (NO_BIAS, 0.05, False), (1.0, 0.0, False), (1.0, 0.05, True)]
+    ("bias_ridge", "unobserved", "penalized"),
+    [(1.0, 0.05, False), (NO_BIAS, 0.05, False), (1.0, 0.0, False), (1.0, 0.05, True)],
 )
 def test_the_objective_hardly_rises(bias_ridge, unobserved, penalized, weights):
     """Never, but for the rounding of single precision."""

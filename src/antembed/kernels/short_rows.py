@@ -47,8 +47,8 @@ def _look_ahead(others: Any, p: int, last: int, rows: Any) -> None:
 def _see_pairs(
     pairs: Any, seen: Any, biases: Any, mean: float, r: int, last: int, t: Any, X: Any, w: Any, y: Any, slope: Any, side: Any
 ) -> tuple[float, float]:
-    """Add row r's pairs to slope and side, and copy what they are to the anchors to X (n, KP), their weights to w; → the sums of
-    the weights and of w·(rating − mean − bias)."""
+    """Add row r's pairs to slope and side, and copy what they are to the anchors to X (n, KP), their weights to w; → the sums
+    of the weights and of w·(rating − mean − bias)."""
     starts, others, ratings, weights = pairs
     KP, total, pull, n = seen.shape[1], 0.0, 0.0, starts[r + 1] - starts[r]
     for m in range(n):
@@ -69,7 +69,7 @@ def _see_pairs(
 @compiled
 def _curvature(k: int, n: int, X: Any, w: Any, KP: int) -> float:
     """Σ w·p_k² over n pairs."""
-    total = np.float32(0.0)
+    total = 0.0
     for m in range(n):
         total += w[m] * X[m * KP + k] * X[m * KP + k]
     return total
@@ -234,7 +234,7 @@ def descend_short_rows(
 def add_anchor_slopes(
     pairs: Any, E: Any, biases: Any, mean: float, T: Any, bias: Any, A: Any, errors: float, out: Any, first: int, stop: int
 ) -> None:
-    """Add Σ t_k·w·(errors·(rating − mean − b − b_i) − e_i·(t·A))·e_i over the pairs of rows [first, stop) to out (K, P), E being
+    """Add Σ t_k·w·(errors·(rating − mean − b − b_i) − e_i·(t·A))·e_i over the pairs of rows [first, stop) to out (K, P); E is
     (n, P): with errors = 1 the direction downhill in all anchors, with 0 minus the curvature times A."""
     starts, others, ratings, weights = pairs
     K, P, last = A.shape[0], A.shape[1], starts[stop]

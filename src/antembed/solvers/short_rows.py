@@ -1,8 +1,8 @@
 """Descent on a side whose rows have fewer pairs than dimensions, without normal equations (kernels/short_rows.py).
 
 Weights and biases move as everywhere, in single precision; each visit starts from slopes that are worked out anew. The anchors
-move together: their quadratic (K·d unknowns) is never written out, conjugate gradients ask for its product with a direction, which
-takes one look at all pairs. Each step is a minimum along a line, so the objective does not rise, but for rounding.
+move together: their quadratic (K·d unknowns) is never written out, conjugate gradients ask for its product with a direction,
+which takes one look at all pairs. Each step is a minimum along a line, so the objective does not rise, but for rounding.
 
 Sums over rows are taken part by part, as in normal_equations.py: the result does not depend on the number of threads.
 """
