@@ -8,8 +8,8 @@ some of the unknowns, so at the full penalty the objective never rises. Without 
 biased factorization, the baseline. With `unobserved_weight` every pair of a user and an item counts a little, as if rated 0, at
 the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
 
-kernels/descent.py has the arithmetic. It needs (d + 1)² numbers an object only to find out how many anchors there should be;
-else as many as the tables have.
+kernels/descent.py has the arithmetic, kernels/short_rows.py where rows have fewer pairs than dimensions. It needs (d + 1)²
+numbers an object only to find out how many anchors there should be; else as many as the tables have.
 """
 
 from collections.abc import Callable
