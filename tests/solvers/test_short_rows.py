@@ -10,7 +10,8 @@ from antembed.kernels.short_rows import ROUNDING
 from antembed.solvers import short_rows
 from antembed.solvers.descent import Descent
 from antembed.solvers.normal_equations import AnchorMoments
-from antembed.solvers.short_rows import Kroneckers, ShortRows, conjugate_gradients, is_short
+from antembed.solvers.products import across, along
+from antembed.solvers.short_rows import Kroneckers, ShortRows, both_diagonal, conjugate_gradients, is_short
 from antembed.solvers.side import NO_BIAS, Penalties
 
 USERS, ITEMS, D, ANCHORS = 300, 220, 12, (20, 11)
@@ -163,7 +164,7 @@ def test_kroneckers_solve_their_equation():
     B, D = (x @ x.T for x in random.standard_normal((2, 7, 9)))
     C, F = (x @ x.T for x in random.standard_normal((2, 4, 6)))
     X = random.standard_normal((7, 4))
-    np.testing.assert_allclose(Kroneckers(B, C, D, F).solve(B @ X @ C + D @ X @ F), X, atol=1e-3)
+    np.testing.assert_allclose(Kroneckers(B, D, both_diagonal(C, F)).solve(B @ X @ C + D @ X @ F), X, atol=1e-3)
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -209,3 +210,13 @@ def test_rows_without_pairs_lose_their_weights():
     assert not side.T[-2:].any()
     rows_of(descent, side).move_anchors()
     assert np.isfinite(side.A).all()
+
+
+def test_blocks_of_products_are_the_whole():
+    random = np.random.default_rng(0)
+    X, Y, x = random.standard_normal((5000, 40)), random.standard_normal((5000, 9)), random.standard_normal(5000)
+    np.testing.assert_allclose(across(X, Y), X.T @ Y, atol=1e-9)
+    np.testing.assert_allclose(across(X, x), X.T @ x, atol=1e-9)
+    np.testing.assert_allclose(along(X, Y[:40]), X @ Y[:40], atol=1e-11)
+    assert across(X[:0], Y[:0]).shape == (40, 9)
+    assert along(X[:0], Y[:40]).shape == (0, 9)

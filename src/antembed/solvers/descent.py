@@ -32,6 +32,7 @@ from antembed.solvers.normal_equations import (
     minimize_anchors,
     shared_cuts,
 )
+from antembed.solvers.products import along
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.short_rows import ShortRows, is_short
 from antembed.solvers.side import Penalties, Side
@@ -155,7 +156,7 @@ class Descent:
             side.make_anchors(K, self.seed + number, self.threads)
             side.T = np.ascontiguousarray(side.T)
             self.share.same(side.T, side.A)
-            side.E = side.T @ side.A
+            side.E = along(side.T, side.A)
 
     def usual_l0(self) -> float:
         """What a parameter must bring by the Bayesian information criterion: ½·σ²·log n of the summed ½·squared error."""

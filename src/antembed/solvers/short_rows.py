@@ -8,6 +8,7 @@ Sums over rows are taken part by part, as in normal_equations.py: the result doe
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from antembed.kernels import short_rows as kernel
 from antembed.kernels.descent import padded_columns
 from antembed.kernels.threads import take_turns
 from antembed.solvers.normal_equations import PARTS, shared_cuts
+from antembed.solvers.products import across, along
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import Penalties, Side
 
 STEPS, ENOUGH = 8, 0.1  # of conjugate gradients, at most; one that brings less than this share of all before is the last
 RANK = 1e-4  # beside diagonals of 1: eigenvalues below are too near the rounding of single precision
 Work = Callable[[int, int, int], object]  # part, first, stop
+Diagonals = tuple[np.ndarray, np.ndarray, np.ndarray]
 Product = Callable[[np.ndarray], np.ndarray]
 
 
@@ -41,12 +44,12 @@ class ShortRows:
         self.S, self.v = np.zeros((self.d + 1, self.d + 1)), np.zeros(self.d + 1)  # of all pairs there are
         if weight:
             Z = np.column_stack([other.E, np.ones(len(other.E))])
-            self.S, self.v = weight * Z.T @ Z, weight * Z.T @ (-mean - other.bias)
+            self.S, self.v = across(weight * Z, Z), across(weight * Z, -mean - other.bias)
 
     def descend_rows(self, l0: float, bias_l0: float, frozen: bool, passes: int) -> None:
         """Weights and biases of all rows, the anchors held."""
         own, d = self.own, self.d
-        seen = single(self.other.E @ own.A.T)
+        seen = single(along(self.other.E, own.A.T))
         H, gram = own.A @ self.S[:d, :d] @ own.A.T, own.A @ own.A.T
         lines = np.diag(H), np.diag(gram), own.A @ self.v[:d], own.A @ self.S[:d, d]
         common = (single(H), single(gram), *(single(line[None])[0] for line in lines), float(self.S[d, d]), float(self.v[d]))
@@ -73,8 +76,7 @@ class ShortRows:
         S, v, s = self.S[:d, :d], self.v[:d], self.S[:d, d]
         slope = self._slopes(A, padded_columns(self.other.E), 1.0)
         slope += np.outer(sums[0], v) - np.outer(sums[1], s) - crowd @ A @ S - ridged @ A
-        # Near it: as if every row's pairs had the mean moments of all pairs.
-        near = Kroneckers(crowd, S + ridge * np.eye(d), counted, self._mean_moments() + per_pair * np.eye(d))
+        near = Kroneckers(crowd, counted, self._near)
         E = single(self.other.E)  # a direction need not be known to the last digit, and most of the time is spent here
         return slope, lambda D: crowd @ D @ S + ridged @ D - self._slopes(D, E, 0.0), near
 
@@ -112,13 +114,21 @@ class ShortRows:
         crowd, counted = (np.tril(part) + np.tril(part, -1).T for part in (total[:K], total[K : 2 * K]))
         return crowd, counted, total[2 * K :]
 
+    @cached_property
+    def _near(self) -> Diagonals:
+        """What is near S of a row, and of each of its pairs: as if all pairs had the mean moments."""
+        ridge, per_pair, _ = self.ridges
+        return both_diagonal(
+            self.S[: self.d, : self.d] + ridge * np.eye(self.d), self._mean_moments() + per_pair * np.eye(self.d)
+        )
+
     def _mean_moments(self) -> np.ndarray:
         """The mean of w·e⊗e over all pairs: (d, d)."""
         other = self.other
         counts = np.diff(other.starts)
         rows = np.repeat(np.arange(len(counts)), counts)
         weights = np.bincount(rows, other.weights, len(counts)) if len(other.weights) else counts
-        return (other.E * weights[:, None]).T @ other.E / max(len(rows), 1)
+        return across(other.E * weights[:, None], other.E) / max(len(rows), 1)
 
 
 def single(rows: np.ndarray) -> np.ndarray:
@@ -128,13 +138,13 @@ def single(rows: np.ndarray) -> np.ndarray:
 
 class Kroneckers:
     """Solves B·X·C + D·X·F = R for X (K, d), rows of zeros in B left alone; all four are symmetric and have no negative
-    eigenvalues."""
+    eigenvalues. `right` is both_diagonal(C, F)."""
 
-    def __init__(self, B: np.ndarray, C: np.ndarray, D: np.ndarray, F: np.ndarray):
+    def __init__(self, B: np.ndarray, D: np.ndarray, right: Diagonals):
         self.used = np.flatnonzero(np.diag(B))
         some = np.ix_(self.used, self.used)
         self.left, b, d = both_diagonal(B[some], D[some])
-        self.right, c, f = both_diagonal(C, F)
+        self.right, c, f = right
         both = np.outer(b, c) + np.outer(d, f)
         self.both = np.maximum(both, 1e-9 * both.max(initial=0.0))
 
@@ -144,7 +154,7 @@ class Kroneckers:
         return X
 
 
-def both_diagonal(B: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def both_diagonal(B: np.ndarray, D: np.ndarray) -> Diagonals:
     """X such that Xᵀ·B·X and Xᵀ·D·X are diagonal, and these diagonals. X leaves out directions in which there is nothing but
     rounding: weights that only one row has can be shifted between its anchors without end."""
     B_size, D_size = (float(np.trace(part)) or 1.0 for part in (B, D))

@@ -8,6 +8,7 @@ import torch
 
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.solvers.codes import descend_codes
+from antembed.solvers.products import along
 
 MANY, EACH = 20_000, 64  # rows; of more than these, anchors are made from some: so many for each anchor
 ITERATIONS = 30
@@ -84,10 +85,12 @@ class Side:
         descend = partial(descend_codes, threads=threads)
         T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=ITERATIONS, seed=seed, descend=descend)
         if rows is not None:
-            T = (E @ A.T).div_(size * K).clamp_(min=0)  # in place: of many rows, T is what takes memory
+            T = (
+                torch.from_numpy(along(self.E, A.T.numpy())).div_(size * K).clamp_(min=0)
+            )  # in place: of many rows, T is what takes memory
             descend(E / size, A, T, INIT_PENALTY, sweeps=6)
         self.T, self.A = T.mul_(size).numpy(), A.numpy().copy()
-        self.E = self.T @ self.A
+        self.E = along(self.T, self.A)
 
     def quadratic(self) -> float:
         """½·Σ squared errors and ridges of the rows as they are, the other side held, but for a constant."""
