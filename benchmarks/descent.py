@@ -104,6 +104,14 @@ def race(descent: Descent, peer: Peer, repeats: int) -> JSON:
     return found
 
 
+def compile_kernels(columns: Columns, K: int, d: int, penalties: Penalties, threads: int) -> None:
+    """A small problem first, of rows about as long beside d: compiling is no part of the start."""
+    few = *(ids[:1000] % 50 for ids in columns[:2]), *(values[:1000] for values in columns[2:])
+    small = Descent(few, (50, 50), (K, K), d, penalties, sweeps=1, threads=threads)
+    small.init_weights()
+    small.sweep(1)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", choices=["ratings", "events"])
@@ -122,6 +130,7 @@ def main() -> None:
         K, penalties = 64, Penalties(0.02, 0.3, 0.1, 1.0, likely_weight(len(columns[0]), *sizes))
     descent = Descent(columns, sizes, (K, K), d, penalties, sweeps=chosen.repeats + 1, threads=threads)
     peer = Peer(columns, sizes, d, threads)
+    compile_kernels(columns, K, d, penalties, threads)
     result: JSON = {"benchmark": f"coordinate descent, {chosen.what}", "threads": threads}
     result |= {"users": sizes[0], "items": sizes[1], "pairs": len(columns[0]), "d": d, "anchors": K}
     result["seconds"] = race(descent, peer, chosen.repeats)

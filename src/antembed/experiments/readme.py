@@ -93,6 +93,25 @@ def scale(records: Records) -> str:
     return markdown(["what", "setting", "measured"], rows)
 
 
+def descent(records: Records) -> str:
+    """The newest race of coordinate descent with alternating least squares, of each kind of data."""
+    rows = []
+    for name, record in newest(records).items():
+        clock, lists = record["seconds"]["clock"], record.get("ndcg@10", {})
+        what, size = name.removeprefix("coordinate descent, "), f"{record['users']:,} × {record['items']:,}"
+        rows.append(
+            [
+                f"{what}: {size}, {record['pairs']:,} pairs",
+                f"{record['d']}, {record['anchors']}",
+                *(f"{clock[part]:.3g} s" for part in ("sweep", "iteration of ALS")),
+                *(f"{clock[part]:.3g} ×" for part in ("sweep / iteration", "start / sweep")),
+                ", ".join(f"{whose} {value:.4f}" for whose, value in lists.items()) or "–",
+            ]
+        )
+    header = ["data", "width, anchors", "a sweep", "an iteration of ALS", "sweep ÷ iteration", "start ÷ sweep", "NDCG@10"]
+    return markdown(header, rows)
+
+
 def ranking(records: Records) -> str:
     """The newest evaluation on held-out data, best first."""
     record = [record for record in records if record["evaluated_on"] == "the last fifth"][-1]
@@ -140,6 +159,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "serving": ("serving.jsonl", comparisons.serving),
     "planted-ratings": ("planted.jsonl", comparisons.planted),
     "bench": ("bench.jsonl", bench),
+    "descent": ("descent.jsonl", descent),
     "scale": ("bench.jsonl", scale),
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
     "distributed-links": ("distributed.jsonl", distributed_tables.links),

@@ -6,6 +6,7 @@ from torch import Tensor
 from antembed.kernels import codes as kernel
 from antembed.kernels.descent import padded, padded_columns
 from antembed.kernels.threads import take_turns
+from antembed.solvers.products import along
 
 ROWS = 512  # at a time: what they aim at stays in the cache
 
@@ -18,7 +19,7 @@ def descend_codes(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: in
     def work(piece: int) -> None:
         first, stop = piece * ROWS, min((piece + 1) * ROWS, len(vectors))
         target = np.zeros((stop - first, padded(K)))
-        target[:, :K] = vectors[first:stop] @ anchors.T
+        target[:, :K] = along(vectors[first:stop], anchors.T)
         target[:, :K] -= l1_penalty
         kernel.descend_codes(weights, target, gram, sweeps, first, stop)
 

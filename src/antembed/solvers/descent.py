@@ -8,8 +8,8 @@ some of the unknowns, so at the full penalty the objective never rises. Without 
 biased factorization, the baseline. With `unobserved_weight` every pair of a user and an item counts a little, as if rated 0, at
 the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
 
-kernels/descent.py has the arithmetic. It needs (d + 1)² numbers an object only to find out how many anchors there should be;
-else as many as the tables have.
+kernels/descent.py has the arithmetic, kernels/short_rows.py where rows have fewer pairs than dimensions. It needs (d + 1)²
+numbers an object only to find out how many anchors there should be; else as many as the tables have.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,9 @@ from antembed.solvers.normal_equations import (
     minimize_anchors,
     shared_cuts,
 )
+from antembed.solvers.products import along
 from antembed.solvers.row_share import ALONE, RowShare
+from antembed.solvers.short_rows import ShortRows, is_short
 from antembed.solvers.side import Penalties, Side
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12
@@ -154,7 +156,7 @@ class Descent:
             side.make_anchors(K, self.seed + number, self.threads)
             side.T = np.ascontiguousarray(side.T)
             self.share.same(side.T, side.A)
-            side.E = side.T @ side.A
+            side.E = along(side.T, side.A)
 
     def usual_l0(self) -> float:
         """What a parameter must bring by the Bayesian information criterion: ½·σ²·log n of the summed ½·squared error."""
@@ -268,12 +270,23 @@ class Descent:
 
     def descend(self, side: Side, l0: float) -> None:
         """Weights and biases of all rows, then the anchors; twice, with the other side held."""
+        if is_short(side):
+            self._descend_short(side, l0)
+            return
         equations = self._equations(side)
         if equations.nbytes <= HELD_BYTES:
             equations.hold()
         for _ in range(INNER):
             self.descend_rows(side, l0, equations, moments := AnchorMoments(*side.A.shape))
             self._move_anchors(side, moments)
+
+    def _descend_short(self, side: Side, l0: float) -> None:
+        """The same where rows have few pairs, but once: no equations are at hand, so a second time would cost as much as half
+        of another sweep and bring less."""
+        other = self.items if side is self.users else self.users
+        rows = ShortRows(side, other, self.mean, self.penalties, self.threads, self.share)
+        rows.descend_rows(l0, l0 if self.penalties.biases else 0.0, self.frozen, PASSES)
+        rows.move_anchors()
 
     def descend_rows(
         self, side: Side, l0: float, equations: NormalEquations | None = None, moments: AnchorMoments | None = None

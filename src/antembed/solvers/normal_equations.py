@@ -11,6 +11,7 @@ import numpy as np
 
 from antembed.kernels import descent as kernel
 from antembed.kernels.threads import take_turns
+from antembed.solvers.products import across
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import Penalties, Side
 
@@ -41,8 +42,8 @@ class NormalEquations:
             other.bias,
             mean,
             (penalties.ridge, penalties.ridge_per_rating, penalties.bias_ridge),
-            weight * Z.T @ Z,
-            weight * Z.T @ (-mean - b),
+            across(weight * Z, Z),
+            across(weight * Z, -mean - b),
         )
 
     def into(self, S: np.ndarray, v: np.ndarray, first: int, stop: int) -> None:

@@ -8,9 +8,10 @@ import torch
 
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.solvers.codes import descend_codes
+from antembed.solvers.products import along
 
-SAMPLE = 20_000  # rows from which anchors are made, if there are more
-ITERATIONS, FEWER = 30, 12  # of which the latter are enough for anchors of a sample: sweeps go on from there
+MANY, EACH = 20_000, 64  # rows; of more than these, anchors are made from some: so many for each anchor
+ITERATIONS = 30
 INIT_PENALTY = 1e-3  # ℓ1, on weights of vectors of length 1
 NO_BIAS = 1e30  # a ridge under which a bias is nothing
 
@@ -77,17 +78,19 @@ class Side:
         E = torch.from_numpy(self.E)
         squares = np.square(self.E).sum(1)
         size = float(np.sqrt(squares.mean())) or 1.0  # the penalty is for vectors of length 1
-        many = np.count_nonzero(squares) > SAMPLE
-        rows = np.random.default_rng(seed).choice(len(E), SAMPLE, replace=False, p=squares / squares.sum()) if many else None
+        count, rows = min(EACH * K, MANY), None
+        if np.count_nonzero(squares) > MANY:
+            rows = np.random.default_rng(seed).choice(len(E), count, replace=False, p=squares / squares.sum())
         some = E / size if rows is None else E[np.sort(rows)] / size
         descend = partial(descend_codes, threads=threads)
-        iterations = ITERATIONS if rows is None else FEWER
-        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=iterations, seed=seed, descend=descend)
+        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=ITERATIONS, seed=seed, descend=descend)
         if rows is not None:
-            T = (E @ A.T).div_(size * K).clamp_(min=0)  # in place: of many rows, T is what takes memory
+            T = (
+                torch.from_numpy(along(self.E, A.T.numpy())).div_(size * K).clamp_(min=0)
+            )  # in place: of many rows, T is what takes memory
             descend(E / size, A, T, INIT_PENALTY, sweeps=6)
         self.T, self.A = T.mul_(size).numpy(), A.numpy().copy()
-        self.E = self.T @ self.A
+        self.E = along(self.T, self.A)
 
     def quadratic(self) -> float:
         """½·Σ squared errors and ridges of the rows as they are, the other side held, but for a constant."""
