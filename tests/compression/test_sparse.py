@@ -34,10 +34,13 @@ def E():
 def test_the_compiled_decoder_is_the_plain_one(E, apart):
     coded = sparse.fit(E, GOAL, split_norms=apart, weighting=0.25, num_anchors=100)
     rows = SparseCodedRows(coded.arrays, dict(coded.about))
-    anchors = np.random.default_rng(0).normal(size=(len(rows.group), 5)).astype(np.float32)
-    for ids in (np.array([0, 3, 700, 1199]), np.arange(1200)):
-        for one, other in zip(rows.values(ids, anchors), rows.values(ids, anchors, compiled=False), strict=True):
-            np.testing.assert_array_equal(one, other)
+    onto = np.random.default_rng(0).normal(size=(len(rows.group) + 1, 21)).astype(np.float32)
+    for ids in (np.array([0, 3, 700, 700, 1199]), np.arange(1200)[::-1]):
+        wanted = rows.mixed(ids, np.eye(len(onto), dtype=np.float32), compiled=False)
+        np.testing.assert_array_equal(rows(ids), wanted)
+        terms = (np.abs(wanted) @ np.abs(onto)).max()
+        np.testing.assert_allclose(rows.mixed(ids, onto), wanted @ onto, rtol=0, atol=2e-6 * terms)
+        np.testing.assert_allclose(rows.mixed(ids, onto, compiled=False), wanted @ onto, rtol=0, atol=2e-6 * terms)
 
 
 def test_rows_times_anchors_are_the_vectors(E):

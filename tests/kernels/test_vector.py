@@ -7,7 +7,18 @@ import pytest
 from numba import njit
 
 from antembed.kernels.ratings import catch_up, caught_up, stepped, take_step
-from antembed.kernels.vector import add_scaled, barrier, barrier_counter, dot, multiply
+from antembed.kernels.vector import (
+    LIMITS,
+    add_scaled,
+    barrier,
+    barrier_counter,
+    bit_length,
+    count_reached,
+    dot,
+    four_bytes,
+    multiply,
+    weighted_sum,
+)
 
 K = 24
 EPS = {np.float32: 2e-6, np.float64: 1e-14}  # of the terms of a sum: some sixteen times their rounding
@@ -37,6 +48,46 @@ def call_transposed(x, y, out):
 @njit
 def call_add_scaled(x, y):
     add_scaled(16, (x, y), (0, 8), (y,), (8,), (0.5,))
+
+
+sum_three = weighted_sum(3)
+
+
+@njit
+def call_weighted_sum(n, places, weights, rows, out):
+    sum_three(n, places, weights, rows, rows.shape[1], 2, out, 1)
+
+
+@njit
+def call_count_reached(limits, at, number):
+    return count_reached(limits, at, number)
+
+
+@njit
+def call_four_bytes(data, at):
+    return four_bytes(data, at)
+
+
+@njit
+def call_bit_length(number):
+    return bit_length(number)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32])
+def test_limits_that_are_reached(dtype):
+    limits = np.sort(np.random.default_rng(0).integers(-90, 90, 3 * LIMITS)).astype(dtype)
+    for at in (0, 5, 2 * LIMITS):
+        for number in (-100, -1, 0, int(limits[at + 3]), 100):
+            assert call_count_reached(limits, at, number) == (limits[at : at + LIMITS] <= number).sum()
+
+
+def test_bytes_and_bits():
+    data = np.frombuffer(bytes(range(250, 256)), np.uint8)
+    assert [call_four_bytes(data, at) for at in range(3)] == [
+        int.from_bytes(data[at : at + 4].tobytes(), "big") for at in range(3)
+    ]
+    for number in (1, 2, 3, 255, 256, (1 << 31) - 1, 1 << 40):
+        assert call_bit_length(number) == number.bit_length()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -86,6 +137,15 @@ class TestAgainstNumpy:
         x, y, out = self.draw(dtype, 6, 8), self.draw(dtype, 6, 16), np.empty((8, 16), dtype)
         call_transposed(x, y, out)
         np.testing.assert_allclose(out, x.T @ y, rtol=0, atol=EPS[dtype] * (np.abs(x).T @ np.abs(y)).max())
+
+    @pytest.mark.parametrize("n", [0, 1, 5])
+    def test_weighted_sum(self, dtype, n):
+        rows, weights, out = self.draw(dtype, 7, 27), self.draw(dtype, 6), np.full(26, 9, dtype)
+        places = np.array([6, 0, 3, 3, 1, 2])
+        call_weighted_sum(n, places, weights, rows, out)
+        wanted, terms = weights[:n] @ rows[places[:n], 2:26], np.abs(weights) @ np.abs(rows[places, 2:26])
+        np.testing.assert_allclose(out[1:25], wanted, rtol=0, atol=EPS[dtype] * terms.max())
+        assert out[0] == out[25] == 9  # nothing beside it is written
 
     def test_add_scaled(self, dtype):
         x, y = self.draw(dtype, 16), self.draw(dtype, 30)

@@ -5,6 +5,7 @@ import pytest
 
 import antembed as ant
 from antembed.serving import encodings
+from antembed.serving.compiled import take_rows
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import CsrRows
 from antembed.serving.nonzeros import Nonzeros
@@ -19,9 +20,9 @@ def factors(V=3000, K=37, d=24, seed=0):
 
 @pytest.mark.parametrize("encoding", ["plain", "bitmap", "csr", "packed"])
 @pytest.mark.parametrize("values", ["fp32", "fp16", "int8"])
-@pytest.mark.parametrize("shared", [False, True])
-def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared, monkeypatch):
-    T, A = factors()
+@pytest.mark.parametrize(("shared", "d"), [(False, 24), (True, 24), (False, 77)])  # 77: registers of each size, and a rest
+def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared, d, monkeypatch):
+    T, A = factors(d=d)
     rng = np.random.default_rng(1)
     index = rng.integers(0, len(T), 5000) if shared else None
     table = read_table(serialize(T, A, row_index=index, values=values, encoding=encoding))
@@ -66,6 +67,32 @@ def test_all_cores_decode_what_one_does(method, monkeypatch):
         found[cpus] = table[ids]
     np.testing.assert_array_equal(found[1], found[2])
     np.testing.assert_array_equal(found[1], found[3])
+
+
+@pytest.mark.parametrize("method", ["transform", "sparse"])
+def test_rows_are_the_same_however_they_were_reached(method):
+    """A look-up remembers where rows begin; the next ones start there."""
+    rng = np.random.default_rng(0)
+    E = (rng.normal(size=(1000, 24)) @ rng.normal(size=(24, 24)) * rng.exponential(1, (1000, 1))).astype(np.float32)
+    contents = ant.compress(E, budget="10x", method=method).to_bytes()
+    table = read_table(contents)
+    wanted = table.rows(np.arange(1000))
+    per_block = table.rows.per_block
+    assert 1 < per_block < 1000
+    known = np.arange(1000) % per_block != 0  # the others begin with their blocks
+    np.testing.assert_array_equal(table.rows.entries > 0, known)
+    again = read_table(contents)
+    for ids in ([999], [per_block - 1, 999], [per_block, 0, per_block - 1], rng.permutation(1000), [1, 1, 998]):
+        np.testing.assert_array_equal(again.rows(np.array(ids)), wanted[ids])
+    np.testing.assert_array_equal(again.rows.entries, table.rows.entries)
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_rows_are_copied_to_their_places(size, monkeypatch):
+    monkeypatch.setattr("antembed.serving.compiled.COPIED_FROM", 1000)
+    rng = np.random.default_rng(0)
+    rows, where = rng.random((300, 19)).astype(np.float32), rng.integers(0, 300, size)
+    np.testing.assert_array_equal(take_rows(rows, where), rows[where])
 
 
 @pytest.mark.parametrize("rows", [1, 7, 500, 10_000])

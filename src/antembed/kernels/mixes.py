@@ -5,21 +5,30 @@ from typing import Any
 import numpy as np
 
 from antembed.kernels.compiled import compile_kernel
+from antembed.kernels.vector import VECTOR, elementwise, prefetch, weighted_sum
 
 compiled = compile_kernel(nogil=True, error_model="numpy")
+AHEAD = 8  # ids: a row's numbers are fetched so far ahead, and where they begin twice as far
+WIDE = 8  # registers in which sums are held: half of AVX2's
+sum_wide, sum_narrow = weighted_sum(WIDE), weighted_sum(1)
+copy_whole = elementwise(lambda x, one: (x,))
 
 
 @compiled
-def _add_four(vector: Any, first: bool, anchors: Any, k: Any, weights: Any) -> None:
-    """vector ← (0 if first, else itself) + Σ of four anchors: read and written once for all four."""
-    a, b, c, d = anchors[k[0]], anchors[k[1]], anchors[k[2]], anchors[k[3]]
-    s, t, u, v = weights[0], weights[1], weights[2], weights[3]
-    if first:
-        for j in range(len(vector)):
-            vector[j] = s * a[j] + t * b[j] + u * c[j] + v * d[j]
-    else:
-        for j in range(len(vector)):
-            vector[j] += s * a[j] + t * b[j] + u * c[j] + v * d[j]
+def mix(n: int, k: Any, t: Any, anchors: Any, out: Any, p: int) -> None:
+    """out[p] = Σ t_j·anchors[k_j] over j < n; k is int64, the others are float32."""
+    width, column = out.shape[1], 0
+    while column + WIDE * VECTOR <= width:
+        sum_wide(n, k, t, anchors, width, column, out, p * width + column)
+        column += WIDE * VECTOR
+    while column + VECTOR <= width:
+        sum_narrow(n, k, t, anchors, width, column, out, p * width + column)
+        column += VECTOR
+    for j in range(column, width):
+        total = np.float32(0)
+        for i in range(n):
+            total += t[i] * anchors[k[i], j]
+        out[p, j] = total
 
 
 @compiled
@@ -28,42 +37,48 @@ def mix_csr(
 ) -> None:
     """out[p] = the vector of row ids[p]; damaged[0]: a row whose columns are not those of `anchors`, if there is one."""
     K = len(anchors)
-    k, weights = np.zeros(4, np.int64), np.zeros(4, np.float32)
+    k, t = np.empty(K, np.int64), np.empty(K, np.float32)
     for p in range(start, stop):
-        i, vector = ids[p], out[p]
-        begin, end = np.int64(starts[i]), np.int64(starts[i + 1])
-        if begin == end:
-            vector[:] = 0
-        for four in range(begin, end, 4):
-            for n in range(4):
-                if four + n < end:
-                    k[n], weights[n] = columns[four + n], np.float32(values[four + n])
-                    if k[n] >= K:
-                        damaged[0] = i
-                        return
-                else:
-                    weights[n] = 0
-            _add_four(vector, four == begin, anchors, k, weights)
+        if p + 2 * AHEAD < stop:
+            prefetch(starts, ids[p + 2 * AHEAD])
+            soon = np.int64(starts[ids[p + AHEAD]])
+            prefetch(columns, soon)
+            prefetch(values, soon)
+        begin, n = np.int64(starts[ids[p]]), np.int64(starts[ids[p] + 1]) - np.int64(starts[ids[p]])
+        if n > K:
+            damaged[0] = ids[p]
+            return
+        for j in range(n):
+            k[j], t[j] = columns[begin + j], np.float32(values[begin + j])
+            if k[j] >= K:
+                damaged[0] = ids[p]
+                return
+        mix(n, k, t, anchors, out, p)
 
 
 @compiled
 def mix_bitmap(start: int, stop: int, ids: Any, starts: Any, bits: Any, values: Any, anchors: Any, out: Any) -> None:
     """out[p] = the vector of row ids[p]; bit k of its bits says whether anchor k has a value."""
-    k, weights = np.zeros(4, np.int64), np.zeros(4, np.float32)
+    k, t = np.empty(8 * bits.shape[1], np.int64), np.empty(8 * bits.shape[1], np.float32)
     for p in range(start, stop):
-        i, vector = ids[p], out[p]
-        first, j, n = True, np.int64(starts[i]), 0
+        i, n = ids[p], 0
+        begin = np.int64(starts[i])
         for byte in range(bits.shape[1]):
             left, column = bits[i, byte], 8 * byte
             while left:
                 if left & 1:
-                    k[n], weights[n] = column, np.float32(values[j])
-                    j, n = j + 1, n + 1
-                    if n == 4:
-                        _add_four(vector, first, anchors, k, weights)
-                        first, n = False, 0
+                    k[n], t[n] = column, np.float32(values[begin + n])
+                    n += 1
                 left >>= 1
                 column += 1
-        if n or first:
-            weights[n:] = 0
-            _add_four(vector, first, anchors, k, weights)
+        mix(n, k, t, anchors, out, p)
+
+
+@compiled
+def copy_rows(start: int, stop: int, rows: Any, where: Any, out: Any) -> None:
+    """out[p] = rows[where[p]]."""
+    width = out.shape[1]
+    for p in range(start, stop):
+        copy_whole(width // VECTOR * VECTOR, (rows,), (where[p] * width,), (out,), (p * width,), (np.float32(1),))
+        for j in range(width // VECTOR * VECTOR, width):
+            out[p, j] = rows[where[p], j]

@@ -5,11 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from antembed.kernels.entries import last_entry, next_bytes, remember
+from antembed.kernels.mixes import mix
 from antembed.kernels.random_bits import compiled
+from antembed.kernels.vector import LIMITS, count_reached
 
 PRECISION = 16
 TOTAL = 1 << PRECISION
 LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
+GUESS = 4  # lower bits of a slot that a guess leaves out
 
 
 @compiled
@@ -83,70 +87,81 @@ def _found(firsts: Any, slot: int) -> int:
 
 
 @compiled
+def _next_anchor(after: int, slot: int, ends: Any, reach: Any, places: Any, anchors: Any) -> tuple[int, int, int]:
+    """The anchor (K: no further one) whose slots hold this one, and the first of its slots and of those behind. `places` and
+    `anchors` say which it is, or nearly."""
+    K = len(ends) - 1
+    place = ends[after] + places[slot + (slot * (K - after) >> PRECISION) >> GUESS]  # as if none were set aside
+    k: Any = max(np.int64(anchors[place]), after) if place < ends[K] else K
+    first = first_slot(after, k, ends, reach)
+    behind = first_slot(after, k + 1, ends, reach) if k < K else TOTAL
+    while first > slot:
+        k -= 1
+        first, behind = first_slot(after, k, ends, reach), first
+    while behind <= slot:
+        k += 1
+        first, behind = behind, (first_slot(after, k + 1, ends, reach) if k < K else TOTAL)
+    return k, first, behind
+
+
+@compiled
+def _taken(state: int, first: int, behind: int, byte: int, data: Any) -> tuple[int, int]:
+    """State and next byte after a symbol of the slots [first, behind)."""
+    state = (behind - first) * (state >> PRECISION) + (state & (TOTAL - 1)) - first
+    need: Any = np.int64(state < LOW) + np.int64(state < LOW >> 8)
+    return state << 8 * need | next_bytes(data, byte) >> 32 - 8 * need, byte + need
+
+
+@compiled
+def decode_row(
+    state: int, byte: int, data: Any, ends: Any, reach: Any, places: Any, anchors: Any, group: Any, firsts: Any,
+    norm_firsts: Any, k: Any, t: Any,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """A row → its anchors k and values t. → how many they are, its norm, and where the next row begins: state and byte."""
+    K, n, norm, after = len(ends) - 1, 0, 0, 0
+    if len(norm_firsts) > 1:
+        norm = _found(norm_firsts, state & (TOTAL - 1))
+        state, byte = _taken(state, norm_firsts[norm], norm_firsts[norm + 1], byte, data)
+    while True:
+        now, first, behind = _next_anchor(after, state & (TOTAL - 1), ends, reach, places, anchors)
+        state, byte = _taken(state, first, behind, byte, data)
+        if now == K:
+            return n, norm, state, byte
+        own, slot, value, more = group[now], state & (TOTAL - 1), 0, LIMITS
+        while more == LIMITS:  # all of them; a group's last numbers are 2¹⁶, more than any slot
+            more = count_reached(firsts, own * firsts.shape[1] + value, slot)
+            value += more
+        state, byte = _taken(state, np.int64(firsts[own, value - 1]), np.int64(firsts[own, value]), byte, data)
+        k[n], t[n] = now, np.float32(value)
+        n, after = n + 1, now + 1
+
+
+@compiled
 def decode_sparse(
-    data: Any, offsets: Any, wanted: Any, rows: int, total: int, ends: Any, reach: Any, group: Any, firsts: Any,
-    norm_firsts: Any, step: Any, onto: Any, out: Any, norms: Any,
+    data: Any, offsets: Any, wanted: Any, rows: int, ends: Any, reach: Any, places: Any, anchors: Any, group: Any, firsts: Any,
+    norm_firsts: Any, step: Any, scales: Any, weights: Any, entries: Any, onto: Any, order: Any, uses: Any, out: Any,
 ) -> int:  # fmt: skip
-    """Rows `wanted` (sorted, each once): out += value·step·onto[anchor], and norms. → −1, or the block that is damaged."""
-    K, at = len(ends) - 1, 0
-    while at < len(wanted):
-        block = wanted[at] // rows
-        p, stop = offsets[block], offsets[block + 1]
-        if stop - p < 4 or p < 0 or stop > len(data):
-            return block
-        state: Any = 0
-        for b in range(4):
-            state = state << 8 | np.int64(data[p + b])
-        p += 4
-        for i in range(block * rows, min((block + 1) * rows, total)):
-            if at >= len(wanted) or wanted[at] // rows != block:
-                break
-            keep = wanted[at] == i
-            if len(norm_firsts) > 1:
-                slot = state & (TOTAL - 1)
-                norm = _found(norm_firsts, slot)
-                state = (norm_firsts[norm + 1] - norm_firsts[norm]) * (state >> PRECISION) + slot - norm_firsts[norm]
-                while state < LOW:
-                    if p >= stop:
-                        return block
-                    state = state << 8 | np.int64(data[p])
-                    p += 1
-                if keep:
-                    norms[at] = norm
-            after = 0
-            while True:
-                slot = state & (TOTAL - 1)
-                low, high = after, K + 1
-                while high - low > 1:
-                    middle = (low + high) >> 1
-                    if first_slot(after, middle, ends, reach) <= slot:
-                        low = middle
-                    else:
-                        high = middle
-                first = first_slot(after, low, ends, reach)
-                size = (first_slot(after, low + 1, ends, reach) if low < K else TOTAL) - first
-                state = size * (state >> PRECISION) + slot - first
-                while state < LOW:
-                    if p >= stop:
-                        return block
-                    state = state << 8 | np.int64(data[p])
-                    p += 1
-                if low == K:
-                    break
-                after = low + 1
-                own = firsts[group[low]]
-                slot = state & (TOTAL - 1)
-                q = _found(own, slot)
-                state = (own[q + 1] - own[q]) * (state >> PRECISION) + slot - own[q]
-                while state < LOW:
-                    if p >= stop:
-                        return block
-                    state = state << 8 | np.int64(data[p])
-                    p += 1
-                if keep:
-                    weight = np.float32(q + 1) * step
-                    for j in range(onto.shape[1]):
-                        out[at, j] += weight * onto[low, j]
-            if keep:
-                at += 1
+    """Rows `wanted` (sorted, each once), divided by `weights`, times `onto` (K + 1, width) → out[order[uses[i] : uses[i + 1]]].
+    → −1, or the block that is damaged."""
+    K = len(ends) - 1
+    k, t = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32)
+    for at in range(len(wanted)):
+        row, byte, stop, state = last_entry(wanted[at], rows, data, offsets, entries)
+        while row <= wanted[at]:
+            n, norm, state, byte = (
+                decode_row(state, byte, data, ends, reach, places, anchors, group, firsts, norm_firsts, k, t)
+                if stop >= 0
+                else (0, 0, 0, 0)
+            )
+            if byte > stop:
+                return row // rows
+            row += 1
+            remember(row, rows, offsets, byte, state, entries)
+        factor = scales[norm] / weights[at]
+        for j in range(n):
+            t[j] = t[j] * step * factor
+        k[n], t[n] = K, scales[norm]
+        mix(n + 1, k, t, onto, out, order[uses[at]])
+        for copy in range(uses[at] + 1, uses[at + 1]):
+            out[order[copy]] = out[order[uses[at]]]
     return -1

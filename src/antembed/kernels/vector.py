@@ -18,6 +18,7 @@ from numba.core import cgutils
 from antembed.kernels.compiled import compile_kernel
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
+LIMITS = 16  # of count_reached
 FUSE = ("contract",)
 GRAM_ROWS = 4  # of add_gram
 PATIENCE, HASTE = 200_000, 500  # most and least looks at the barrier before one sleeps: some 150 µs, and half of one
@@ -89,10 +90,10 @@ def _load(builder: Any, pointer: Any) -> Any:
     return builder.load(register, align=align)
 
 
-def _splat(builder: Any, number: Any) -> Any:
-    vector = ir.VectorType(number.type, VECTOR)
+def _splat(builder: Any, number: Any, lanes: int = VECTOR) -> Any:
+    vector = ir.VectorType(number.type, lanes)
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
@@ -240,6 +241,81 @@ def add_gram(typing: Any, count: Any, columns: Any, X: Any, Y: Any, out: Any) ->
 
     n = types.intp
     return types.void(n, n, X, Y, out), emit
+
+
+def weighted_sum(registers: int) -> Any:
+    """Σ weights[i]·rows[places[i]] over i < count, in so many registers of columns, as code for kernels:
+
+    op(count, places, weights, rows, width, column, out, at): columns from `column` on of rows of `width` numbers → out[at …].
+    Sums stay in registers, so that the result is written once, whatever the count is.
+    """
+
+    @intrinsic
+    def op(
+        typing: Any, count: Any, places: Any, weights: Any, rows: Any, width: Any, column: Any, out: Any, at: Any
+    ) -> Any:  # fmt: skip
+        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            kinds, zero = signature.args, ir.Constant(INTP, 0)
+            n, first = values[0], [_pointer(context, builder, kinds[p], values[p], zero) for p in (1, 2)]
+            source, target = (_pointer(context, builder, kinds[p], values[p], values[at]) for p, at in ((3, 5), (6, 7)))
+            vector = ir.VectorType(source.type.pointee, VECTOR)
+            lanes = [ir.Constant(INTP, VECTOR * lane) for lane in range(registers)]
+            totals = [cgutils.alloca_once(builder, vector) for _ in lanes]
+            for total in totals:
+                builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
+            with cgutils.for_range(builder, n) as loop:
+                place, weight = (builder.load(builder.gep(pointer, [loop.index])) for pointer in first)
+                row = builder.gep(source, [builder.mul(place, values[4])])
+                factor = _splat(builder, weight)
+                for total, lane in zip(totals, lanes, strict=True):
+                    product = builder.fmul(factor, _load(builder, builder.gep(row, [lane])), flags=FUSE)
+                    builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+            for total, lane in zip(totals, lanes, strict=True):
+                register, align = _register(builder, builder.gep(target, [lane]))
+                builder.store(builder.load(total), register, align=align)
+            return context.get_dummy_value()
+
+        n = types.intp
+        return types.void(n, places, weights, rows, n, n, out, n), emit
+
+    return op
+
+
+@intrinsic
+def count_reached(typing: Any, limits: Any, at: Any, number: Any) -> Any:
+    """How many of the LIMITS whole numbers limits[at …] are ≤ number, without a branch."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], values[0], values[1])
+        whole = pointer.type.pointee
+        held = builder.load(builder.bitcast(pointer, ir.VectorType(whole, LIMITS).as_pointer()), align=whole.width // 8)
+        reached = builder.icmp_signed("<=", held, _splat(builder, builder.trunc(values[2], whole), LIMITS))
+        return builder.zext(builder.ctpop(builder.bitcast(reached, ir.IntType(LIMITS))), INTP)
+
+    return types.intp(limits, types.intp, types.intp), emit
+
+
+@intrinsic
+def four_bytes(typing: Any, data: Any, at: Any) -> Any:
+    """The number that data[at … at + 4] are, most significant first."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        word = ir.IntType(32)
+        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), word.as_pointer())
+        found = builder.load(pointer, align=1)
+        return builder.zext(builder.bswap(found) if sys.byteorder == "little" else found, INTP)
+
+    return types.intp(data, types.intp), emit
+
+
+@intrinsic
+def bit_length(typing: Any, number: Any) -> Any:
+    """number.bit_length(), number > 0."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.sub(ir.Constant(INTP, 64), builder.ctlz(values[0], ir.Constant(ir.IntType(1), 1)))
+
+    return types.intp(types.intp), emit
 
 
 @intrinsic

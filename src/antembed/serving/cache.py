@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from antembed.serving.compiled import take_rows
+
 Decode = Callable[[np.ndarray], np.ndarray]  # ids (n,) → vectors (n, d)
 
 
@@ -20,11 +22,11 @@ class Cache:
         missed = np.flatnonzero(self._ids[places] != ids)
         self.misses += len(missed)
         self.hits += len(ids) - len(missed)
+        vectors = take_rows(self._vectors, places)
         if not len(missed):
-            return self._vectors[places]
+            return vectors
         distinct, where = np.unique(ids[missed], return_inverse=True)
         fresh = self._decode(distinct)
-        vectors = self._vectors[places]
         vectors[missed] = fresh[where]
         own, last = np.unique((distinct % len(self._ids))[::-1], return_index=True)  # of two with one place, one
         chosen = len(distinct) - 1 - last

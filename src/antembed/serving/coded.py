@@ -14,15 +14,19 @@ for 0); MOVES[state][m mod 2] is the next state. A number's context is its colum
 (kernels/coded.py), plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
 """
 
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.compiled import decode_on_all_cores, kernels
+from antembed.serving.compiled import decode_on_all_cores, kernels, take_rows
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows
 
 CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
+WEIGHT = 4 * UNIT  # how much is assumed of a row before its first number
 HEAD = 10  # added to a row's number before it is weighted
 LARGEST_BLOCK, LARGEST_SCALE = 1 << 24, 1e12  # numbers of a block, step and lengths; more are damage
 NORM_STEP = 1 / 8  # octaves between two norms
@@ -50,9 +54,37 @@ class CodedRows(Rows):
         self.step, self.weighting, self.mean_place = float(about["step"]), float(about["weighting"]), float(about["mean_place"])
         self._check()
         self.firsts = np.cumsum(self.shares, 1) - self.shares
-        self.symbols = np.repeat(np.tile(np.arange(LARGEST + 1), 2 * CLASSES), self.shares.reshape(-1)).reshape(-1, TOTAL)
-        self.symbols = self.symbols.astype(np.uint8)
         self.thresholds = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
+
+    @cached_property
+    def symbols(self) -> np.ndarray:
+        """(96, 2¹⁴): the number of each slot."""
+        symbols = np.repeat(np.tile(np.arange(LARGEST + 1), 2 * CLASSES), self.shares.reshape(-1))
+        return symbols.reshape(-1, TOTAL).astype(np.uint8)
+
+    @cached_property
+    def entries(self) -> np.ndarray:
+        """(V,): where a row begins, byte of its block · 2³² + state; 0: not yet known. Look-ups fill it."""
+        return np.zeros(self.total, np.int64)
+
+    @cached_property
+    def _compiled(self) -> tuple[Any, ...]:
+        """What the compiled decoder reads: contexts of each level (how many shifts there were), numbers of each context.
+
+        ratio ≥ threshold in whole numbers: seen ≥ (threshold·(promised + WEIGHT)/1024 − WEIGHT)/UNIT, rounded up."""
+        levels = min(len(self.places), 2 * CLASSES + abs(self.first_shift)) + 1  # beyond, all classes are at their limits
+        shifts = self.first_shift - np.arange(levels)
+        classes = np.clip(self.classes + shifts[:, None], 0, CLASSES - 1)
+        promised = np.cumsum(self.promise[classes], 1) - self.promise[classes]
+        limits = np.full((*classes.shape, LARGEST + 1), np.iinfo(np.int32).max, np.int32)
+        exact = -((WEIGHT * 1024 - self.thresholds * (promised[..., None] + WEIGHT)) // (UNIT * 1024))
+        contexts = classes[..., None] - SHIFTS + np.arange(1, 2 * SHIFTS + 1)  # that are reached; only 0 … 47 exist
+        limits[..., : 2 * SHIFTS] = np.where((contexts > 0) & (contexts < CLASSES), exact, limits[..., : 2 * SHIFTS])
+        m, odd = np.arange(LARGEST + 1), np.repeat([0, 1], CLASSES)[:, None]
+        values = np.where(m > 0, (2 * m - odd).astype(np.float32) - self.centres[:, np.minimum(m, 3)], np.float32(0))
+        flat = self.firsts.astype(np.int16).reshape(-1), self.shares.astype(np.int16).reshape(-1)
+        step = np.float32(self.step)
+        return limits, np.maximum(classes - SHIFTS, 0).reshape(-1), *flat, (values * step).reshape(-1), self.centres, step
 
     def _check(self) -> None:
         """Contents; checks.py has checked types and shapes."""
@@ -79,39 +111,49 @@ class CodedRows(Rows):
 
     def values(self, ids: np.ndarray, compiled: bool = True) -> np.ndarray:
         """What the numbers of these rows stand for, (n, K)."""
-        order = np.argsort(ids, kind="stable")
-        wanted = ids[order]
-        found = np.zeros((len(ids), len(self.classes)), np.float32)
-        if compiled and (kernel := kernels("coded")) is not None:
+        distinct, where = np.unique(ids, return_inverse=True)
+        found = np.empty((len(distinct), len(self.classes)), np.float32)
+        self._decode(distinct, np.ones(len(distinct), np.float32), found, compiled)
+        return found[where]
+
+    def _decode(self, wanted: np.ndarray, factors: np.ndarray, out: np.ndarray, compiled: bool = True) -> None:
+        """The values of rows `wanted` (sorted, each once) times `factors` → the first K columns of out."""
+        if compiled and (kernel := kernels("coded_rows")) is not None:
+            known = (*self._compiled, self.entries)  # made here, once, and not by every thread
 
             def decode(start: int, stop: int) -> int:
                 damaged: int = kernel.decode_rows(
-                    *(self.payload, self.offsets, wanted[start:stop], self.first_shift, self.places),
-                    *(self.per_block, self.total, self.classes, self.promise, self.shares, self.firsts, self.symbols),
-                    *(self.thresholds, MOVES, self.centres, np.float32(self.step), found[start:stop]),
+                    *(self.payload, self.offsets, wanted[start:stop], factors[start:stop], self.places, self.per_block),
+                    *(*known, out[start:stop]),
                 )
                 return damaged
 
-            decode_on_all_cores(decode, *found.shape)
-        else:
-            for block in np.unique(wanted // self.per_block):
-                rows = self._block(int(block))
-                here = wanted // self.per_block == block
-                found[here] = rows[wanted[here] - block * self.per_block]
-        back = np.empty_like(found)
-        back[order] = found
-        return back
+            decode_on_all_cores(decode, *out.shape)
+            return
+        for block in np.unique(wanted // self.per_block):
+            rows = self._block(int(block))
+            here = wanted // self.per_block == block
+            out[here, : len(self.classes)] = rows[wanted[here] - block * self.per_block] * factors[here, None]
+
+    def _distinct(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of these ids, each once, and where each id is among them."""
+        distinct, where = np.unique(ids, return_inverse=True)
+        scales = np.ones(len(distinct), np.float32)
+        if self.norms is not None:
+            scales = (self.norm_base * 2.0 ** (self.norms[distinct].astype(np.float32) * NORM_STEP)).astype(np.float32)
+        rows = np.empty((len(distinct), len(self.classes) + 1), np.float32)
+        rows[:, -1] = scales
+        self._decode(distinct, scales / row_weights(distinct, self.weighting, self.mean_place), rows)
+        return rows, where
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        distinct, where = np.unique(ids, return_inverse=True)
-        values = self.values(distinct)
-        values /= row_weights(distinct, self.weighting, self.mean_place)[:, None]
-        last = np.ones((len(distinct), 1), np.float32)
-        if self.norms is not None:
-            scale = self.norm_base * 2.0 ** (self.norms[distinct].astype(np.float32) * NORM_STEP)
-            values *= scale[:, None]
-            last *= scale[:, None]
-        return np.concatenate([values, last], 1).astype(np.float32)[where]
+        rows, where = self._distinct(ids)
+        return take_rows(rows, where)
+
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        """Each row is multiplied once."""
+        rows, where = self._distinct(ids)
+        return take_rows(rows @ anchors, where)
 
     def _block(self, block: int) -> np.ndarray:
         """All rows of a block, number by number: what the compiled decoder does."""
@@ -138,7 +180,7 @@ class CodedRows(Rows):
             seen, promised, s = 0, 0, 0
             shift = self.first_shift - int(np.searchsorted(self.places, i, "right"))
             for column in np.clip(self.classes + shift, 0, CLASSES - 1).tolist():
-                ratio = (seen + 4 * UNIT) * 1024 // (promised + 4 * UNIT)
+                ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
                 c = min(max(column + sum(ratio >= limit for limit in self.thresholds.tolist()) - SHIFTS, 0), CLASSES - 1)
                 c += (s & 1) * CLASSES
                 m = int(self.symbols[c, state & (TOTAL - 1)])

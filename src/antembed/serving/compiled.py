@@ -5,7 +5,11 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+import numpy as np
+
 from antembed.serving.container import DamagedError
+
+COPIED_FROM = 1 << 20  # numbers; for fewer it does not pay to import Numba
 
 
 @cache
@@ -24,6 +28,15 @@ def on_all_cores(work: Callable[[int, int], object], rows: int, width: int) -> N
     threads = kernels("threads")
     assert threads is not None
     threads.parallel_for(work, rows, width, threads.usable_cpus())
+
+
+def take_rows(rows: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """rows[where], of float32 rows; compiled, where there are many."""
+    out = np.empty((len(where), rows.shape[1]), np.float32)
+    if out.size < COPIED_FROM or (kernel := kernels("mixes")) is None:
+        return np.take(rows, where, 0, out=out, mode="clip")  # without a copy; `where` is in range
+    on_all_cores(lambda a, b: kernel.copy_rows(a, b, rows, where, out), *out.shape)
+    return out
 
 
 def decode_on_all_cores(decode: Callable[[int, int], int], rows: int, width: int) -> None:

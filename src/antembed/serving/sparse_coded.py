@@ -15,6 +15,8 @@ for the end are set aside; of the others, the anchors up to a place take what `r
 (kernels/sparse_coded.py, first_slot). The last column of T is 1: its anchor is the mean.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from antembed.files import JSON
@@ -27,6 +29,7 @@ PRECISION, VALUES, NORM_STEP = 16, 48, 1 / 4
 TOTAL, LOW = 1 << PRECISION, 1 << 23
 LONGEST = 1 << 16  # places of the line, at most
 UNIT = 30  # bits of a chance
+GUESS = 4  # lower bits of a slot that a guess leaves out
 
 
 def reached(places: int, rate: int) -> np.ndarray:
@@ -58,6 +61,8 @@ class SparseCodedRows(Rows):
         self.norm_firsts = cumulative(arrays.get("norm_frequencies", np.empty(0, np.uint16)))
         self._check(arrays)
         self.reach = reached(int(self.ends[-1]), self.rate)
+        norms = np.arange(max(len(self.norm_firsts) - 1, 1)) * NORM_STEP
+        self.scales = (self.norm_base * 2.0**norms).astype(np.float32) if len(self.norm_firsts) > 1 else np.ones(1, np.float32)
 
     def _check(self, arrays: dict[str, np.ndarray]) -> None:
         """Contents; checks.py has checked types and shapes."""
@@ -86,49 +91,57 @@ class SparseCodedRows(Rows):
         if "anchor_scales" not in arrays:
             raise DamagedError("it lacks 'anchor_scales'")
 
-    def values(self, ids: np.ndarray, onto: np.ndarray, compiled: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """What the rows `ids` (sorted, each once) are before weights and lengths, times `onto` (K, width); and their norms."""
-        found, norms = np.zeros((len(ids), onto.shape[1]), np.float32), np.zeros(len(ids), np.int64)
-        if compiled and (kernel := kernels("sparse_coded")) is not None:
+    @cached_property
+    def entries(self) -> np.ndarray:
+        """(V,): where rows begin, as in coded.py."""
+        return np.zeros(self.total, np.int64)
 
-            def decode(start: int, stop: int) -> int:
+    @cached_property
+    def _compiled(self) -> tuple[np.ndarray, ...]:
+        """What the compiled decoder reads: how many places come before a slot, by its upper bits; the anchor of each place;
+        groups; where values begin in these, with 2¹⁶ behind them, in registers of 16."""
+        places = np.searchsorted(self.reach, np.arange(0, TOTAL + len(self.group), 1 << GUESS), "right") - 1
+        anchors = np.repeat(np.arange(len(self.group)), np.diff(self.ends))
+        firsts = np.full((len(self.firsts), VALUES + 16), TOTAL, np.int32)
+        firsts[:, : VALUES + 1] = self.firsts
+        return places, anchors, self.group, firsts
+
+    def mixed(self, ids: np.ndarray, onto: np.ndarray, compiled: bool = True) -> np.ndarray:
+        """Rows of T times `onto` (K + 1, width): (n, width)."""
+        out, order = np.empty((len(ids), onto.shape[1]), np.float32), np.argsort(ids)
+        begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
+        wanted, uses = ids[order][begins], np.append(begins, len(ids))
+        weights = row_weights(wanted, self.weighting, self.mean_place)
+        if compiled and (kernel := kernels("sparse_coded")) is not None:
+            onto = np.ascontiguousarray(onto, np.float32)
+            known, entries = self._compiled, self.entries  # made here, once, and not by every thread
+
+            def decode(a: int, b: int) -> int:
                 damaged: int = kernel.decode_sparse(
-                    *(self.payload, self.offsets, ids[start:stop], self.per_block, self.total, self.ends, self.reach),
-                    *(self.group, self.firsts, self.norm_firsts, self.step, onto, found[start:stop], norms[start:stop]),
+                    *(self.payload, self.offsets, wanted[a:b], self.per_block, self.ends, self.reach, *known),
+                    *(self.norm_firsts, self.step, self.scales, weights[a:b], entries, onto, order),
+                    *(uses[a : b + 1], out),
                 )
                 return damaged
 
-            decode_on_all_cores(decode, *found.shape)
-            return found, norms
-        for block in np.unique(ids // self.per_block).tolist():
+            decode_on_all_cores(decode, len(wanted), onto.shape[1])
+            return out
+        for block in np.unique(wanted // self.per_block).tolist():
             rows = self._block(block)
-            for n in np.flatnonzero(ids // self.per_block == block):
-                norms[n], weights = rows[ids[n] - block * self.per_block]
-                for k, value in weights:
-                    found[n] += np.float32(value) * self.step * onto[k]
-        return found, norms
-
-    def _placed(self, ids: np.ndarray, onto: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of ids in any order: values, scales, and where each id is among them."""
-        distinct, where = np.unique(ids, return_inverse=True)
-        found, norms = self.values(distinct, onto)
-        found /= row_weights(distinct, self.weighting, self.mean_place)[:, None]
-        scales = np.ones(len(distinct), np.float32)
-        if len(self.norm_firsts) > 1:
-            scales = (self.norm_base * 2.0 ** (norms * NORM_STEP)).astype(np.float32)
-        return found, scales, where
+            for n in np.flatnonzero(wanted // self.per_block == block):
+                norm, chosen = rows[wanted[n] - block * self.per_block]
+                vector = self.scales[norm] * onto[-1]
+                for k, value in chosen:
+                    vector += np.float32(value) * self.step * (self.scales[norm] / weights[n]) * onto[k]
+                out[order[uses[n] : uses[n + 1]]] = vector
+        return out
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        found, scales, where = self._placed(ids, np.eye(len(self.group), dtype=np.float32))
-        last = np.ones((len(found), 1), np.float32)
-        rows: np.ndarray = (np.concatenate([found, last], 1) * scales[:, None])[where]
-        return rows
+        return self.mixed(ids, np.eye(len(self.group) + 1, dtype=np.float32))
 
     def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
         """Rows times `anchors` (K + 1, d), without the rows in full."""
-        found, scales, where = self._placed(ids, anchors[:-1])
-        vectors: np.ndarray = ((found + anchors[-1]) * scales[:, None])[where]
-        return vectors
+        return self.mixed(ids, anchors)
 
     def _block(self, block: int) -> list[tuple[int, list[tuple[int, int]]]]:
         """All rows of a block, symbol by symbol: what the compiled decoder does. A row: its norm, and (anchor, value)s."""
