@@ -1,9 +1,10 @@
-"""Seconds, memory and accuracy of the hashed n-gram classifier: AG-News, and documents of DBPedia's shape (560 000, 14 classes).
+"""Seconds, memory and accuracy of the hashed n-gram classifier: AG-News, and 560 000 documents of DBPedia's shape.
 
     python benchmarks/ngram_speed.py [--data ag-news dbpedia] [--budget 50KB] [--record results/ngram-speed.jsonl]
 
-Each is fitted in a process of its own, whose peak of memory is said; AG-News is read from ANTEMBED_DATA, the others are made from
-a seed (data/synthetic.py), and 20 000 more of them are asked about. Seconds are of the fit alone, kernels compiled before.
+Each is fitted in a process of its own, whose peak of memory is said. AG-News is read from ANTEMBED_DATA; the others, of 14
+classes, are made from a seed (data/synthetic.py), and 20 000 more of them are asked about. Seconds are of the fit alone, with
+kernels compiled before.
 """
 
 import argparse

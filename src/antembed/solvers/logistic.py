@@ -22,9 +22,9 @@ def curvatures(weights: np.ndarray, P: np.ndarray) -> np.ndarray:
 def logistic(
     Z: np.ndarray, labels: np.ndarray, penalty: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
 ) -> tuple[np.ndarray, np.ndarray]:
-    """min over B (K, C), bias (C):  mean_i −log softmax(Z_i·B + bias)[labels_i]  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k, from those given.
+    """min over B (K, C), bias (C):  mean_i −log softmax(Z_i·B + bias)[labels_i]  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k.
 
-    A penalty is a matrix (K, C, C) or its diagonals (K, C)."""
+    From those given. A penalty is a matrix (K, C, C) or its diagonals (K, C)."""
     shape, size, threads = B.shape, B.size, usable_cpus()
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
