@@ -93,32 +93,6 @@ def scale(records: Records) -> str:
     return markdown(["what", "setting", "measured"], rows)
 
 
-def startup(records: Records) -> str:
-    """The newest record of each benchmark of start-up, one row a command."""
-    rows = [
-        [name, what, f"{seconds:.2f} s"]
-        for name, record in newest(records).items()
-        for what, seconds in record["seconds"].items()
-    ]
-    return markdown(["what", "command", "median"], rows)
-
-
-def ngram_speed(records: Records) -> str:
-    """The newest record of each set of documents."""
-    rows = [
-        [
-            f"{name}, {r['documents']:,} documents of {r['classes']} classes",
-            f"{r['seconds']:.1f} s",
-            f"{r['cpu_seconds']:.1f} s",
-            f"{r['peak_gigabytes']} GB",
-            f"{r['accuracy']:.4f}",
-            f"{r['bytes'] / 1000:.0f} kB",
-        ]
-        for name, r in {record["data"]: record for record in records}.items()
-    ]
-    return markdown(["data", "fit", "of two cores", "peak", "accuracy", "file"], rows)
-
-
 def ranking(records: Records) -> str:
     """The newest evaluation on held-out data, best first."""
     record = [record for record in records if record["evaluated_on"] == "the last fifth"][-1]
@@ -167,8 +141,6 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "planted-ratings": ("planted.jsonl", comparisons.planted),
     "bench": ("bench.jsonl", bench),
     "scale": ("bench.jsonl", scale),
-    "startup": ("startup.jsonl", startup),
-    "ngram-speed": ("ngram-speed.jsonl", ngram_speed),
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
     "distributed-links": ("distributed.jsonl", distributed_tables.links),
     "distributed-memory": ("distributed.jsonl", distributed_tables.memory),
