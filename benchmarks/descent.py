@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from antembed.data import find_data
 from antembed.data.synthetic import planted, ratings
 from antembed.files import JSON
-from antembed.inference.ratings import Seen
+from antembed.inference.pairs import Seen
 from antembed.solvers.descent import Descent
 from antembed.solvers.side import Penalties
 from antembed.tasks.events.config import likely_weight

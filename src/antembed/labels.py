@@ -1,26 +1,31 @@
-"""Labels of a table's rows: sorted, found by binary search, kept as Parquet. No torch in here."""
+"""Labels of a table's rows: sorted, found by binary search, kept as Parquet. No torch in here; polars where it is needed."""
 
 import io
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import polars as pl
 
 from antembed.files import write_atomically
 
+if TYPE_CHECKING:  # `antembed similar` must not wait for it
+    import polars as pl
+
 SIDES = ("users", "items")
 CHECKSUM, ZEROS = "antembed-crc32", "0" * 8
-Labels = Sequence[object] | np.ndarray | pl.Series
+Labels: TypeAlias = "Sequence[object] | np.ndarray | pl.Series"
 
 
 class LabelsError(ValueError):
     """A file of labels that cannot be used."""
 
 
-def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
+def find(labels: "pl.Series", wanted: Labels) -> np.ndarray:
     """Indices of `wanted` in the sorted labels; −1 for those that are missing."""
+    import polars as pl
+
     if isinstance(wanted, str | bytes | int | float):
         raise TypeError(f"give a list of labels, [{wanted!r}], not a single one")
     asked = pl.Series("asked", wanted)
@@ -33,18 +38,18 @@ def find(labels: pl.Series, wanted: Labels) -> np.ndarray:
     return np.where(same & ~asked.is_null().to_numpy(), found, -1)
 
 
-def write_labels(folder: Path, labels: Mapping[str, pl.Series]) -> None:
+def write_labels(folder: Path, labels: Mapping[str, "pl.Series"]) -> None:
     """users.labels.parquet and items.labels.parquet, one column in the order of the rows."""
     for side, own in labels.items():
         write_atomically(folder / f"{side}.labels.parquet", pack_parquet(own.alias("label").to_frame()))
 
 
-def read_labels(folder: Path) -> dict[str, pl.Series]:
+def read_labels(folder: Path) -> dict[str, "pl.Series"]:
     """What write_labels wrote."""
     return {side: unpack_parquet(folder / f"{side}.labels.parquet")[0].to_series() for side in SIDES}
 
 
-def pack_parquet(frame: pl.DataFrame, metadata: Mapping[str, str] | None = None) -> bytes:
+def pack_parquet(frame: "pl.DataFrame", metadata: Mapping[str, str] | None = None) -> bytes:
     """A Parquet file with a checksum of all of its bytes (computed with zeros in its place) in its metadata."""
     packed = io.BytesIO()
     frame.write_parquet(packed, metadata={**(metadata or {}), CHECKSUM: ZEROS})
@@ -55,16 +60,24 @@ def pack_parquet(frame: pl.DataFrame, metadata: Mapping[str, str] | None = None)
     return blank[:at] + f"{zlib.crc32(blank):08x}".encode() + blank[at + len(ZEROS) :]
 
 
-def unpack_parquet(path: Path, *known: str) -> tuple[pl.DataFrame, dict[str, str]]:
-    """What pack_parquet wrote: the table, and its metadata, which may have the keys `known`. The checksum is compared before
-    anything is parsed: damage that reaches polars' reader can end the process."""
+def read_whole(path: Path) -> tuple[bytes, str]:
+    """A file of pack_parquet as it is, and its checksum, which was compared."""
     data = path.read_bytes()
     at = _place(data)
     if at is None:
         raise LabelsError(f"{path} has no checksum; it is damaged or of an older version: copy it again, or train anew")
-    blank = zlib.crc32(data[at + len(ZEROS) :], zlib.crc32(ZEROS.encode(), zlib.crc32(data[:at])))
-    if data[at : at + len(ZEROS)] != f"{blank:08x}".encode():
+    digits = f"{zlib.crc32(data[at + len(ZEROS) :], zlib.crc32(ZEROS.encode(), zlib.crc32(data[:at]))):08x}"
+    if data[at : at + len(ZEROS)] != digits.encode():
         raise LabelsError(f"{path} is damaged: its checksum is not that of its contents; copy it again, or export it anew")
+    return data, digits
+
+
+def unpack_parquet(path: Path, *known: str) -> "tuple[pl.DataFrame, dict[str, str]]":
+    """What pack_parquet wrote: the table, and its metadata, which may have the keys `known`. The checksum is compared before
+    anything is parsed: damage that reaches polars' reader can end the process."""
+    import polars as pl
+
+    data, _ = read_whole(path)
     try:
         about = pl.read_parquet_metadata(io.BytesIO(data))
         if unknown := about.keys() - {"ARROW:schema", CHECKSUM, *known}:

@@ -94,7 +94,8 @@ def test_export_and_inspect(run, tmp_path):
     assert "times smaller" in call("inspect", tmp_path / "items.ant")
     call("export", out, tmp_path / "all")
     written = sorted((tmp_path / "all").iterdir())
-    names = ["config.json", "items.ant", "items.labels.parquet", "seen.safetensors", "users.ant", "users.labels.parquet"]
+    names = ["config.json", "items.ant", "items.labels.parquet", "items.labels.safetensors", "seen.safetensors"]
+    names += ["users.ant", "users.labels.parquet", "users.labels.safetensors"]
     assert [p.name for p in written] == names
     assert all(p.read_bytes() == (out / p.name).read_bytes() for p in written if p.name != "config.json")
     call("export", out, tmp_path / "x.ant", code=2)

@@ -1,5 +1,6 @@
 """Commands that look something up do not wait for torch."""
 
+import shutil
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ import sys
 {before}
 from antembed.cli.app import app
 app(sys.argv[1:], standalone_mode=False)
-print("imported:", *(name for name in ("torch", "numba", "antembed.config") if name in sys.modules))
+print("imported:", *(name for name in ("torch", "numba", "polars", "rich", "antembed.config") if name in sys.modules))
 """
 
 
@@ -44,6 +45,18 @@ def test_looking_up_ratings(rated, folder, words):
     modules, lines = imported(command, place, *rest)
     assert modules == set()
     assert len(lines) > 5
+
+
+def test_folders_without_an_index_of_labels_give_the_same(rated, tmp_path):
+    """Those of older versions."""
+    old = tmp_path / "old"
+    shutil.copytree(rated / "small", old)
+    for file in old.glob("*.labels.safetensors"):
+        file.unlink()
+    for words in (("recommend", "u3", "u7", "nobody"), ("recommend", "u3", "--seen", "--json"), ("similar", 7)):
+        command, *rest = words
+        assert call(command, rated / "small", *rest) == call(command, old, *rest)
+    assert "polars" in imported("similar", old, 7)[0]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.data.synthetic import labelled_bags, planted, ratings, stream, tokens, zipf
+from antembed.data.synthetic import labelled_bags, labelled_documents, planted, ratings, stream, tokens, zipf
 
 
 def test_planted_is_what_it_says():
@@ -112,3 +112,14 @@ def test_a_stream_has_the_planted_structure():
     assert np.var(values - mean[users, items]) == pytest.approx(0.09, rel=0.03)
     seen = np.sort(np.bincount(users))[::-1]
     assert seen[0] / seen[15] == pytest.approx(4, rel=0.2)
+
+
+def test_labelled_documents_tell_their_class():
+    found = labelled_documents(300, 3, words=60, length=20, told=0.5, seed=1)
+    again = labelled_documents(300, 3, words=60, length=20, told=0.5, seed=1)
+    assert np.array_equal(found.tokens, again.tokens)
+    assert len(found) == 300
+    assert found.starts[-1] == len(found.tokens)
+    assert 2 <= found.tokens.min() <= found.tokens.max() < len(found.vocabulary)
+    own = [np.mean((found[n] - 2) % 3 == found.labels[n]) for n in range(300) if len(found[n])]
+    assert 0.6 < np.mean(own) < 0.75  # half of the words, and a third of the others

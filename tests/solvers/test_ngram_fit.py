@@ -9,6 +9,7 @@ import pytest
 from antembed.config.budget import BudgetError
 from antembed.data.documents import documents_of
 from antembed.kernels.hashed_ngrams import MANY, TINY, descend_codes, descend_dense, gather_codes
+from antembed.kernels.logistic import logistic_loss, score_rows
 from antembed.serving.hashed_ngrams import load_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
 from antembed.solvers.logistic import curvatures, logistic, softmax
@@ -170,23 +171,45 @@ def test_codes_are_the_best_there_are(frozen):
 
 
 def test_what_documents_have_of_each_anchor():
-    random, has, starts, documents, _, _, _ = problem(3)
+    random, has, starts, documents, scales, _, _ = problem(3)
     anchors, weights = random.integers(-1, 4, 30), random.random(30)
-    Z, squares = np.zeros((80, 4)), np.zeros((80, 4))
-    gather_codes(starts, *documents, anchors, weights, Z, squares)
-    mine = [anchors == k for k in range(4)]
-    assert np.allclose(Z, np.stack([has[:, k] @ weights[k] for k in mine], axis=1))
-    assert np.allclose(squares, np.stack([has[:, k] ** 2 @ weights[k] ** 2 for k in mine], axis=1))
+    for threads in (1, 2, 3):
+        Z, squares = np.zeros((80, 4)), np.zeros((80, 4))
+        gather_codes(starts, *documents, scales, anchors, weights, Z, squares, threads)
+        X, mine = has * scales[:, None], [anchors == k for k in range(4)]
+        assert np.allclose(Z, np.stack([X[:, k] @ weights[k] for k in mine], axis=1))
+        assert np.allclose(squares, np.stack([X[:, k] ** 2 @ weights[k] ** 2 for k in mine], axis=1))
 
 
 def test_anchors_are_fitted_to_the_minimum():
     random = np.random.default_rng(0)
     Z, Y, roots = random.random((200, 4)), np.eye(3)[random.integers(0, 3, 200)], random.random((4, 3, 3))
     penalty = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(3)
-    B, bias = logistic(Z, Y, penalty, np.zeros((4, 3)), np.zeros(3), steps=500)
+    B, bias = logistic(Z, Y.argmax(1), penalty, np.zeros((4, 3)), np.zeros(3), steps=500)
     G = softmax(Z @ B + bias) - Y
     assert np.abs(Z.T @ G + np.stack([penalty[k] @ B[k] for k in range(4)])).max() < 0.01
     assert np.abs(G.sum(0)).max() < 0.01
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_loss_and_gradient_are_the_plain_ones_for_any_number_of_threads(kind):
+    random = np.random.default_rng(1)
+    Z, labels = random.random((205, 5)).astype(kind), random.integers(0, 3, 205)
+    B, bias = random.normal(size=(5, 3)), random.normal(size=3)
+    P, Y = softmax(Z @ B + bias), np.eye(3)[labels]
+    loss, gradient, slope = logistic_loss(Z, labels, B, bias)
+    assert np.isclose(loss, -np.log(P[Y > 0]).sum())
+    assert np.allclose(gradient, Z.T @ (P - Y))
+    assert np.allclose(slope, (P - Y).sum(0))
+    S, own = np.empty((205, 3)), np.empty((205, 3))
+    score_rows(Z, B, bias, S, own, 2)
+    assert np.allclose(S, Z @ B + bias)
+    assert np.allclose(own, P)
+    for threads in (2, 3):
+        again = logistic_loss(Z, labels, B, bias, threads)
+        assert again[0] == loss
+        assert np.array_equal(again[1], gradient)
+        assert np.array_equal(again[2], slope)
 
 
 def test_noise_is_what_leaving_objects_out_costs_on_average():

@@ -11,7 +11,7 @@ from tests.command import call, refusal
 import antembed as ant
 from antembed.data import DataError
 from antembed.data.ratings import ratings_of
-from antembed.inference.ratings import Seen
+from antembed.inference.pairs import Seen
 from antembed.serving.ranking import top
 from antembed.tasks.events.ranking import Held, list_metrics
 from antembed.tasks.events.task import Events, split_events

@@ -146,7 +146,7 @@ def warmup() -> None:
         for n, about in enumerate(warm_up(Path(name), call)):
             done(about, n, len(COMMANDS))
     seconds = perf_counter() - started
-    show.out.print(f"{compiled_functions()} functions are compiled for this processor; it took {seconds:.0f} s")
+    show.console().print(f"{compiled_functions()} functions are compiled for this processor; it took {seconds:.0f} s")
 
 
 def recipe_words(recipe: Path) -> list[str]:

@@ -11,6 +11,7 @@ from antembed.cli.common import AsJson
 from antembed.cli.printable import printable
 
 if TYPE_CHECKING:
+    from antembed.inference.light import LightTables
     from antembed.inference.ratings import RatingTables
     from antembed.inference.text import TextPredictor
 
@@ -29,14 +30,25 @@ def recommend(
     Example:  antembed recommend runs/ml-1m 42 4711 --items 5
     """
     from antembed.cli import show
-    from antembed.inference.ratings import RatingTables
 
-    tables = RatingTables.load(run)
+    tables = _tables(run)
     if not seen and tables.seen is None:
         tables = _with_seen(run)
     for user in tables.unknown_users(users):
         show.say(f"user {user!r} has no ratings in this run: these are the best items on the whole")
-    show.listing(tables.recommend(users, k, filter_seen=not seen), as_json)
+    show.listing(tables.recommend_columns(users, k, filter_seen=not seen), as_json)
+
+
+def _tables(run: Path) -> "LightTables | RatingTables":
+    """Without polars, where the folder allows it."""
+    from antembed.inference.light import LightTables
+
+    light = LightTables.load(run)
+    if light is not None:
+        return light
+    from antembed.inference.ratings import RatingTables
+
+    return RatingTables.load(run)
 
 
 def _with_seen(run: Path) -> "RatingTables":
@@ -63,9 +75,8 @@ def similar(
     Example:  antembed similar runs/ml-1m 260 --items 5
     """
     from antembed.cli import show
-    from antembed.inference.ratings import RatingTables
 
-    show.listing(RatingTables.load(run).similar_items(item, k), as_json)
+    show.listing(_tables(run).similar_columns(item, k), as_json)
 
 
 def _predictor(run: Path) -> "TextPredictor":

@@ -48,7 +48,7 @@ def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", nam
         show.remarks(result)
         show.print_json(result)
         return
-    show.out.print(show.result_table({name or result["embedding"]: result}))
+    show.console().print(show.result_table({name or result["embedding"]: result}))
     if baselines := show.baselines(result):
         show.answer(baselines)
     if line:

@@ -27,7 +27,7 @@ def evaluate(
     if as_json:
         show.print_json(result)
     else:
-        show.out.print(show.result_table({result["embedding"]: result}))
+        show.console().print(show.result_table({result["embedding"]: result}))
 
 
 def export(

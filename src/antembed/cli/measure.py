@@ -27,9 +27,9 @@ def demo(
     if as_json:
         show.print_json([result | {"command": command()} for result in results.values()])
         return
-    show.out.print(show.result_table(results))
+    show.console().print(show.result_table(results))
     full, anchored = results["full"], results["anchor"]
-    show.out.print(
+    show.console().print(
         f"\nThe anchored tables are {full['bytes'] / anchored['bytes']:.1f} times smaller on disk "
         f"({full['parameters'] / anchored['parameters']:.1f} times fewer parameters), "
         f"at {anchored['test']['mse'] / full['test']['mse']:.2f} × the error; the data's own noise is "

@@ -1,38 +1,34 @@
-"""How results look in a terminal."""
+"""How results look in a terminal. Lines and lists are written plainly; rich is imported for tables, bars and moving signs."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Table
-from rich.text import Text
+from functools import cache
+from typing import IO, TYPE_CHECKING, Protocol
 
 from antembed.cli.printable import printable
 from antembed.cli.verbosity import verbosity
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` must not wait for it
-    from polars import DataFrame
+    from rich.console import Console
+    from rich.table import Table
 
     from antembed.config import TaskConfig
     from antembed.tasks import Task
 
-# What is printed comes from data and from file names: square brackets and colons in it mean nothing.
-out, err = (Console(stderr=stderr, markup=False, emoji=False, highlight=False) for stderr in (False, True))
 LINES = 20  # of progress in a pipe, whatever the number of epochs
 NAMES = {"mse": "MSE", "accuracy": "accuracy"}  # metrics that progress shows, the first that is there
+
+
+@cache
+def console(stderr: bool = False) -> "Console":
+    """What is printed comes from data and from file names: square brackets and colons in it mean nothing."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def print_json(result: object) -> None:
@@ -42,12 +38,12 @@ def print_json(result: object) -> None:
 
 def say(line: str) -> None:
     """A remark on stderr, in one line whatever the width of the terminal."""
-    err.print(printable(line), soft_wrap=True)
+    sys.stderr.write(printable(line) + "\n")
 
 
 def answer(line: str) -> None:
     """A line of the result, on stdout, whatever the width of the terminal."""
-    out.print(printable(line), soft_wrap=True)
+    sys.stdout.write(printable(line) + "\n")
 
 
 def size(n: float) -> str:
@@ -63,8 +59,10 @@ def pairs(value: object) -> str:
     return ", ".join(f"{name} {number}" for name, number in value.items()) if isinstance(value, dict) else str(value)
 
 
-def result_table(results: dict[str, JSON]) -> Table:
+def result_table(results: dict[str, JSON]) -> "Table":
     """Results side by side, one row each."""
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold")
     metric = next(iter(results.values()))["metric"]
     for heading in ("table", "anchors", {"mse": "test MSE"}.get(metric, f"test {metric}"), "parameters", "bytes", "seconds"):
@@ -106,27 +104,43 @@ def facts(about: JSON) -> None:
         answer(f"{name.replace('_', ' '):20} {pairs(value)}")
 
 
-def listing(rows: "DataFrame", as_json: bool) -> None:
-    """A table of polars, one row a line."""
+def listing(columns: Mapping[str, Sequence[object]], as_json: bool) -> None:
+    """One row a line, under the columns' names."""
+    rows = list(zip(*columns.values(), strict=True))
     if as_json:
-        print_json(rows.to_dicts())
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
-    table = Table(box=None, header_style="bold")
-    for name in rows.columns:
-        table.add_column(printable(name), justify="right" if rows[name].dtype.is_float() else "left")
-    for row in rows.iter_rows():
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else printable(value) for value in row))
-    out.print(table)
+    numbers = [bool(column) and isinstance(column[0], float) for column in columns.values()]
+    texts = [[f"{value:.3f}" if isinstance(value, float) else printable(value) for value in row] for row in rows]
+    widths = [max(map(cells, column)) for column in zip(columns, *texts, strict=True)]
+    for row in [list(columns), *texts]:
+        gaps = [" " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]
+        shown = [gap + text if right else text + gap for gap, text, right in zip(gaps, row, numbers, strict=True)]
+        sys.stdout.write(f" {'  '.join(shown)}".rstrip() + "\n")
+
+
+def cells(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
 
 
 def status(text: str) -> AbstractContextManager[object]:
     """A moving sign beside the text, on stderr, while something goes on."""
-    return err.status(Text(printable(text))) if moves() else nullcontext()
+    if not moves():
+        return nullcontext()
+    from rich.text import Text
+
+    return console(stderr=True).status(Text(printable(text)))
 
 
 def moves() -> bool:
     """Whether there is somebody to look at a bar."""
-    return err.is_terminal and not verbosity.quiet
+    return is_terminal(sys.stderr) and not verbosity.quiet
+
+
+def is_terminal(file: IO[str]) -> bool:
+    """Whether somebody looks; FORCE_COLOR and the like count for rich, not for this."""
+    return not file.closed and file.isatty()
 
 
 @contextmanager
@@ -135,10 +149,12 @@ def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
     if not moves():
         yield lambda done, seconds: None
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     with Progress(
         *(TextColumn("{task.description}", markup=False), BarColumn()),
         *(TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn()),
-        console=err,
+        console=console(stderr=True),
     ) as bar:
         task = bar.add_task(printable(what), total=total, state="")
         yield lambda done, seconds: bar.update(task, completed=done, state=f"{size(done / max(seconds, 1e-9))}/s")
@@ -150,7 +166,11 @@ def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     if not moves():
         yield lambda what, done, total: None
         return
-    with Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), console=err) as shown:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), console=console(stderr=True)
+    ) as shown:
         task = shown.add_task(printable(label), total=1.0)
         yield lambda what, done, total: shown.update(task, completed=done, total=total)
 
@@ -161,8 +181,10 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     if not moves():
         yield lambda done, total: None
         return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     name = TextColumn("{task.description}", markup=False)
-    with Progress(name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as bar:
+    with Progress(name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=console(stderr=True)) as bar:
         task = bar.add_task(printable(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -195,11 +217,13 @@ def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> It
     if verbosity.quiet:
         yield lambda now: None
         return
-    if not err.is_terminal:
+    if not is_terminal(sys.stderr):
         lines = Lines(label, epochs, metric)
         yield lines.update
         lines.finish()
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -207,7 +231,7 @@ def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> It
         TextColumn("{task.fields[state]}", markup=False),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err) as bar:
+    with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task(printable(label), total=epochs or None, state="starting (the first run compiles for some seconds)")
 
         def update(now: Epoch) -> None:

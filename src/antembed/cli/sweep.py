@@ -88,7 +88,7 @@ def sweep(
     if as_json:
         show.print_json(result | {"records": str(out)})
     else:
-        show.out.print(front_table(result, swept.metric.label))
+        show.console().print(front_table(result, swept.metric.label))
 
 
 def run_sweep(
@@ -231,4 +231,4 @@ def select(
             f"{row['parameters']:,}",
             printable(run),
         )
-    show.out.print(table)
+    show.console().print(table)

@@ -17,8 +17,10 @@ from antembed.data.labels import Merged, merge
 from antembed.estimators.base import Estimator, NotFittedError, own_arguments
 from antembed.files import JSON, write_atomically
 from antembed.inference.folder import check_own, write_description
-from antembed.inference.ratings import RatingTables, Seen
-from antembed.labels import SIDES, Labels, write_labels
+from antembed.inference.label_index import write_indexed_labels
+from antembed.inference.pairs import Seen
+from antembed.inference.ratings import RatingTables
+from antembed.labels import SIDES, Labels
 from antembed.runs import RunFolder, train
 from antembed.runs.lifecycle import suited
 from antembed.serving import Table, load_table
@@ -321,7 +323,7 @@ class Recommender(Estimator):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self._files.items():
             write_atomically(folder / f"{name}.ant", data)
-        write_labels(folder, {"users": tables.user_labels, "items": tables.item_labels})
+        write_indexed_labels(folder, {"users": tables.user_labels, "items": tables.item_labels})
         if tables.seen is not None:
             tables.seen.save(folder)
         write_description(folder, self.config.model_dump(mode="json"), {}, [f"{name}.ant" for name in self._files])

@@ -2,7 +2,8 @@
 
 A run, `Recommender.save`, `TextClassifier.save` and `antembed export` all write it:
 
-    recommend          users.ant, items.ant, users.labels.parquet, items.labels.parquet, seen.safetensors (may be left out)
+    recommend          users.ant, items.ant, users.labels.parquet, items.labels.parquet, seen.safetensors (may be left out),
+                       users.labels.safetensors, items.labels.safetensors (the labels again, where they are found faster)
     classify           words.ant, vocabulary.parquet, model.safetensors (a run: checkpoint/final.safetensors)
     classify-ngrams    classifier.ngrams
 """

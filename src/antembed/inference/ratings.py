@@ -8,74 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from antembed.files import write_atomically
-from antembed.inference.folder import RunError, read_checked, read_description
-from antembed.labels import SIDES, Labels, find, read_labels
-from antembed.serving import Table, load_table
-from antembed.serving.checksums import pack_arrays
-from antembed.serving.ranking import top
+from antembed.inference.folder import read_description
+from antembed.inference.pairs import Seen, UnknownLabelError, best_items, check_rows, open_tables, similar_rows
+from antembed.labels import Labels, find, read_labels
+from antembed.serving import Table
 
-USERS_AT_ONCE = 1024
-SEEN = "seen.safetensors"
-NEEDED = ("users.ant", "items.ant", "users.labels.parquet", "items.labels.parquet", "config.json")
 COMPARED = 20_000  # labels that an unknown one is compared with: difflib takes some 10 µs for each
-
-
-class UnknownLabelError(KeyError, ValueError):
-    """A label that no row has."""
-
-    def __str__(self) -> str:  # KeyError's own puts it in quotes
-        return str(self.args[0])
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What each user has rated: items[starts[u]:starts[u + 1]] are rows of the items' table."""
-
-    items: np.ndarray  # (n,) uint16 or int32
-    starts: np.ndarray  # (users + 1,) int64
-
-    @classmethod
-    def of(cls, users: np.ndarray, items: np.ndarray, num_users: int, num_items: int) -> "Seen":
-        """From pairs of rows, in any order."""
-        order = np.argsort(users, kind="stable")
-        kind = np.uint16 if num_items <= 1 << 16 else np.int32
-        starts = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=num_users))])
-        return cls(items[order].astype(kind), starts.astype(np.int64))
-
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of users and of items."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts)), self.items
-
-    def by(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(index in `users`, item) pairs that these users have rated; −1 is a user who has rated nothing."""
-        known = np.flatnonzero(users >= 0)
-        starts, stops = self.starts[users[known]], self.starts[users[known] + 1]
-        spans = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
-        rows = np.repeat(known, stops - starts)
-        return rows, self.items[np.concatenate(spans)].astype(np.int64) if spans else np.empty(0, np.int64)
-
-    def save(self, folder: Path) -> None:
-        write_atomically(folder / SEEN, pack_arrays({"items": self.items, "starts": self.starts}))
-
-    @classmethod
-    def read(cls, folder: Path, num_users: int, num_items: int) -> "Seen | None":
-        """None: the folder does not have it."""
-        path = folder / SEEN
-        if not path.is_file():
-            return None
-        arrays = read_checked(path)
-        lists = all(array.ndim == 1 and np.issubdtype(array.dtype, np.integer) for array in arrays.values())
-        if arrays.keys() != {"items", "starts"} or not lists:
-            raise RunError(f"{path} is damaged: its arrays are {', '.join(arrays) or 'none'}; copy it again or export it anew")
-        items, starts = arrays["items"], arrays["starts"]
-        right = len(starts) == num_users + 1 and starts[0] == 0 and starts[-1] == len(items) and (np.diff(starts) >= 0).all()
-        if not right or (len(items) and not 0 <= int(items.min()) <= int(items.max()) < num_items):
-            raise RunError(
-                f"{path} has {len(starts) - 1} users and items up to {int(items.max(initial=0))}, the tables have "
-                f"{num_users} users and {num_items} items; export them together"
-            )
-        return cls(items, starts)
 
 
 @dataclass
@@ -92,14 +30,10 @@ class RatingTables:
     def load(cls, folder: str | Path) -> "RatingTables":
         """A finished run, what Recommender.save wrote, or an export."""
         folder = Path(folder)
-        missing = [name for name in NEEDED if not (folder / name).is_file()]
-        if missing:
-            raise RunError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
-        (users, items), labels = (load_table(folder / f"{side}.ant") for side in SIDES), read_labels(folder)
+        users, items = open_tables(folder)
+        labels = read_labels(folder)
         for table, side in ((users, "users"), (items, "items")):
-            if len(table) != len(labels[side]):
-                rows = f"{side}.ant has {len(table)} rows, {side}.labels.parquet {len(labels[side])}"
-                raise RunError(f"{folder}: {rows}; export them together")
+            check_rows(folder, side, len(table), len(labels[side]))
         return cls(users, items, labels["users"], labels["items"], Seen.read(folder, len(users), len(items)))
 
     @property
@@ -129,8 +63,6 @@ class RatingTables:
 
         A user never seen gets what is best on the whole. Scores are made for some users at a time, never for all.
         """
-        if k < 1:
-            raise ValueError(f"k must be ≥ 1, got {k}")
         if filter_seen and self.seen is None:
             raise ValueError("what users have seen is not known here; say filter_seen=False (--seen)")
         if isinstance(users, str | bytes | int | float):
@@ -139,46 +71,26 @@ class RatingTables:
         if not len(asked):
             raise ValueError("recommend needs at least one user, got none")
         ids = find(self.user_labels, asked)
-        vectors, bias = self.items[:], self.items.bias_of(np.arange(len(self.items)))
-        items, scores = [], []
-        for start in range(0, len(ids), USERS_AT_ONCE):
-            some = ids[start : start + USERS_AT_ONCE]
-            known = some >= 0
-            queries = np.zeros((len(some), self.users.embedding_dim), np.float32)
-            own = np.zeros(len(some), np.float32)
-            queries[known], own[known] = self.users[some[known]], self.users.bias_of(some[known])
-            hidden = self.seen.by(some) if filter_seen and self.seen is not None else None
-            found, values = top(queries, vectors, bias, k, hidden)
-            items.append(found)
-            scores.append(values + own[:, None])
-        item, score = np.concatenate(items), np.concatenate(scores)
-        there = np.isfinite(score).reshape(-1)  # who has seen nearly everything gets fewer
-        return pl.DataFrame(
-            {
-                "user": asked.gather(np.repeat(np.arange(len(ids)), item.shape[1])),
-                "item": self.item_labels.gather(item.reshape(-1)),
-                "score": score.reshape(-1),
-            }
-        ).filter(pl.Series(there))
+        who, items, scores = best_items(self.users, self.items, ids, k, self.seen if filter_seen else None)
+        return pl.DataFrame({"user": asked.gather(who), "item": self.item_labels.gather(items), "score": scores})
 
     def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
-        if k < 1:
-            raise ValueError(f"k must be ≥ 1, got {k}")
         row = int(find(self.item_labels, [item])[0])
         if row < 0:
             raise UnknownLabelError(
                 f"no item {item!r} among the {len(self.item_labels)} that have been rated{near(self.item_labels, item)}"
             )
-        vectors = self.items[:]
-        lengths = np.linalg.norm(vectors, axis=1)
-        if lengths[row] == 0:
-            raise ValueError(f"item {item!r} has no vector, only a bias: too few ratings; take a lower l0_penalty")
-        vectors /= np.where(lengths > 0, lengths, 1)[:, None]
-        hidden = np.zeros(1, np.int64), np.array([row])
-        items, scores = top(vectors[row : row + 1], vectors, np.zeros(len(vectors), np.float32), k, hidden)
-        there = np.isfinite(scores[0])  # not the item itself where k is all of them
-        return pl.DataFrame({"item": self.item_labels.gather(items[0][there]), "similarity": scores[0][there]})
+        items, scores = similar_rows(self.items, row, item, k)
+        return pl.DataFrame({"item": self.item_labels.gather(items), "similarity": scores})
+
+    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> dict[str, list[Any]]:
+        """What `recommend` finds, as plain lists."""
+        return self.recommend(users, k, filter_seen=filter_seen).to_dict(as_series=False)
+
+    def similar_columns(self, item: str, k: int) -> dict[str, list[Any]]:
+        """What `similar_items` finds, as plain lists."""
+        return self.similar_items(item, k).to_dict(as_series=False)
 
 
 def near(labels: pl.Series, wanted: object) -> str:

@@ -240,7 +240,8 @@ def solve_rows(E: Any, bias: Any, S: Any, v: Any, first: int, stop: int) -> None
         q = r - first
         _scale((d + 1) * Q, (S,), (q * (d + 1) * Q,), (U,), (0,), (1.0,))
         z[:], y[:] = 0.0, 0.0
-        y[: d + 1] = v[q]
+        for a in range(d + 1):  # y[: d + 1] = v[q] compiles slowly, with broadcasting and its error messages
+            y[a] = v[q, a]
         for j in range(d + 1):
             left, line = U[j * Q + j], j - j % VECTOR
             inverse[j] = 1.0 / np.sqrt(left) if left > SINGULAR * S[q, j, j] else 0.0

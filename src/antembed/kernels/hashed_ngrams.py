@@ -18,11 +18,60 @@ from typing import Any
 
 import numpy as np
 
+from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.random_bits import compiled
 from antembed.kernels.threads import PARALLEL_FROM, parallel_for
 
 MANY = 40  # classes, beyond which only the diagonals of the curvatures are used: all of them take C² for each occurrence
+FREQUENT, LANES = 8, 256  # documents of an object from which they are taken side by side, and how many at once
+LOG2E, LN2_HIGH, LN2_LOW, LOWEST = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10, -708.0
+FACTORIALS = (39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0)  # of 11 … 0
+compile_sums: Any = compile_kernel(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})  # sums in vectors
 TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, so H alone is singular
+
+
+@compiled
+def _accumulate_few(documents: Any, times: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, g: Any, H: Any) -> None:
+    """Add to g and to the lower half of H, a document at a time."""
+    C = len(g)
+    for position in range(first, stop):
+        i = documents[position]
+        scale = times[position] * scales[i]
+        square = scale * scale
+        for a in range(C):
+            p = P[i, a]
+            g[a] += scale * (Y[i, a] - p)
+            H[a, a] += square * p
+            for c in range(a + 1):
+                H[a, c] -= square * p * P[i, c]
+
+
+@compile_sums
+def _dot(one: Any, other: Any, n: int) -> float:
+    total = 0.0
+    for lane in range(n):
+        total += one[lane] * other[lane]
+    return total
+
+
+@compiled
+def _accumulate_lanes(documents: Any, times: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, g: Any, H: Any) -> None:
+    """The same for up to LANES documents side by side, so that sums are computed in vectors."""
+    C, n = len(g), stop - first
+    scale, square, p = np.empty(LANES), np.empty(LANES), np.empty((C, LANES))
+    for lane in range(n):
+        i = documents[first + lane]
+        scale[lane] = times[first + lane] * scales[i]
+        for a in range(C):
+            p[a, lane] = P[i, a]
+            g[a] += scale[lane] * Y[i, a]
+    for a in range(C):
+        g[a] -= _dot(scale, p[a], n)
+        for lane in range(n):
+            square[lane] = scale[lane] * scale[lane] * p[a, lane]
+            H[a, a] += square[lane]
+        for c in range(a + 1):
+            H[a, c] -= _dot(square, p[c], n)
 
 
 @compiled
@@ -47,16 +96,11 @@ def accumulate(
             H[a, a] *= 1.0 + noise
         return
     H[:] = 0
-    for position in range(first, stop):
-        i = documents[position]
-        scale = times[position] * scales[i]
-        square = scale * scale
-        for a in range(C):
-            p = P[i, a]
-            g[a] += scale * (Y[i, a] - p)
-            H[a, a] += square * p
-            for c in range(a + 1):
-                H[a, c] -= square * p * P[i, c]
+    if stop - first < FREQUENT:
+        _accumulate_few(documents, times, first, stop, scales, Y, P, g, H)
+    else:
+        for at in range(first, stop, LANES):
+            _accumulate_lanes(documents, times, at, min(at + LANES, stop), scales, Y, P, g, H)
     for a in range(C):
         H[a, a] += TINY
         for c in range(a):
@@ -70,6 +114,58 @@ def accumulate(
 @compiled
 def update_scores(documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
     """Scores and probabilities after an object's row has changed."""
+    if stop - first < FREQUENT:
+        _update_few(documents, times, first, stop, scales, change, S, P)
+        return
+    lanes, whole = np.empty((len(change), LANES)), np.empty(LANES, np.int64)
+    for at in range(first, stop, LANES):
+        _update_lanes(documents, times, at, min(at + LANES, stop), scales, change, S, P, lanes, whole, whole.view(np.float64))
+
+
+@compiled
+def _exponentials(x: Any, most: Any, n: int, whole: Any, power: Any, total: Any) -> None:
+    """x ← exp(x − most), and total += x, in vectors; x ≤ most. `power` is the memory of `whole` (int64), read as float64."""
+    for lane in range(n):
+        y = max(x[lane] - most[lane], LOWEST)
+        turns = np.floor(y * LOG2E + 0.5)
+        r = (y - turns * LN2_HIGH) - turns * LN2_LOW
+        whole[lane] = (np.int64(np.int32(turns)) + 1023) << 52
+        series = 1.0 / 479001600.0
+        for factorial in FACTORIALS:
+            series = series * r + 1.0 / factorial
+        x[lane] = series
+    for lane in range(n):
+        x[lane] *= power[lane]
+        total[lane] += x[lane]
+
+
+@compiled
+def _update_lanes(
+    documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any, lanes: Any, whole: Any,
+    power: Any,
+) -> None:  # fmt: skip
+    """Up to LANES documents side by side."""
+    C, n = len(change), stop - first
+    most, total = np.empty(LANES), np.zeros(LANES)
+    for lane in range(n):
+        i, position = documents[first + lane], first + lane
+        largest = -np.inf
+        for a in range(C):
+            S[i, a] += times[position] * scales[i] * change[a]
+            lanes[a, lane] = S[i, a]
+            largest = max(largest, S[i, a])
+        most[lane] = largest
+    for a in range(C):
+        _exponentials(lanes[a], most, n, whole, power, total)
+    for lane in range(n):
+        i, share = documents[first + lane], 1.0 / total[lane]
+        for a in range(C):
+            P[i, a] = lanes[a, lane] * share
+
+
+@compiled
+def _update_few(documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
+    """A document at a time."""
     C = len(change)
     for position in range(first, stop):
         i = documents[position]
@@ -203,12 +299,15 @@ def _in_blocks(
         some = (begin, end, starts, documents, times, scales, order, changes, S, P)
         enough = S.shape[1] ** 2 * int(pairs[end] - pairs[begin]) >= PARALLEL_FROM
         share = threads if enough else 1
-        parallel_for(partial(_shifted, steps, begin), end - begin, PARALLEL_FROM, share)
+        # Parts with as many pairs each: a frequent object has as many as hundreds of others.
+        wanted = pairs[begin] + (pairs[end] - pairs[begin]) * np.arange(1, share) / share
+        parts = [begin, *(begin + np.searchsorted(pairs[begin:end], wanted)).tolist(), end]
+        parallel_for(partial(_in_parts, steps, parts), share, PARALLEL_FROM, share)
         parallel_for(partial(_applied, some), len(S), PARALLEL_FROM, share)
 
 
-def _shifted(steps: Callable[[int, int], None], begin: int, first: int, stop: int) -> None:
-    steps(begin + first, begin + stop)
+def _in_parts(steps: Callable[[int, int], None], parts: list[int], first: int, stop: int) -> None:
+    steps(parts[first], parts[stop])
 
 
 def _applied(some: tuple[Any, ...], low: int, high: int) -> None:
@@ -296,13 +395,25 @@ def _mixed(bits: Any) -> Any:
 
 
 @compiled
-def gather_codes(starts: Any, documents: Any, times: Any, anchors: Any, weights: Any, Z: Any, squares: Any) -> None:
-    """Add the weights of each document's objects to Z (n, K), by anchor, and their squares to squares (n, K)."""
+def _gather_part(
+    low: int, high: int, starts: Any, documents: Any, times: Any, scales: Any, anchors: Any, weights: Any, Z: Any, squares: Any
+) -> None:
+    """Of the documents from `low` to `high`."""
     for j in range(len(anchors)):
         k = anchors[j]
         if k >= 0:
-            for position in range(starts[j], starts[j + 1]):
+            inside = documents[starts[j] : starts[j + 1]]
+            for position in range(starts[j] + np.searchsorted(inside, low), starts[j] + np.searchsorted(inside, high)):
                 i = documents[position]
-                weight = times[position] * weights[j]
+                weight = scales[i] * times[position] * weights[j]
                 Z[i, k] += weight
                 squares[i, k] += weight * weight
+
+
+def gather_codes(
+    starts: Any, documents: Any, times: Any, scales: Any, anchors: Any, weights: Any, Z: Any, squares: Any, threads: int = 1
+) -> None:
+    """Add the weights of each document's objects, times its scale, to Z (n, K), by anchor, and their squares to squares (n, K).
+    Threads share documents."""
+    data = (starts, documents, times, scales, anchors, weights, Z, squares)
+    parallel_for(lambda low, high: _gather_part(low, high, *data), len(Z), PARALLEL_FROM, threads)

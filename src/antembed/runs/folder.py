@@ -10,7 +10,8 @@ from antembed.config import ConfigError, TaskConfig
 from antembed.config.options import to_options, validated
 from antembed.files import JSON, append_json, is_temporary, locked, read_json_lines, write_atomically
 from antembed.inference.folder import WEIGHTS, RunError, check_own, read_description, read_json, write_description
-from antembed.inference.ratings import SEEN
+from antembed.inference.label_index import INDEX_FILES
+from antembed.inference.pairs import SEEN
 from antembed.labels import SIDES
 from antembed.tasks import TASKS, Task
 
@@ -19,7 +20,7 @@ MAY_DIFFER = ("values", "encoding")
 LOCK = ".lock"  # who trains here
 # What a run, an export or an estimator writes beside config.json and the tables that it names.
 BESIDE = ("metrics.jsonl", "result.json", "vocabulary.parquet", "classifier.json", SEEN, WEIGHTS,
-          *(f"{side}.labels.parquet" for side in SIDES))  # fmt: skip
+          *(f"{side}.labels.parquet" for side in SIDES), *INDEX_FILES)  # fmt: skip
 
 
 class RunFolder:

@@ -3,6 +3,9 @@
 import numpy as np
 from scipy.optimize import minimize
 
+from antembed.kernels.logistic import logistic_loss
+from antembed.kernels.threads import usable_cpus
+
 
 def softmax(S: np.ndarray) -> np.ndarray:
     """Probabilities of scores (n, C)."""
@@ -17,19 +20,18 @@ def curvatures(weights: np.ndarray, P: np.ndarray) -> np.ndarray:
 
 
 def logistic(
-    Z: np.ndarray, Y: np.ndarray, penalty: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
+    Z: np.ndarray, labels: np.ndarray, penalty: np.ndarray, B: np.ndarray, bias: np.ndarray, steps: int = 20
 ) -> tuple[np.ndarray, np.ndarray]:
-    """min over B (K, C), bias (C):  mean_i −Y_i·log softmax(Z_i·B + bias)  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k, from those given.
+    """min over B (K, C), bias (C):  mean_i −log softmax(Z_i·B + bias)[labels_i]  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k.
 
-    A penalty is a matrix (K, C, C) or its diagonals (K, C)."""
-    shape, size = B.shape, B.size
+    From those given. A penalty is a matrix (K, C, C) or its diagonals (K, C)."""
+    shape, size, threads = B.shape, B.size, usable_cpus()
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         B, bias = x[:size].reshape(shape), x[size:]
-        P = softmax(Z @ B + bias)
         pull = penalty * B if penalty.ndim == 2 else (penalty @ B[..., None])[..., 0]
-        loss = -(Y * np.log(np.maximum(P, 1e-300))).sum() + 0.5 * (pull * B).sum()
-        return loss / len(Z), np.concatenate([(Z.T @ (P - Y) + pull).ravel(), (P - Y).sum(0)]) / len(Z)
+        total, slopes, slope = logistic_loss(Z, labels, B, bias, threads)
+        return (total + 0.5 * (pull * B).sum()) / len(Z), np.concatenate([(slopes + pull).ravel(), slope]) / len(Z)
 
     found = minimize(loss, np.concatenate([B.ravel(), bias]), jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
     return found[:size].reshape(shape), found[size:]

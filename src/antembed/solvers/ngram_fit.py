@@ -17,11 +17,12 @@ import numpy as np
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.data.documents import Documents
 from antembed.kernels.hashed_ngrams import MANY, count_objects, descend_codes, descend_dense, gather_codes
+from antembed.kernels.logistic import score_rows
 from antembed.kernels.threads import usable_cpus
 from antembed.serving.hashed_ngrams import HashedNgrams
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.solvers.budget import target
-from antembed.solvers.logistic import curvatures, logistic, softmax
+from antembed.solvers.logistic import curvatures, logistic
 from antembed.tasks.ngrams.task import word_hashes
 
 LONGEST_STEP = 3.0  # in scores, of one object in one sweep
@@ -246,20 +247,17 @@ class NgramFit:
         data, K, n = self.data, len(self.B), len(self.S)
         used = self.anchors >= 0
         t = np.where(used, self.values[self.levels], 0.0)
-        Z, squares = np.zeros((n, K)), np.zeros((n, K))
-        gather_codes(data.starts, data.documents, data.times, self.anchors, t, Z, squares)
-        Z *= data.scales[:, None]
-        squares *= data.scales[:, None] ** 2
+        Z, squares = np.zeros((n, K), np.float32), np.zeros((n, K), np.float32)  # some tens of numbers are summed in each
+        gather_codes(data.starts, data.documents, data.times, data.scales, self.anchors, t, Z, squares, usable_cpus())
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
         C = self.P.shape[1]
         if C > MANY:  # the whole of each matrix takes n·K·C², its diagonal n·K·C
             penalty = ridge[:, None] + self.settings.noise * (squares.T @ (self.P * (1 - self.P)))
         else:
             penalty = ridge[:, None, None] * np.eye(C) + self.settings.noise * curvatures(squares, self.P)
-        self.B, self.bias = logistic(Z, self.Y, penalty, self.B, self.bias)
+        self.B, self.bias = logistic(Z, self.labels, penalty, self.B, self.bias)
         self.R = np.where(used[:, None], self.B[self.anchors] * t[:, None], 0.0)
-        self.S = Z @ self.B + self.bias
-        self.P = softmax(self.S)
+        score_rows(Z, self.B, self.bias, self.S, self.P, usable_cpus())
 
     def shrink_to(self, size: float) -> None:
         """Drop the objects that matter least until the file fits."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from antembed.inference.ratings import Seen
+from antembed.inference.pairs import Seen
 from antembed.serving.ranking import top
 from antembed.tasks.base import Part
 from antembed.tasks.ratings.data import RatingsSplits

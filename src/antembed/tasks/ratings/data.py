@@ -10,8 +10,9 @@ import torch
 
 from antembed.data import Examples, Ratings, default_cache, find_data, read_ratings, split
 from antembed.files import JSON
-from antembed.inference.ratings import SEEN, Seen
-from antembed.labels import SIDES, find, write_labels
+from antembed.inference.label_index import write_indexed_labels
+from antembed.inference.pairs import SEEN, Seen
+from antembed.labels import SIDES, find
 from antembed.tasks.base import NONE, Splits
 from antembed.tasks.ratings.config import RatingsInput
 
@@ -54,7 +55,7 @@ class RatingsSplits(Splits):
 
     def save(self, folder: Path) -> None:
         """The labels in the order of the rows, and what users have rated."""
-        write_labels(folder, self.labels)
+        write_indexed_labels(folder, self.labels)
         if self.ratings is not None and not (folder / SEEN).exists():
             Seen.of(self.ratings.users, self.ratings.items, *self.num_embeddings).save(folder)
 

@@ -13,7 +13,7 @@ from antembed.data import SPLITS, find_data
 from antembed.embedding import Embedding
 from antembed.embedding.new_rows import redraw_
 from antembed.files import JSON
-from antembed.inference.ratings import Seen
+from antembed.inference.pairs import Seen
 from antembed.labels import read_labels
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.ratings.baselines import baseline_errors
