@@ -101,8 +101,7 @@ def test_rows_without_a_penalty_settle_where_normal_equations_do():
             else:
                 descent.descend_rows(side, 0.0)
         found.append(np.column_stack([side.T @ side.A, side.bias]))
-    # Weight by weight, anchors that are nearly parallel take long: one row is still on its way.
-    np.testing.assert_allclose(*found, atol=1e-2 * np.abs(found[1]).max())
+    np.testing.assert_allclose(*found, atol=2e-3 * np.abs(found[1]).max())
 
 
 def test_what_is_zero_stays_zero_when_frozen():

@@ -281,12 +281,12 @@ class Descent:
             self._move_anchors(side, moments)
 
     def _descend_short(self, side: Side, l0: float) -> None:
-        """The same where rows have few pairs, but once: no equations are at hand, so a second time would cost as much as half
-        of another sweep and bring less."""
+        """The same where rows have few pairs."""
         other = self.items if side is self.users else self.users
         rows = ShortRows(side, other, self.mean, self.penalties, self.threads, self.share)
-        rows.descend_rows(l0, l0 if self.penalties.biases else 0.0, self.frozen, PASSES)
-        rows.move_anchors()
+        for _ in range(INNER):
+            rows.descend_rows(l0, l0 if self.penalties.biases else 0.0, self.frozen, PASSES)
+            rows.move_anchors()
 
     def descend_rows(
         self, side: Side, l0: float, equations: NormalEquations | None = None, moments: AnchorMoments | None = None
