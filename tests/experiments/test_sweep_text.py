@@ -133,7 +133,7 @@ def test_a_stopped_sweep_goes_on_without_repeating(train_file, tmp_path, count_r
 
 def test_text_is_read_again_only_if_it_is_to_be_read_otherwise(train_file, tmp_path):
     _read.cache_clear()
-    with mock.patch("antembed.tasks.text.data.read_documents", side_effect=read_documents) as read:
+    with mock.patch("antembed.data.document_cache.read_documents", side_effect=read_documents) as read:
         words = ("--vary", "max_vocab=20,40", "--vary", "l1-penalty=1e-5,1e-4", *WORDS, "--out", tmp_path / "s.jsonl")
         sweep(train_file, *words)
     assert read.call_count == 2

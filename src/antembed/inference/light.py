@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class LightTables:
         """Those without any rating."""
         return [user for user in users if self.user_labels.find(user) < 0]
 
-    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> dict[str, list[Any]]:
+    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> dict[str, list[object]]:
         """The k best items of each user: user, item, score, best first."""
         if filter_seen and self.seen is None:
             raise ValueError("what users have seen is not known here; say filter_seen=False (--seen)")
@@ -47,7 +46,7 @@ class LightTables:
         named = {"user": [users[n] for n in who.tolist()], "item": self._named(items)}
         return {**named, "score": scores.tolist()}
 
-    def similar_columns(self, item: str, k: int) -> dict[str, list[Any]]:
+    def similar_columns(self, item: str, k: int) -> dict[str, list[object]]:
         """The k most similar items: item, similarity, best first."""
         row = self.item_labels.find(item)
         if row < 0:

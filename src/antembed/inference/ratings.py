@@ -84,11 +84,11 @@ class RatingTables:
         items, scores = similar_rows(self.items, row, item, k)
         return pl.DataFrame({"item": self.item_labels.gather(items), "similarity": scores})
 
-    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> dict[str, list[Any]]:
+    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> dict[str, list[object]]:
         """What `recommend` finds, as plain lists."""
         return self.recommend(users, k, filter_seen=filter_seen).to_dict(as_series=False)
 
-    def similar_columns(self, item: str, k: int) -> dict[str, list[Any]]:
+    def similar_columns(self, item: str, k: int) -> dict[str, list[object]]:
         """What `similar_items` finds, as plain lists."""
         return self.similar_items(item, k).to_dict(as_series=False)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.embedding import Embedding, Usage
+from antembed.embedding.table import RowTable
 from antembed.serving import Table, export, load_table, serialize, serialized, size_of
 
 
@@ -155,6 +156,8 @@ class EmbeddingModel(TaskModel):
 
 class StoredVectors(nn.Module):
     """ids (*batch) → vectors (*batch, d) of an exported file, for evaluation."""
+
+    tables: ClassVar[tuple[RowTable, ...]] = ()  # none that is trained, or that processes share
 
     def __init__(self, table: Table):
         super().__init__()
