@@ -25,6 +25,8 @@ SLOW = (
     "test_text_classifier.py::test_scikit_learn_clones_validates_and_searches[ngrams]",
     "test_automatic.py::test_the_unit_of_the_ratings_does_not_matter[0.001]",
     "test_compress.py::test_more_bytes_mean_less_error",
+    "test_add_objects.py::test_grown_tables_train_as_in_one_process[3]",
+    "test_recipes.py::test_a_recipe_runs_and_later_options_win",
     "test_sharded_layer.py::test_processes_equal_one[1]",
     "test_sharded_layer.py::test_processes_equal_one[4]",
     "test_shared_runs.py::test_processes_end_as_one[3]",
