@@ -115,8 +115,8 @@ def test_a_stream_has_the_planted_structure():
 
 
 def test_labelled_documents_tell_their_class():
-    found = labelled_documents(300, 3, words=60, length=20, told=0.5, seed=1)
-    again = labelled_documents(300, 3, words=60, length=20, told=0.5, seed=1)
+    found = labelled_documents(300, 3, words=60, length=20, class_share=0.5, seed=1)
+    again = labelled_documents(300, 3, words=60, length=20, class_share=0.5, seed=1)
     assert np.array_equal(found.tokens, again.tokens)
     assert len(found) == 300
     assert found.starts[-1] == len(found.tokens)

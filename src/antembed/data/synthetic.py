@@ -126,16 +126,16 @@ def labelled_bags(words: Planted, documents: int, *, length: int = 20, seed: int
 
 
 def labelled_documents(
-    documents: int, classes: int, *, words: int = 500_000, length: int = 50, told: float = 0.1, seed: int = 0
+    documents: int, classes: int, *, words: int = 500_000, length: int = 50, class_share: float = 0.1, seed: int = 0
 ) -> Documents:
-    """Documents of Poisson lengths and Zipf words. The share `told` of them tells the class: of each `classes` words that are
+    """Documents of Poisson lengths and Zipf words, of which `class_share` tell the class: of each `classes` words that are
     about as frequent, they are the class's own. 560 000 of 14 classes have DBPedia's shape."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, documents).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(rng.poisson(length, documents))])
     ids = np.searchsorted(np.cumsum(zipf(words, 1.0)), rng.random(starts[-1], np.float32)).astype(np.int32)
     ids = np.minimum(ids, words - classes - 1)
-    telling = np.flatnonzero(rng.random(starts[-1], np.float32) < told)
+    telling = np.flatnonzero(rng.random(starts[-1], np.float32) < class_share)
     owners = labels[np.searchsorted(starts, telling, side="right") - 1]
     ids[telling] += owners - ids[telling] % classes
     ids += len(SPECIAL)

@@ -118,11 +118,11 @@ class Ranks:
                 work()
             except Exception as error:
                 problem = error
-        told = self.from_first({"error": None if problem is None else f"rank 0: {problem}"})["error"]
+        message = self.from_first({"error": None if problem is None else f"rank 0: {problem}"})["error"]
         if problem is not None:
             raise problem
-        if told is not None:
-            raise RankError(told)
+        if message is not None:
+            raise RankError(message)
 
     def wait(self) -> None:
         """Until all have come here."""
