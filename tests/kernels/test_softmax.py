@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from antembed.kernels.softmax import sparse_cross_entropy, sparse_logits
+from antembed.kernels.softmax import sparse_cross_entropy, sparse_log_totals, sparse_logits
 
 
 def problem(n, V=37, K=9, seed=0, scale=1.0):
@@ -44,3 +44,14 @@ def test_large_scores_do_not_overflow():
 def test_logits_are_the_product(threads):
     T, sparse, x, bias, _ = problem(130, V=600)
     np.testing.assert_allclose(sparse_logits(x, sparse, bias, threads), x @ T.T + bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "V", "scale"), [(1, 5, 1.0), (130, 600, 1.0), (70, 600, 300.0)])
+def test_log_totals_are_those_of_the_dense_product(n, V, scale):
+    T, sparse, x, bias, _ = problem(n, V=V, scale=scale)
+    bias[0] = -1e30  # no word
+    scores = x.astype(np.float64) @ T.T + bias
+    wanted = torch.from_numpy(scores).logsumexp(1).numpy()
+    largest = np.abs(x).max() * T.sum(1).max()  # of what is summed
+    for threads in (1, 2):
+        np.testing.assert_allclose(sparse_log_totals(x, sparse, bias, threads), wanted, rtol=0, atol=1e-6 * (10 + largest))

@@ -12,6 +12,7 @@ from tests.command import call, refusal
 import antembed as ant
 from antembed.config import from_options, with_options
 from antembed.data.corpus import Corpus, corpus_of
+from antembed.data.vocabulary import PADDING
 from antembed.embedding import AnchorEmbedding
 from antembed.estimators.base import NotFittedError
 from antembed.optim import ProximalYogi
@@ -19,7 +20,7 @@ from antembed.tasks.language import task as task_module
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import Streams, make_splits
 from antembed.tasks.language.model import LSTM, LanguageModel, Transformer
-from antembed.tasks.language.output import Full, Noise, NoiseContrast, Sampled, Thresholded
+from antembed.tasks.language.output import Full, Likelihood, Noise, NoiseContrast, Sampled, Thresholded
 from antembed.tasks.language.task import Language
 
 SMALL = (
@@ -100,6 +101,23 @@ def small_model(V=40, d=8, K=5, network=None, sparse=False):
     model = LanguageModel(table, network or LSTM(d, 0, 2, 0.0))
     model.bias.data.normal_()
     return model
+
+
+@pytest.mark.parametrize("nonzeros", [0, 60])
+def test_likelihoods_by_a_sparse_table_are_those_of_a_dense_one(nonzeros):
+    model = small_model(V=500, d=40, K=30)
+    weight = model.words.rows.weight.data
+    weight[torch.rand(weight.shape) > nonzeros / weight.numel()] = 0
+    model.bias.data[PADDING] = 50.0  # must not count
+    states, targets = torch.randn(130, 40), torch.randint(1, 500, (130,))
+    scores = model.words.logits(states, bias=model.bias).double()
+    scores[:, PADDING] = -torch.inf
+    wanted = scores.log_softmax(1)[torch.arange(130), targets]
+    likelihood = Likelihood(model)
+    assert likelihood.sparse is not None
+    torch.testing.assert_close(likelihood(states, targets).double(), wanted, atol=2e-5, rtol=0)
+    model.words.rows.weight.data.uniform_()
+    assert Likelihood(model).sparse is None
 
 
 @pytest.mark.parametrize("make", [lambda: LSTM(8, 0, 2, 0.3), lambda: Transformer(8, 0, 2, 0.3, 2)])

@@ -14,13 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from antembed.data.vocabulary import PADDING
-from antembed.embedding import AnchorEmbedding
+from antembed.embedding import AnchorEmbedding, Embedding
 from antembed.embedding.table import IN_CACHE, log_total
-from antembed.kernels.softmax import sparse_cross_entropy
+from antembed.kernels.softmax import Sparse, sparse_cross_entropy, sparse_log_totals
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.model import LanguageModel
 
 SPARSE_TO = 0.15  # density of T up to which the sparse kernel is faster
+SPARSE_SHARE = 0.12  # of the dense product's width: up to so many non-zeros a row the sparse one of evaluation is faster
+IMPOSSIBLE = -1e30  # a bias whose exponential is 0, for kernels that know no infinity
 
 
 class Output(ABC):
@@ -255,16 +257,19 @@ def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
 
 class Likelihood:
     """states (n, d), targets (n,) → log p of each target among all words but padding (n,), by the model as it is now. Of a
-    table that processes share, each takes the words that it holds."""
+    sparse T only what is not zero is multiplied; of a table that processes share, each takes the words that it holds."""
 
     @torch.no_grad()
     def __init__(self, model: LanguageModel):
-        self.adaptive, words = model.adaptive, model.words
+        self.adaptive, self.words = model.adaptive, model.words
         if self.adaptive is not None:
             return
+        words = self.words
         self.shared = words.tables[0] if words.tables and words.tables[0].shared else None
-        self.bias = model.bias.index_fill(0, torch.tensor(PADDING, device=model.bias.device), -torch.inf)
-        if self.shared is None:
+        self.sparse = rows_if_sparse(words)
+        padding = torch.tensor(PADDING, device=model.bias.device)
+        self.bias = model.bias.index_fill(0, padding, -torch.inf if self.sparse is None else IMPOSSIBLE)
+        if self.shared is None and self.sparse is None:
             self.X, self.A = words.coordinates(torch.arange(words.num_embeddings, device=model.bias.device))
         else:
             self.A = next((anchors for _, anchors in words.pairs), None)
@@ -275,8 +280,26 @@ class Likelihood:
             found: Tensor = self.adaptive(states, targets).output
             return found
         states = states if self.A is None else states @ self.A.T
-        rows = self.X[targets] if self.shared is None else self.shared(targets)
+        rows = self.X[targets] if self.shared is None and self.sparse is None else self.words.tables[0](targets)
         right = (states * rows).sum(1) + self.bias[targets]
+        if self.sparse is not None:
+            totals = sparse_log_totals(states.numpy(), self.sparse, self.bias.numpy(), torch.get_num_threads())
+            return right - torch.from_numpy(totals)
         if self.shared is not None:
             return right - self.shared.log_total(states, self.bias)
         return right - log_total(self.X, states, self.bias)
+
+
+def rows_if_sparse(words: Embedding) -> Sparse | None:
+    """T by its non-zeros, where that is the faster way to the scores of all words; else None."""
+    if not isinstance(words, AnchorEmbedding) or words.rows.shared:
+        return None
+    weight = words.rows.weight
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return None
+    width = min(words.num_anchors, words.embedding_dim)  # of the dense product
+    if words.rows.count_nonzeros() > SPARSE_SHARE * width * words.num_embeddings:
+        return None
+    T = words.rows.nonzeros()
+    starts = np.concatenate([[0], np.cumsum(T.counts, dtype=np.int64)])
+    return starts, T.columns, T.values
