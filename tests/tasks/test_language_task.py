@@ -293,6 +293,11 @@ def test_without_options_long_corpora_become_small():
     # Coding rows anew takes V·K² steps.
     assert usual(10**7, {}) == {"sparsify": "prune", "events": 4, "budget": "20x"}
     assert usual(10**6, {"budget": "1M", "anchors": (1000,)}) == {"sparsify": "prune", "events": 4}
+    for budget, anchors in (("410k", "500"), ("200k", "270"), ("50k", "60"), ("15k", "10"), ("20x", "270"), ("400KB", "270")):
+        found = usual(10**6, {"budget": budget}, 10_000)  # the anchors have their share of it
+        assert found == {"sparsify": "recode", "events": 4, "anchors": anchors}
+    assert usual(10**6, {"budget": "400k", "embedding_dim": 400}, 10_000)["anchors"] == "270"
+    assert usual(10**6, {}, 40)["anchors"] == "10"
     for own in ({"l1_penalty": 1e-6}, {"embedding": "full"}, {"anchors": "auto"}, {"sparsify": "recode"}, {"epochs": 2}):
         assert usual(10**6, own) == {}
 

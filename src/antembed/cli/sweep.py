@@ -125,7 +125,7 @@ def run_sweep(
         splits = task.load(first.config)
 
     def plan(points: Sequence[JSON]) -> list[job.Trial]:
-        return job.plan(task, data, points, fixed, chosen, splits.count, threads)
+        return job.plan(task, data, points, fixed, chosen, splits.count, threads, splits.objects)
 
     def run(trials: Sequence[job.Trial]) -> list[JSON]:
         return job.sweep(trials, out, splits, jobs=jobs, keep=keep, callback=print_trial)

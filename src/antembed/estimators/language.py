@@ -107,7 +107,7 @@ class LanguageModel(Estimator):
         config = self._config(self.options)
         assert isinstance(config, LanguageConfig)
         splits = make_splits(_corpus(corpus, config), config)
-        usual = Language().defaults(splits.count, self.options)  # a long corpus gets a budget, as on the command line
+        usual = Language().defaults(splits.count, self.options, splits.objects)  # as on the command line
         config = from_options(LanguageConfig, self.defaults | usual | self.options)
         gather(config, splits)
         with TemporaryDirectory() as name:

@@ -73,16 +73,23 @@ def option_words(given: JSON) -> list[str]:
 
 
 def plan(
-    task: Task, data: str, points: Sequence[JSON], fixed: JSON, seeds: Sequence[int], examples: int, threads: int = 1
+    task: Task,
+    data: str,
+    points: Sequence[JSON],
+    fixed: JSON,
+    seeds: Sequence[int],
+    examples: int,
+    threads: int = 1,
+    objects: int = 0,
 ) -> list[Trial]:
-    """Every point with every seed; `examples` decides some of the defaults, as for a single run."""
+    """Every point with every seed; `examples` and `objects` decide some of the defaults, as for a single run."""
     trials: dict[str, Trial] = {}
     for point in points:
         if both := point.keys() & fixed.keys():
             raise ConfigError(f"{min(both)} is both set (to {fixed[min(both)]}) and varied; choose one")
         for seed in seeds:
             given = {**task.sweep_options, **fixed, **point, "seed": seed}
-            more = task.defaults(examples, given) | {"threads": threads}
+            more = task.defaults(examples, given, objects) | {"threads": threads}
             trial = Trial(point, from_options(task.Config, {"data": data} | given, more), command_of(data, given, task))
             if isinstance(trial.config.solver, OnlineConfig):
                 raise ConfigError("a stream has no validation data to compare settings by; take another --solver", "solver")

@@ -38,7 +38,7 @@ def configure(task: Task, given: Options, report: Report = silent, *, search: bo
     splits = task.load(_first_config(task, given))
     if (other := task.task_for(splits)) != task.name:
         return _as(other, given, report)
-    return from_options(task.Config, given, task.defaults(splits.count, given)), splits
+    return from_options(task.Config, given, task.defaults(splits.count, given, splits.objects)), splits
 
 
 def _search(automatic: Automatic, given: Options, report: Report) -> tuple[TaskConfig, Splits]:

@@ -103,6 +103,11 @@ class Splits:
         """All examples."""
         return len(self.train) + len(self.validation) + len(self.test)
 
+    @property
+    def objects(self) -> int:
+        """Rows of the table whose size decides some of the defaults; 0: none does."""
+        return 0
+
     @cached_property
     def digest(self) -> str:
         """Tells these data from others: SHA-256 over all batches, whatever the split."""
@@ -180,8 +185,9 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Parameters whose learning rate is another, and how many times as large it is."""
         return []
 
-    def defaults(self, examples: int, given: Options) -> JSON:
-        """Options that depend on how many examples there are and on the options that are given, where they are not."""
+    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
+        """Options that depend on how many examples there are, on the options that are given and, where it is known, on
+        `Splits.objects`; only where they are not given themselves."""
         return {}
 
     def facts(self, splits: SplitsT, model: ModelT) -> JSON:

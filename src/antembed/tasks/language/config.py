@@ -83,7 +83,9 @@ class OutputConfig(Config):
 class LanguageAnchors(AnchorConfig):
     """The anchors."""
 
-    anchors: Anchors = option((100,), "How many, or auto: by eq. 5; hashed: rows; low-rank, tensor-train: the rank.")
+    anchors: Anchors = option(
+        (100,), "How many; not said, as suit the budget; auto: by eq. 5; hashed: rows; low-rank, tensor-train: the rank."
+    )
     anchor_init: Literal["none", "frequency", "kmeans"] = option(
         "none",
         "Which words are the anchors: the most frequent, or k-means++ on co-occurrence; none: they are no words.",

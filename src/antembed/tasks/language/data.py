@@ -87,6 +87,10 @@ class LanguageSplits(Splits):
         return {"train": self.train, "validation": self.validation, "test": self.test}[part]
 
     @property
+    def objects(self) -> int:
+        return 0 if self.vocabulary is None else len(self.vocabulary)
+
+    @property
     def digest(self) -> str:
         return self.corpus_digest
 

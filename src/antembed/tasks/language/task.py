@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.anchors import init_weights
+from antembed.budget import parse_budget
 from antembed.config import Options, from_options, with_options
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import AnchorEmbedding, Embedding
@@ -27,6 +28,7 @@ PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
 LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
 RECODED_WORDS, RECODED_ANCHORS = 3_000_000, 500  # up to which rows are coded anew: V·K² steps an event, and V grows with words
+ANCHORS_SHARE, FEWEST_ANCHORS = 0.28, 10  # on PTB, 500 were good for 410 000 parameters, 300 for 200 000, 60 for 50 000
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
 CUTOFFS = (0.1, 0.3)  # of adaptive softmax, as shares of the vocabulary
@@ -53,18 +55,22 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         gather(config, splits)
         return splits
 
-    def defaults(self, examples: int, given: Options) -> JSON:
-        """With a budget T is dense first, then coded anew (in very long corpora: pruned); without an option that says how
-        sparse it is, long corpora have one."""
+    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
+        """With a budget T is dense first, then coded anew (in very long corpora: pruned), and has as many anchors as suit the
+        budget; without an option that says how sparse it is, long corpora have one."""
         if (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
             return {}
-        named = from_options(LanguageConfig, {name: given[name] for name in ("anchors", "epochs") if name in given})
+        known = {name: given[name] for name in ("anchors", "epochs", "embedding_dim") if name in given}
+        named = from_options(LanguageConfig, known)
         epochs, (anchors,) = named.solver.epochs, named.num_anchors(1)
         if epochs < LEAST_EPOCHS or not (given.get("budget") or examples >= LONG):
             return {}
+        usual: JSON = {} if given.get("budget") else {"budget": BUDGET}
+        if objects and "anchors" not in given:
+            anchors = anchors_for(str(given.get("budget", BUDGET)), objects, named.tables.embedding_dim)
+            usual["anchors"] = str(anchors)
         recoded = examples <= RECODED_WORDS and anchors <= RECODED_ANCHORS
-        usual: JSON = {"sparsify": "recode" if recoded else "prune", "events": max(min(EVENTS, epochs - 2), 1)}
-        return usual if given.get("budget") else usual | {"budget": BUDGET}
+        return usual | {"sparsify": "recode" if recoded else "prune", "events": max(min(EVENTS, epochs - 2), 1)}
 
     def build(self, config: LanguageConfig, splits: LanguageSplits) -> LanguageModel:
         torch.manual_seed(config.machine.seed)
@@ -168,6 +174,14 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
 
     def is_published(self, splits: LanguageSplits) -> bool:
         return splits.vocabulary is not None and len(splits.train) == PTB_WORDS
+
+
+def anchors_for(budget: str, V: int, d: int) -> int:
+    """How many anchors suit a budget: they take ANCHORS_SHARE of what the biases leave."""
+    allowed = parse_budget(budget, 4.0 * V * d)
+    each = 2 if allowed.unit == "bytes" else 1  # fp16
+    wanted = ANCHORS_SHARE * (allowed.amount / each - V) / d
+    return min(max(round(wanted / 10) * 10, FEWEST_ANCHORS), RECODED_ANCHORS, V)
 
 
 def make_network(config: LanguageConfig) -> Network:

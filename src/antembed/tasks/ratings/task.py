@@ -118,7 +118,7 @@ class Ratings(RatingsBase):
     def task_for(self, splits: RatingsSplits) -> str:
         return "recommend-events" if splits.ratings is not None and splits.ratings.implicit else self.name
 
-    def defaults(self, examples: int, given: Options) -> JSON:
+    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
         if sparsifies(given):
             batch = 1 << max(round(math.log2(max(examples, 1) / STEPS)), 5)
             epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))

@@ -102,7 +102,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         words, starts, labels = batch
         return F.cross_entropy(model(words, starts), labels)
 
-    def defaults(self, examples: int, given: Options) -> JSON:
+    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
         """Few epochs, if they are given, have few events."""
         asked = given.get("sparsify") == "recode" or (
             bool(given.get("budget")) and not (PROX_OPTIONS | {"sparsify"}) & set(given) and given.get("anchors") != "auto"
