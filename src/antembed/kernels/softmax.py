@@ -147,24 +147,6 @@ def _tokens(
 
 
 @compile_kernel(nogil=True)
-def _scores(x: Any, starts: Any, columns: Any, values: Any, bias: Any, first: int, last: int, out: Any) -> None:
-    """out[first:last] of (n, V): logits, blocks of tokens by blocks of rows."""
-    V, K = len(starts) - 1, x.shape[1]
-    states, block = np.empty((K + 1, LANES), np.float32), np.empty((ROWS, LANES), np.float32)
-    index, weights = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32)
-    for start in range(first, last, LANES):
-        n = min(LANES, last - start)
-        _states(x, start, n, states)
-        for v0 in range(0, V, ROWS):
-            m = min(ROWS, V - v0)
-            for r in range(m):
-                _score(v0 + r, states, starts, columns, values, bias, index, weights, block, r)
-            for b in range(n):
-                for r in range(m):
-                    out[start + b, v0 + r] = block[r, b]
-
-
-@compile_kernel(nogil=True)
 def _log_totals(x: Any, starts: Any, columns: Any, values: Any, bias: Any, first: int, last: int, out: Any) -> None:
     """out[first:last] of (n,): log Σ_v exp(logit), blocks of tokens by blocks of rows; the sum of blocks is of doubles."""
     V, K = len(starts) - 1, x.shape[1]
@@ -223,13 +205,6 @@ def sparse_cross_entropy(
 
     _shared(work, len(x), threads)
     return float(losses.sum()), dx, dvalues.sum(0), dbias.sum(0)
-
-
-def sparse_logits(x: np.ndarray, T: Sparse, bias: np.ndarray, threads: int) -> np.ndarray:
-    """x (n, K), T (V, K) → x·Tᵀ + bias: (n, V)."""
-    out = np.empty((len(x), len(bias)), np.float32)
-    _shared(lambda first, last, part: _scores(x, *T, bias, first, last, out), len(x), threads)
-    return out
 
 
 def sparse_log_totals(x: np.ndarray, T: Sparse, bias: np.ndarray, threads: int) -> np.ndarray:

@@ -156,11 +156,12 @@ class Table:
         if k is not None and k < 1:
             raise ValueError(f"k is {k}; ask for 1 or more, or leave it out for all scores")
         flat = given.reshape(-1, self.embedding_dim)
-        found = products.products(*self._factors, self.num_embeddings, flat)
+        V = self.num_embeddings
+        found = products.products(self.rows, self.anchors, V, flat, self.nnz / max(V, 1))
         if bias:
-            found = (some + self.bias_of(ids) for some, ids in zip(found, products.pieces(self.num_embeddings), strict=True))
+            found = (some + self.bias_of(ids) for some, ids in zip(found, products.pieces(V), strict=True))
         if k is None:
-            return np.hstack([np.empty((len(flat), 0), np.float32), *found]).reshape(*given.shape[:-1], self.num_embeddings)
+            return products.side_by_side(found, len(flat), V).reshape(*given.shape[:-1], V)
         ids, values = products.top(found, len(flat), k)
         return ids.reshape(*given.shape[:-1], -1), values.reshape(*given.shape[:-1], -1)
 

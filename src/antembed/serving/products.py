@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from antembed.serving.cache import Decode
+from antembed.serving.encodings import Rows
 from antembed.serving.ranking import best
 
 PIECE = 1 << 16  # rows at a time
+TURNED = 256  # columns of side_by_side at a time
 
 
 def pieces(total: int) -> Iterator[np.ndarray]:
@@ -49,16 +51,30 @@ def bag_sums(rows: Decode, width: int, ids: np.ndarray, starts: np.ndarray, weig
     return sums
 
 
-def products(rows: Decode, anchors: np.ndarray | None, total: int, hidden: np.ndarray) -> Iterator[np.ndarray]:
-    """E·h in pieces of objects: hidden (n, d) → (n, objects of the piece). As T·(A·h) where that is less work than (T·A)·h."""
-    K, d = (0, hidden.shape[1]) if anchors is None else anchors.shape
-    in_anchor_space = anchors is not None and len(hidden) * K <= K * d + len(hidden) * d
-    queries = hidden @ anchors.T if anchors is not None and in_anchor_space else hidden
+def products(rows: Rows, anchors: np.ndarray | None, total: int, hidden: np.ndarray, nonzeros: float) -> Iterator[np.ndarray]:
+    """E·h in pieces of objects: hidden (n, d) → (n, objects of the piece). As T·(A·h) where that is less work than (T·A)·h; a
+    row has so many `nonzeros` on average, and they alone are multiplied where the encoding of the rows allows it."""
+    if anchors is None:
+        for ids in pieces(total):
+            yield hidden @ rows(ids).T
+        return
+    n, d = hidden.shape
+    in_anchor_space = n * nonzeros <= nonzeros * d + n * d
+    queries = np.ascontiguousarray((hidden @ anchors.T).T) if in_anchor_space else hidden.T
     for ids in pieces(total):
-        found = rows(ids)
-        if anchors is not None and not in_anchor_space:
-            found = found @ anchors
-        yield queries @ found.T
+        yield rows.vectors(ids, queries).T if in_anchor_space else (rows.vectors(ids, anchors) @ queries).T
+
+
+def side_by_side(scores: Iterator[np.ndarray], n: int, total: int) -> np.ndarray:
+    """Scores that come in pieces (n, some) as one array (n, total). Pieces are columns in memory, so they are turned a part at a
+    time, which stays in the cache."""
+    out, start = np.empty((n, total), np.float32), 0
+    for some in scores:
+        for at in range(0, some.shape[1], TURNED):
+            part = some[:, at : at + TURNED]
+            out[:, start + at : start + at + part.shape[1]] = part
+        start += some.shape[1]
+    return out
 
 
 def top(scores: Iterator[np.ndarray], n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
