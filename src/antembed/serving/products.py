@@ -66,8 +66,8 @@ def products(rows: Rows, anchors: np.ndarray | None, total: int, hidden: np.ndar
 
 
 def side_by_side(scores: Iterator[np.ndarray], n: int, total: int) -> np.ndarray:
-    """Scores that come in pieces (n, some) as one array (n, total). Pieces are columns in memory, so they are turned a part at a
-    time, which stays in the cache."""
+    """Scores that come in pieces (n, some) as one array (n, total). A piece lies in memory column after column, so it is turned
+    a part at a time, which stays in the cache."""
     out, start = np.empty((n, total), np.float32), 0
     for some in scores:
         for at in range(0, some.shape[1], TURNED):
