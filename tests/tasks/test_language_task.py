@@ -298,6 +298,8 @@ def test_without_options_long_corpora_become_small():
         assert found == {"sparsify": "recode", "events": 4, "anchors": anchors}
     assert usual(10**6, {"budget": "400k", "embedding_dim": 400}, 10_000)["anchors"] == "270"
     assert usual(10**6, {}, 40)["anchors"] == "10"
+    assert usual(10**6, {"budget": "4M"}, 250_000) == {"sparsify": "prune", "events": 4, "anchors": "500"}
+    assert usual(10**6, {"budget": "800k", "anchors": (100,)}, 250_000) == {"sparsify": "recode", "events": 4}
     for own in ({"l1_penalty": 1e-6}, {"embedding": "full"}, {"anchors": "auto"}, {"sparsify": "recode"}, {"epochs": 2}):
         assert usual(10**6, own) == {}
 

@@ -27,7 +27,8 @@ from antembed.tasks.text.explain import explain_words
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
 LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
-RECODED_WORDS, RECODED_ANCHORS = 3_000_000, 500  # up to which rows are coded anew: V·K² steps an event, and V grows with words
+RECODED_WORDS, RECODED_STEPS = 3_000_000, 10**10  # up to which rows are coded anew: a pass over the words, V·K² steps an event
+MOST_ANCHORS = 500  # if nothing else is said
 ANCHORS_SHARE, FEWEST_ANCHORS = 0.28, 10  # on PTB, 500 were good for 410 000 parameters, 300 for 200 000, 60 for 50 000
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
@@ -69,7 +70,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         if objects and "anchors" not in given:
             anchors = anchors_for(str(given.get("budget", BUDGET)), objects, named.tables.embedding_dim)
             usual["anchors"] = str(anchors)
-        recoded = examples <= RECODED_WORDS and anchors <= RECODED_ANCHORS
+        recoded = examples <= RECODED_WORDS and anchors <= MOST_ANCHORS and objects * anchors**2 <= RECODED_STEPS
         return usual | {"sparsify": "recode" if recoded else "prune", "events": max(min(EVENTS, epochs - 2), 1)}
 
     def build(self, config: LanguageConfig, splits: LanguageSplits) -> LanguageModel:
@@ -181,7 +182,7 @@ def anchors_for(budget: str, V: int, d: int) -> int:
     allowed = parse_budget(budget, 4.0 * V * d)
     each = 2 if allowed.unit == "bytes" else 1  # fp16
     wanted = ANCHORS_SHARE * (allowed.amount / each - V) / d
-    return min(max(round(wanted / 10) * 10, FEWEST_ANCHORS), RECODED_ANCHORS, V)
+    return min(max(round(wanted / 10) * 10, FEWEST_ANCHORS), MOST_ANCHORS, V)
 
 
 def make_network(config: LanguageConfig) -> Network:
