@@ -171,8 +171,9 @@ def multiply(
 ) -> Any:  # fmt: skip
     """out = X·Y, (rows, columns), row-major. Element (r, k) of X is at X_at + r·down + k·right, so X may be transposed.
 
-    VECTOR rows at a time, each with its own sum in a register, so that additions do not wait for each other. Rows are rounded
-    up to a multiple of VECTOR, both in X and in out.
+    Each of eight sums has its own register, so that additions do not wait for each other: four rows of two registers, which
+    load less than eight rows of one; that is left for a last odd register. Rows are rounded up to a multiple of VECTOR, both
+    in X and in out.
     """
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -183,23 +184,35 @@ def multiply(
         Op = _pointer(context, builder, kinds[9], out, out_at)
         vector = ir.VectorType(Xp.type.pointee, VECTOR)
         totals = [cgutils.alloca_once(builder, vector) for _ in range(VECTOR)]
-        lanes = [ir.Constant(INTP, lane) for lane in range(VECTOR)]
+
+        def tile(r: Any, height: int, j: Any, registers: int) -> None:
+            """Rows r … r + height, so many registers from column j on."""
+            lines = [builder.gep(Xp, [builder.mul(builder.add(r, ir.Constant(INTP, lane)), down)]) for lane in range(height)]
+            places = [builder.add(j, ir.Constant(INTP, VECTOR * register)) for register in range(registers)]
+            for total in totals:
+                builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
+            with cgutils.for_range(builder, inner) as loop:
+                line = builder.mul(loop.index, columns)
+                ys = [_load(builder, builder.gep(Yp, [builder.add(line, place)])) for place in places]
+                across = builder.mul(loop.index, right)
+                for lane in range(height):
+                    x = _splat(builder, builder.load(builder.gep(lines[lane], [across])))
+                    for register, y in enumerate(ys):
+                        total = totals[lane * registers + register]
+                        builder.store(builder.fadd(builder.load(total), builder.fmul(x, y, flags=FUSE), flags=FUSE), total)
+            for lane in range(height):
+                line = builder.mul(builder.add(r, ir.Constant(INTP, lane)), columns)
+                for register, place in enumerate(places):
+                    target, align = _register(builder, builder.gep(Op, [builder.add(line, place)]))
+                    builder.store(builder.load(totals[lane * registers + register]), target, align=align)
+
+        pairs = builder.and_(columns, ir.Constant(INTP, -2 * VECTOR))
         with cgutils.for_range_slice(builder, zero, rows, eight, inc=True) as (r, _):
-            lines = [builder.mul(builder.add(r, lane), down) for lane in lanes]
-            with cgutils.for_range_slice(builder, zero, columns, eight, inc=True) as (j, _):
-                for total in totals:
-                    builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
-                with cgutils.for_range(builder, inner) as loop:
-                    y = _load(builder, builder.gep(Yp, [builder.add(builder.mul(loop.index, columns), j)]))
-                    across = builder.mul(loop.index, right)
-                    for total, line in zip(totals, lines, strict=True):
-                        x = builder.load(builder.gep(Xp, [builder.add(line, across)]))
-                        product = builder.fmul(_splat(builder, x), y, flags=FUSE)
-                        builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
-                for total, lane in zip(totals, lanes, strict=True):
-                    offset = builder.add(builder.mul(builder.add(r, lane), columns), j)
-                    register, align = _register(builder, builder.gep(Op, [offset]))
-                    builder.store(builder.load(total), register, align=align)
+            with cgutils.for_range_slice(builder, zero, pairs, ir.Constant(INTP, 2 * VECTOR), inc=True) as (j, _):
+                tile(r, VECTOR // 2, j, 2)
+                tile(builder.add(r, ir.Constant(INTP, VECTOR // 2)), VECTOR // 2, j, 2)
+            with cgutils.for_range_slice(builder, pairs, columns, eight, inc=True) as (j, _):
+                tile(r, VECTOR, j, 1)
         return context.get_dummy_value()
 
     n = types.intp
@@ -318,20 +331,27 @@ def bit_length(typing: Any, number: Any) -> Any:
     return types.intp(types.intp), emit
 
 
-@intrinsic
-def prefetch(typing: Any, array: Any, at: Any) -> Any:
-    """Prefetch the cache line at this offset of an array."""
+def _prefetching(near: int) -> Any:
+    """Prefetch the cache line at an offset of an array, as code for kernels; `near` as of LLVM: 3 is the nearest cache."""
 
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        writing, near, data = (ir.Constant(flag, number) for number in (0, 2, 1))
-        builder.call(function, [pointer, writing, near, data])
-        return context.get_dummy_value()
+    @intrinsic
+    def op(typing: Any, array: Any, at: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+            pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
+            kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            writing, data = ir.Constant(flag, 0), ir.Constant(flag, 1)
+            builder.call(function, [pointer, writing, ir.Constant(flag, near), data])
+            return context.get_dummy_value()
 
-    return types.void(array, types.intp), emit
+        return types.void(array, types.intp), emit
+
+    return op
+
+
+prefetch = _prefetching(2)  # into the second cache: for what is used later
+prefetch_near = _prefetching(3)  # into the first: for what is used next
 
 
 @intrinsic
