@@ -9,6 +9,7 @@ from numba import njit
 from antembed.kernels.ratings import catch_up, caught_up, stepped, take_step
 from antembed.kernels.vector import (
     LIMITS,
+    add_product,
     add_scaled,
     barrier,
     barrier_counter,
@@ -42,7 +43,8 @@ def call_products(x, y, out):
 
 @njit
 def call_transposed(x, y, out):
-    multiply(8, 6, x, 0, 1, 8, 16, y, 0, out, 0)
+    multiply(8, 4, x, 0, 1, 8, 16, y, 0, out, 0)
+    add_product(8, 2, x, 32, 1, 8, 16, y, 64, out, 0)
 
 
 @njit

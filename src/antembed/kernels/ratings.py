@@ -22,7 +22,19 @@ import numpy as np
 
 from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.pages import ask_for_huge_pages
-from antembed.kernels.vector import VECTOR, add_scaled, barrier, dot, elementwise, multiply, prefetch, prefetch_near, sqrt, where
+from antembed.kernels.vector import (
+    VECTOR,
+    add_product,
+    add_scaled,
+    barrier,
+    dot,
+    elementwise,
+    multiply,
+    prefetch,
+    prefetch_near,
+    sqrt,
+    where,
+)
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
 AHEAD = 12  # examples or rows between the prefetch of a row into the first cache and its use
@@ -55,6 +67,7 @@ class Side(NamedTuple):
 
     rows: np.ndarray  # (V, row_length)
     ints: np.ndarray  # the same memory as integers
+    width: int  # weights of a row, without the zeros
     free_starts: np.ndarray  # entries without a penalty, in CSR form; empty if there are none
     free_columns: np.ndarray
     slot_of: np.ndarray  # (2, B) int32: the index of each example's row among the distinct rows
@@ -93,7 +106,7 @@ class Workspace(NamedTuple):
     """A worker's private memory."""
 
     mine: np.ndarray  # (B,) int32: the examples whose rows it owns
-    ids: np.ndarray  # (B,) int64: the distinct rows
+    ids: np.ndarray  # (B + 1,) int64: the distinct rows
     slot: np.ndarray  # (B,) int32: for each of its examples, which of them
     q: np.ndarray  # (B, K of the other side): its rows times M
     s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
@@ -211,29 +224,30 @@ def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule
     x, bias, free_values = side.x.reshape(-1), workspace.bias.reshape(-1), workspace.free_values
     rows, length = side.rows, side.rows.shape[1]
     examples = found = 0
-    for p in range(ids.shape[0]):
+    for p in range(ids.shape[0]):  # without branches that depend on the ids: which rows come twice cannot be predicted
         i = np.int64(ids[p])
         if p + AHEAD < ids.shape[0]:
-            later = np.int64(ids[p + AHEAD])
-            if parts == 1 or later % parts == part:
-                for line in range(0, length, LINE):
-                    prefetch_near(rows, later * length + line)
+            prefetch_near(rows, np.int64(ids[p + AHEAD]) * length)
         if parts > 1 and i % parts != part:
             continue
-        if ints[i, STAMP] != now + 1:
-            ints[i, STAMP] = now + 1
-            ints[i, SLOT] = found
-            catch_up_row(i, biased, side, history, rule, now, x, start + found * K, bias, found * 4, free_values)
-            if biased:
-                bias[found * 4 + 3] = 0
-                side.bias[half, offset + found] = bias[found * 4]
-            workspace.ids[found] = i
-            found += 1
-        slot = ints[i, SLOT]
+        new = ints[i, STAMP] != now + 1
+        slot = found if new else np.int64(ints[i, SLOT])
+        ints[i, STAMP], ints[i, SLOT] = now + 1, slot
+        workspace.ids[found] = i
+        found += np.int64(new)
         workspace.mine[examples] = p
         workspace.slot[examples] = slot
         side.slot_of[half, p] = offset + slot
         examples += 1
+    for u in range(found):
+        if u + AHEAD < found:
+            for line in range(0, length, LINE):
+                prefetch_near(rows, workspace.ids[u + AHEAD] * length + line)
+        i = workspace.ids[u]
+        catch_up_row(i, biased, side, history, rule, now, x, start + u * K, bias, u * 4, free_values)
+        if biased:
+            bias[u * 4 + 3] = 0
+            side.bias[half, offset + u] = bias[u * 4]
     return examples, found
 
 
@@ -256,7 +270,7 @@ def step_part(
         s_flat[u] = 0
     q, q_base = workspace.q.reshape(-1), 0
     if anchored:
-        multiply(found, K, own.x, base, K, 1, K2, M, 0, workspace.q, 0)
+        multiply(found, own.width, own.x, base, K, 1, K2, M, 0, workspace.q, 0)
     else:
         q, q_base = own.x.reshape(-1), base
     loss, total, share = 0.0, 0.0, 1 / n
@@ -264,10 +278,6 @@ def step_part(
     for e in range(examples):
         p, u = workspace.mine[e], workspace.slot[e]
         t = np.int64(other.slot_of[half, p])
-        if e + AHEAD < examples:  # another worker's core has just written it
-            later = np.int64(other.slot_of[half, workspace.mine[e + AHEAD]])
-            for line in range(0, K2, LINE):
-                prefetch_near(other.x, (theirs + later) * K2 + line)
         at = (theirs + t) * K2
         y = mean + dot(K2, q, q_base + u * K2, other.x, at) - batches.ratings[first + p]
         if biased:
@@ -280,8 +290,10 @@ def step_part(
             workspace.bias[u, 3] += err
         loss += err * y
         total += err
-    if is_users and anchored:
-        multiply(K, found, own.x, base, 1, K, K2, s, 0, own.C, (half * parts + part) * K * K2)
+    C, C_at = own.C.reshape(-1), (half * parts + part) * K * K2
+    if is_users:
+        for j in range(C_at, C_at + K * K2):
+            C[j] = 0
     own.total[half, part] = total
     steps = history.steps[now]
     step, gain, slow, eps, floor = steps[STEP], 1 - rule.beta1, 1 - rule.beta2, rule.eps, rule.floor
@@ -291,7 +303,7 @@ def step_part(
         if u + AHEAD < found:
             for line in range(0, length, LINE):
                 prefetch_near(rows, workspace.ids[u + AHEAD] * length + line)
-        if coming + u < min(coming + B, ids.shape[0]):
+        if coming + u < ids.shape[0]:
             later = np.int64(ids[coming + u])
             if parts == 1 or later % parts == part:
                 for line in range(0, length, LINE):
@@ -299,10 +311,14 @@ def step_part(
         i = workspace.ids[u]
         at = i * length + WEIGHTS
         if anchored and u % TILE == 0:
-            multiply(min(TILE, found - u), K2, s, u * K2, K2, 1, K, Mt, 0, workspace.g, 0)
+            some = min(TILE, found - u)
+            multiply(some, other.width, s, u * K2, K2, 1, K, Mt, 0, workspace.g, 0)
+            if is_users:
+                add_product(own.width, some, own.x, base + u * K, 1, K, K2, s, u * K2, C, C_at)
         g_at = u % TILE * K if anchored else u * K
         numbers = (steps[KEEP], step, steps[TAKE], gain, slow, eps, floor)
-        take_step(K, (own.x, rows, rows, g), (base + u * K, at + K, at + 2 * K, g_at), (rows, rows, rows), (at, at + K, at + 2 * K), numbers)
+        tos = (at, at + K, at + 2 * K)
+        take_step(K, (own.x, rows, rows, g), (base + u * K, at + K, at + 2 * K, g_at), (rows, rows, rows), tos, numbers)
         if own.free_starts.shape[0] > 0:
             for j in range(own.free_starts[i], own.free_starts[i + 1]):
                 k = own.free_columns[j]
@@ -326,7 +342,7 @@ def step_part(
 @fast
 def make_workspace(B: int, K: int, K2: int, like: Any) -> Workspace:
     """Allocate it for batches of B examples."""
-    mine, ids, slot = np.empty(B, np.int32), np.empty(B, np.int64), np.empty(B, np.int32)
+    mine, ids, slot = np.empty(B, np.int32), np.empty(B + 1, np.int64), np.empty(B, np.int32)
     whole = -(-B // VECTOR) * VECTOR
     q, s, g = np.zeros((whole, K2), like.dtype), np.zeros((whole, K2), like.dtype), np.zeros((TILE, K), like.dtype)
     return Workspace(mine, ids, slot, q, s, g, np.zeros((B, 4), like.dtype), np.empty(K, like.dtype))
