@@ -234,7 +234,7 @@ def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule
         slot = found if new else np.int64(ints[i, SLOT])
         ints[i, STAMP], ints[i, SLOT] = now + 1, slot
         workspace.ids[found] = i
-        found += np.int64(new)
+        found += 1 if new else 0
         workspace.mine[examples] = p
         workspace.slot[examples] = slot
         side.slot_of[half, p] = offset + slot
