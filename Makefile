@@ -52,6 +52,7 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to re
 	$(BIN)/python benchmarks/step.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --record results/bench.jsonl
+	$(BIN)/antembed bench recommend --busy 1 --record results/bench.jsonl
 	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/tokenizer.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl

@@ -9,12 +9,9 @@ of one thread alone, but no more than theirs on an idle machine. Contestants tak
 import argparse
 import os
 import statistics
-import subprocess
-import sys
 import time
-from contextlib import ExitStack
 
-from antembed.experiments.bench import fused, shape_of_movielens_25m
+from antembed.experiments.bench import busy_processes, fused, shape_of_movielens_25m
 from antembed.kernels.threads import usable_cpus
 from common import publish
 
@@ -24,14 +21,6 @@ THREADS, BUSY = (1, 2), (0, 1, 4)
 def cores_of(threads: int, busy: int, cores: int) -> float:
     """What a fair scheduler gives to so many threads beside so many busy processes."""
     return min(threads, cores * threads / (threads + busy))
-
-
-def busy_processes(n: int, stack: ExitStack) -> None:
-    for _ in range(n):
-        process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-    time.sleep(0.3 if n else 0)  # until they are
 
 
 def main() -> None:
@@ -52,8 +41,7 @@ def main() -> None:
     found: dict[tuple[int, int, int], list[float]] = {}  # threads, busy processes, cores
     for _ in range(chosen.repeats):
         for busy in BUSY:
-            with ExitStack() as stack:
-                busy_processes(busy, stack)
+            with busy_processes(busy):
                 for threads in THREADS:
                     found.setdefault((threads, busy, cores), []).append(speed(threads))
         if cores > 1 and hasattr(os, "sched_setaffinity"):

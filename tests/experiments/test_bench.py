@@ -2,6 +2,7 @@
 
 import json
 from itertools import accumulate
+from subprocess import Popen
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,20 @@ def test_contestants_take_turns_and_medians_count(monkeypatch):
     seconds = bench.interleave({"a": contestant("a"), "b": contestant("b")}, 3)
     assert calls == ["a", "b"] * 4  # the first turn warms up
     assert seconds == {"a": 0.2, "b": 0.2}  # two seconds for ten, the median of 1, 2 and 60
+
+
+def test_busy_processes_are_beside_and_then_gone(monkeypatch):
+    started = []
+    monkeypatch.setattr(bench.subprocess, "Popen", lambda *words: started.append(Popen(*words)) or started[-1])
+    with bench.busy_processes(2):
+        assert [process.poll() for process in started] == [None, None]
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
+
+
+def test_busy_processes_go_with_one_benchmark():
+    done = CliRunner().invoke(app, ["bench", "growth", "--busy", "1"])
+    assert done.exit_code == 2
 
 
 def test_no_such_benchmark():

@@ -9,6 +9,7 @@ from numba import njit
 from antembed.kernels.ratings import catch_up, caught_up, stepped, take_step
 from antembed.kernels.vector import (
     LIMITS,
+    add_product,
     add_scaled,
     barrier,
     barrier_counter,
@@ -26,7 +27,7 @@ EPS = {np.float32: 2e-6, np.float64: 1e-14}  # of the terms of a sum: some sixte
 
 @njit
 def call_catch_up(x, m, v, out, numbers):
-    catch_up(K, (x, m, v), (K, 0, 0), (out, out, out), (0, K, 2 * K), numbers)
+    catch_up(K, (x, m, v), (K, 0, 0), (out, out), (0, K), numbers)
 
 
 @njit
@@ -36,13 +37,14 @@ def call_take_step(x, m, v, g, out, numbers):
 
 @njit
 def call_products(x, y, out):
-    multiply(8, 5, x, 3, 5, 1, 16, y, 0, out, 0)
-    return dot(16, y, 16, y, 0)
+    multiply(8, 5, x, 3, 5, 1, 24, y, 0, out, 0)
+    return dot(24, y, 24, y, 0)
 
 
 @njit
 def call_transposed(x, y, out):
-    multiply(8, 6, x, 0, 1, 8, 16, y, 0, out, 0)
+    multiply(8, 4, x, 0, 1, 8, 16, y, 0, out, 0)
+    add_product(8, 2, x, 32, 1, 8, 16, y, 64, out, 0)
 
 
 @njit
@@ -101,7 +103,7 @@ class TestAgainstNumpy:
 
     def test_catch_up(self, dtype):
         x, m, v = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2
-        numbers, out = (0.9, 0.3, 0.2, 0.5, 1e-3, 0.0), np.empty((3, K), dtype)
+        numbers, out = (0.9, 0.3, 0.2, 0.5, 1e-3, 0.0), np.empty((2, K), dtype)
         call_catch_up(x, m, v, out, numbers)
         scale = np.abs(x[1]).max() + ((np.abs(m) * 0.3 + 0.2) / (np.sqrt(v) + 1e-3)).max()
         np.testing.assert_allclose(out, caught_up(x[1], m, v, *numbers), rtol=0, atol=EPS[dtype] * scale)
@@ -128,7 +130,7 @@ class TestAgainstNumpy:
         assert np.isfinite(np.delete(out, 3, axis=1)).all()
 
     def test_products(self, dtype):
-        x, y, out = self.draw(dtype, 43), self.draw(dtype, 5, 16), np.empty((8, 16), dtype)
+        x, y, out = self.draw(dtype, 43), self.draw(dtype, 5, 24), np.empty((8, 24), dtype)
         X, terms = x[3:].reshape(8, 5), float(np.abs(y[1] * y[0]).sum())
         assert call_products(x, y, out) == pytest.approx(float(y[1] @ y[0]), rel=0, abs=EPS[dtype] * terms)
         np.testing.assert_allclose(out, X @ y, rtol=0, atol=EPS[dtype] * (np.abs(X) @ np.abs(y)).max())

@@ -247,11 +247,12 @@ def test_the_faster_number_of_threads_is_taken():
     pace.took(False, 3.0, True)
     assert pace.alone  # to see how fast one is
     pace.took(True, 1.5, False)
-    for _ in range(HOLD):
-        assert pace.alone
-        pace.took(True, 1.5, False)
-    assert not pace.alone  # the machine may be idle again
-    pace.took(False, 3.0, True)
+    for kept in (1, 2, 4, 8, 16, HOLD, HOLD):  # chunks until two are tried again
+        for _ in range(kept):
+            assert pace.alone
+            pace.took(True, 1.5, False)
+        assert not pace.alone  # the machine may be idle again
+        pace.took(False, 3.0, True)
     assert pace.alone
     for _ in range(HOLD):
         pace.took(True, 1.5, False)
@@ -259,6 +260,7 @@ def test_the_faster_number_of_threads_is_taken():
     assert not pace.alone
     pace.took(False, 1.2, True)
     assert not pace.alone  # two are faster, although they wait
+    assert pace.hold == 1
 
 
 def test_changing_the_number_of_threads_on_the_way_changes_no_byte():

@@ -1,17 +1,21 @@
 """The command line: parse, call, print. Results on stdout, progress and errors on stderr."""
 
+import os
 import sys
 import traceback
+from collections.abc import MutableMapping
 
 from antembed.cli.printable import printable
 from antembed.cli.verbosity import verbosity
 from antembed.extras import explained
 
+SPINS = "1000"  # looks of GNU's OpenMP before a thread sleeps, some 20 µs; others know the policy only
 LONGEST = 1000  # letters of an error: some libraries put whole tables into theirs
 
 
 def main() -> None:
     """Entry point. A bad file, option value or run is one clear line and exit code 1; a wrong call is 2."""
+    wait_briefly(os.environ)  # before torch is imported: OpenMP reads it once
     try:
         from antembed.cli.app import app
 
@@ -25,6 +29,16 @@ def main() -> None:
         line = printable(" ".join(in_words(error).split()))
         sys.stderr.write(f"error: {line if len(line) <= LONGEST else line[:LONGEST] + ' …'}\n")
         sys.exit(1)
+
+
+def wait_briefly(environment: MutableMapping[str, str]) -> None:
+    """Threads of OpenMP that wait for another sleep after some microseconds, unless the user has said how they wait.
+
+    By default they poll for milliseconds. Beside another busy process they then hold the core that the other thread needs to
+    arrive: small steps take thirty times as long. Results do not depend on it.
+    """
+    if not any(name in environment for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+        environment.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT=SPINS)
 
 
 def in_words(error: Exception) -> str:

@@ -48,6 +48,7 @@ def bench(
     ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of each contestant; medians count.")] = 5,
     threads: Annotated[int, typer.Option(min=1, help="For the PyTorch peers, and for us where it is not said.")] = 2,
+    busy: Annotated[int, typer.Option(min=0, help="Busy processes beside the contestants of `recommend`.")] = 0,
     record: Annotated[Path | None, typer.Option(help="Append the result to this JSONL file of records.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,6 +62,8 @@ def bench(
 
     if name not in benches.DEFAULT_RATINGS:
         raise typer.BadParameter(f"{name!r} is none of: {', '.join(benches.DEFAULT_RATINGS)}", param_hint="NAME")
+    if busy and name != "recommend":
+        raise typer.BadParameter(f"{busy} busy processes go with `recommend`, not with {name!r}", param_hint="--busy")
     n = ratings or benches.DEFAULT_RATINGS[name]
     if name == "amazon":
         with show.counting("ratings", n) as callback:
@@ -68,7 +71,8 @@ def bench(
     else:
         try:
             with show.status("measuring"):
-                result = (benches.growth if name == "growth" else benches.recommend)(n, repeats, threads)
+                growth = name == "growth"
+                result = benches.growth(n, repeats, threads) if growth else benches.recommend(n, repeats, threads, busy)
         except ModuleNotFoundError as error:
             raise ValueError(f"the peer {error.name} is not installed; pip install 'antembed[bench]'") from error
     result["command"] = command()

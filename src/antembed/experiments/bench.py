@@ -2,10 +2,13 @@
 
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,19 @@ def interleave(contestants: dict[str, Work], repeats: int) -> dict[str, float]:
             if turn:
                 times[name].append((time.perf_counter() - started) / done)
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+@contextmanager
+def busy_processes(n: int) -> Iterator[None]:
+    """Beside n processes that do nothing but keep a core busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
+    try:
+        time.sleep(0.3 if n else 0)  # until they are
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def shape_of_movielens_25m(n: int, seed: int = 0) -> Ratings:
@@ -159,8 +175,8 @@ def memory_limit(data: Ratings) -> Work:
     return work
 
 
-def recommend(n: int, repeats: int, threads: int) -> JSON:
-    """Seconds a rating of each contestant as ratios to our pass, on one thread and on two."""
+def recommend(n: int, repeats: int, threads: int, busy: int = 0) -> JSON:
+    """Seconds a rating of each contestant as ratios to our pass, on one thread and on two; beside so many busy processes."""
     warnings.filterwarnings("ignore")  # the peers' own
     torch.set_num_threads(threads)
     data = shape_of_movielens_25m(n)
@@ -169,22 +185,21 @@ def recommend(n: int, repeats: int, threads: int) -> JSON:
     users, items = (AnchorEmbedding(V, DIMENSIONS, num_anchors=K) for V, K in zip((USERS, ITEMS), ANCHORS, strict=True))
     dense = MatrixFactorization(users, items, mean=3.5)
     peers_data = replace(data, users=data.users[:PEERS], items=data.items[:PEERS], values=data.values[:PEERS])
-    seconds = interleave(
-        {
-            "anchored, fused, 1 thread": fused(data, "anchor", 1),
-            "anchored, fused, 2 threads": fused(data, "anchor", 2),
-            "full, fused, 2 threads": fused(data, "full", 2),
-            "full, PyTorch, SparseAdam": torch_steps(data, plain, torch.optim.SparseAdam(plain.parameters(), lr=0.01), 20),
-            "anchored, PyTorch, dense T": torch_steps(data, dense, ProximalYogi(param_groups(dense, L1)), 3),
-            "surprise SVD, 1 thread": surprise_svd(peers_data),
-            "cornac MF, 1 thread": cornac_mf(peers_data),
-            "cornac MF, 2 threads": cornac_mf(peers_data, 2),
-            "memory limit, 1 thread": memory_limit(data),
-        },
-        repeats,
-    )
+    contestants = {
+        "anchored, fused, 1 thread": fused(data, "anchor", 1),
+        "anchored, fused, 2 threads": fused(data, "anchor", 2),
+        "full, fused, 2 threads": fused(data, "full", 2),
+        "full, PyTorch, SparseAdam": torch_steps(data, plain, torch.optim.SparseAdam(plain.parameters(), lr=0.01), 20),
+        "anchored, PyTorch, dense T": torch_steps(data, dense, ProximalYogi(param_groups(dense, L1)), 3),
+        "surprise SVD, 1 thread": surprise_svd(peers_data),
+        "cornac MF, 1 thread": cornac_mf(peers_data),
+        "cornac MF, 2 threads": cornac_mf(peers_data, 2),
+        "memory limit, 1 thread": memory_limit(data),
+    }
+    with busy_processes(busy):
+        seconds = interleave(contestants, repeats)
     return {
-        "benchmark": "matrix factorization",
+        "benchmark": f"matrix factorization beside {busy} busy" if busy else "matrix factorization",
         "setting": f"{USERS:,} users, {ITEMS:,} items, d={DIMENSIONS}, K={ANCHORS[0]}/{ANCHORS[1]}, batch {BATCH}",
         "million_ratings_a_second": {name: round(1e-6 / s, 3) for name, s in seconds.items()},
         "ratios": {
@@ -194,6 +209,7 @@ def recommend(n: int, repeats: int, threads: int) -> JSON:
         "repeats": repeats,
         "ratings": n,
         "threads_of_torch": threads,
+        "busy_processes": busy,
     }
 
 

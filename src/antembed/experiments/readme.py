@@ -63,14 +63,15 @@ def front(records: Records) -> str:
 
 
 def bench(records: Records) -> str:
-    """The newest record of each benchmark, one row a ratio; of several of ours, those of the last, the fastest."""
+    """The newest record of each benchmark, one row a ratio, for each of ours if there are several."""
     rows = []
     for name, record in newest(records).items():
-        what, ratios = name, record.get("ratios", {})
-        for ours, peers in ratios.items():
-            if isinstance(peers, dict):
-                what, ratios = f"{name}: {ours}", peers
-        rows += [[what, record["setting"], peer, f"{ratio:.3g} ×"] for peer, ratio in ratios.items()]
+        ratios = record.get("ratios", {})
+        several = any(isinstance(peers, dict) for peers in ratios.values())
+        for what, peers in (
+            {f"{name}: {ours}": peers for ours, peers in ratios.items()}.items() if several else [(name, ratios)]
+        ):
+            rows += [[what, record["setting"], peer, f"{ratio:.3g} ×"] for peer, ratio in peers.items()]
     return markdown(["what", "setting", "peer", "peer ÷ antembed"], rows)
 
 

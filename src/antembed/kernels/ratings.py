@@ -22,10 +22,22 @@ import numpy as np
 
 from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.pages import ask_for_huge_pages
-from antembed.kernels.vector import VECTOR, add_scaled, barrier, dot, elementwise, multiply, prefetch, sqrt, where
+from antembed.kernels.vector import (
+    VECTOR,
+    add_product,
+    add_scaled,
+    barrier,
+    dot,
+    elementwise,
+    multiply,
+    prefetch,
+    prefetch_near,
+    sqrt,
+    where,
+)
 
 LAST, STAMP, SLOT, BIAS, WEIGHTS = 0, 1, 2, 3, 8
-AHEAD = 24  # examples between the prefetch of a row and its use
+AHEAD = 12  # examples or rows between the prefetch of a row into the first cache and its use
 TILE = 64  # rows whose gradients are computed together
 LINE = 16  # numbers of single precision in a cache line
 # Columns of History.idle (deferred updates of idle weights and biases, and their decay) and of History.steps.
@@ -55,6 +67,7 @@ class Side(NamedTuple):
 
     rows: np.ndarray  # (V, row_length)
     ints: np.ndarray  # the same memory as integers
+    width: int  # weights of a row, without the zeros
     free_starts: np.ndarray  # entries without a penalty, in CSR form; empty if there are none
     free_columns: np.ndarray
     slot_of: np.ndarray  # (2, B) int32: the index of each example's row among the distinct rows
@@ -93,10 +106,8 @@ class Workspace(NamedTuple):
     """A worker's private memory."""
 
     mine: np.ndarray  # (B,) int32: the examples whose rows it owns
-    ids: np.ndarray  # (B,) int64: the distinct rows
+    ids: np.ndarray  # (B + 1,) int64: the distinct rows
     slot: np.ndarray  # (B,) int32: for each of its examples, which of them
-    m: np.ndarray  # (B, K)
-    v: np.ndarray  # (B, K)
     q: np.ndarray  # (B, K of the other side): its rows times M
     s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
     g: np.ndarray  # (TILE, K): gradients of a few rows
@@ -129,9 +140,9 @@ def integers(rows: np.ndarray) -> np.ndarray:
 
 
 def caught_up(x: Any, m: Any, v: Any, scale: Any, drift: Any, owed: Any, fade: Any, eps: Any, floor: Any) -> tuple[Any, ...]:
-    """Idle weights and their momentum brought up to date; v does not change."""
+    """Idle weights and their momentum brought up to date (v does not change)."""
     y = x * scale - (m * drift + owed) / (sqrt(v) + eps)
-    return where(y < floor, floor, y), m * fade, v
+    return where(y < floor, floor, y), m * fade
 
 
 def stepped(
@@ -149,6 +160,8 @@ def stepped(
 catch_up = elementwise(caught_up)
 take_step = elementwise(stepped)
 fast: Any = compile_kernel(nogil=True, error_model="numpy")
+# Without reference counts: an atomic instruction for every array in a loop, and two workers fight for the counters' cache line.
+uncounted: Any = compile_kernel(nogil=True, error_model="numpy", _nrt=False)
 # For functions called for every row: passing the tuples would cost more than the work.
 inlined: Any = compile_kernel(cache=False, inline="always", error_model="numpy")
 
@@ -173,12 +186,9 @@ def fade(history: History, gap: int) -> float:
 @inlined
 def catch_up_row(
     i: int, biased: bool, side: Side, history: History, rule: Rule, now: int,
-    x: Any, x_at: int, m: Any, m_at: int, v: Any, v_at: int, bias: Any, bias_at: int, free_values: Any,
+    x: Any, x_at: int, bias: Any, bias_at: int, free_values: Any,
 ) -> None:  # fmt: skip
-    """Row i up to date at step `now`: write its weights to x, m and v, its bias to three numbers of `bias`; or into the row.
-
-    Arrays are flat and not sliced: reference counting of slices would take as long as the rest.
-    """
+    """Row i up to date at step `now`: m in its place, x to where it is wanted, the bias to three numbers of `bias`."""
     rows, ints, idle, K, free = side.rows, side.ints, history.idle, side.x.shape[2], side.free_starts.shape[0] > 0
     at, back = i * rows.shape[1] + WEIGHTS, np.int64(ints[i, LAST])
     faded, scale_now = fade(history, now - back), idle[now, SCALE]
@@ -190,7 +200,7 @@ def catch_up_row(
             y = rows[i, k] * scale - rows[i, k + K] * drift / (np.sqrt(rows[i, k + 2 * K]) + rule.eps)
             free_values[k - WEIGHTS] = max(y, rule.floor)
     numbers = (scale, drift, owed, faded, rule.eps, rule.floor)
-    catch_up(K, (rows, rows, rows), (at, at + K, at + 2 * K), (x, m, v), (x_at, m_at, v_at), numbers)
+    catch_up(K, (rows, rows, rows), (at, at + K, at + 2 * K), (x, rows), (x_at, at + K), numbers)
     if free:
         for j in range(side.free_starts[i], side.free_starts[i + 1]):
             x[x_at + side.free_columns[j]] = free_values[side.free_columns[j]]
@@ -202,54 +212,54 @@ def catch_up_row(
         bias[bias_at + 1], bias[bias_at + 2] = m_b * faded, v_b
 
 
-@fast
+@uncounted
 def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule: Rule, now: int, workspace: Workspace) -> Any:
-    """Copy this part's distinct rows of `ids`, up to date at step `now`; → the numbers of its examples and of its rows."""
+    """Bring this part's distinct rows of `ids` up to step `now` and copy their x; → the numbers of its examples and rows.
+
+    A row's x and bias stay as they were, until its step: only m is written.
+    """
     ints, parts, K, B = side.ints, side.C.shape[1], side.x.shape[2], side.slot_of.shape[1]
     half, offset = now % 2, part * B
     start = (half * side.x.shape[1] + offset) * K
-    x, m, v, bias, free_values = (
-        side.x.reshape(-1),
-        workspace.m.reshape(-1),
-        workspace.v.reshape(-1),
-        workspace.bias.reshape(-1),
-        workspace.free_values,
-    )
+    x, bias, free_values = side.x.reshape(-1), workspace.bias.reshape(-1), workspace.free_values
     rows, length = side.rows, side.rows.shape[1]
     examples = found = 0
-    for p in range(ids.shape[0]):
+    for p in range(ids.shape[0]):  # without branches that depend on the ids: which rows come twice cannot be predicted
         i = np.int64(ids[p])
         if p + AHEAD < ids.shape[0]:
-            later = np.int64(ids[p + AHEAD])
-            if parts == 1 or later % parts == part:
-                for line in range(0, length, LINE):
-                    prefetch(rows, later * length + line)
+            prefetch_near(rows, np.int64(ids[p + AHEAD]) * length)
         if parts > 1 and i % parts != part:
             continue
-        if ints[i, STAMP] != now + 1:
-            ints[i, STAMP] = now + 1
-            ints[i, SLOT] = found
-            own = found * K
-            catch_up_row(i, biased, side, history, rule, now, x, start + own, m, own, v, own, bias, found * 4, free_values)
-            if biased:
-                bias[found * 4 + 3] = 0
-                side.bias[half, offset + found] = bias[found * 4]
-            workspace.ids[found] = i
-            found += 1
-        slot = ints[i, SLOT]
+        new = ints[i, STAMP] != now + 1
+        slot = found if new else np.int64(ints[i, SLOT])
+        ints[i, STAMP], ints[i, SLOT] = now + 1, slot
+        workspace.ids[found] = i
+        found += 1 if new else 0
         workspace.mine[examples] = p
         workspace.slot[examples] = slot
         side.slot_of[half, p] = offset + slot
         examples += 1
+    for u in range(found):
+        if u + AHEAD < found:
+            for line in range(0, length, LINE):
+                prefetch_near(rows, workspace.ids[u + AHEAD] * length + line)
+        i = workspace.ids[u]
+        catch_up_row(i, biased, side, history, rule, now, x, start + u * K, bias, u * 4, free_values)
+        if biased:
+            bias[u * 4 + 3] = 0
+            side.bias[half, offset + u] = bias[u * 4]
     return examples, found
 
 
-@fast
+@uncounted
 def step_part(
     batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, part: int, own: Side,
     other: Side, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, workspace: Workspace,
 ) -> float:  # fmt: skip
-    """Predict a part's examples and update its rows; → the contribution of its examples to the batch's mean loss."""
+    """Predict a part's examples and update its rows; → the contribution of its examples to the batch's mean loss.
+
+    Meanwhile the rows of the next batch come from memory.
+    """
     half, anchored, biased = now % 2, model.anchored, model.biased
     rows, parts, K, K2, B = own.rows, own.C.shape[1], own.x.shape[2], other.x.shape[2], own.slot_of.shape[1]
     number = rows.dtype.type
@@ -260,7 +270,7 @@ def step_part(
         s_flat[u] = 0
     q, q_base = workspace.q.reshape(-1), 0
     if anchored:
-        multiply(found, K, own.x, base, K, 1, K2, M, 0, workspace.q, 0)
+        multiply(found, own.width, own.x, base, K, 1, K2, M, 0, workspace.q, 0)
     else:
         q, q_base = own.x.reshape(-1), base
     loss, total, share = 0.0, 0.0, 1 / n
@@ -280,21 +290,35 @@ def step_part(
             workspace.bias[u, 3] += err
         loss += err * y
         total += err
-    if is_users and anchored:
-        multiply(K, found, own.x, base, 1, K, K2, s, 0, own.C, (half * parts + part) * K * K2)
+    C, C_at = own.C.reshape(-1), (half * parts + part) * K * K2
+    if is_users:
+        for j in range(C_at, C_at + K * K2):
+            C[j] = 0
     own.total[half, part] = total
     steps = history.steps[now]
     step, gain, slow, eps, floor = steps[STEP], 1 - rule.beta1, 1 - rule.beta2, rule.eps, rule.floor
     g = workspace.g.reshape(-1) if anchored else s_flat
+    ids, coming = (batches.users if is_users else batches.items), first + n
     for u in range(found):
+        if u + AHEAD < found:
+            for line in range(0, length, LINE):
+                prefetch_near(rows, workspace.ids[u + AHEAD] * length + line)
+        if coming + u < ids.shape[0]:
+            later = np.int64(ids[coming + u])
+            if parts == 1 or later % parts == part:
+                for line in range(0, length, LINE):
+                    prefetch(rows, later * length + line)
         i = workspace.ids[u]
         at = i * length + WEIGHTS
         if anchored and u % TILE == 0:
-            multiply(min(TILE, found - u), K2, s, u * K2, K2, 1, K, Mt, 0, workspace.g, 0)
+            some = min(TILE, found - u)
+            multiply(some, other.width, s, u * K2, K2, 1, K, Mt, 0, workspace.g, 0)
+            if is_users:
+                add_product(own.width, some, own.x, base + u * K, 1, K, K2, s, u * K2, C, C_at)
         g_at = u % TILE * K if anchored else u * K
         numbers = (steps[KEEP], step, steps[TAKE], gain, slow, eps, floor)
-        froms, tos = (base + u * K, u * K, u * K, g_at), (at, at + K, at + 2 * K)
-        take_step(K, (own.x, workspace.m, workspace.v, g), froms, (rows, rows, rows), tos, numbers)
+        tos = (at, at + K, at + 2 * K)
+        take_step(K, (own.x, rows, rows, g), (base + u * K, at + K, at + 2 * K, g_at), (rows, rows, rows), tos, numbers)
         if own.free_starts.shape[0] > 0:
             for j in range(own.free_starts[i], own.free_starts[i + 1]):
                 k = own.free_columns[j]
@@ -318,11 +342,10 @@ def step_part(
 @fast
 def make_workspace(B: int, K: int, K2: int, like: Any) -> Workspace:
     """Allocate it for batches of B examples."""
-    mine, ids, slot = np.empty(B, np.int32), np.empty(B, np.int64), np.empty(B, np.int32)
-    m, v = np.empty((B, K), like.dtype), np.empty((B, K), like.dtype)
+    mine, ids, slot = np.empty(B, np.int32), np.empty(B + 1, np.int64), np.empty(B, np.int32)
     whole = -(-B // VECTOR) * VECTOR
     q, s, g = np.zeros((whole, K2), like.dtype), np.zeros((whole, K2), like.dtype), np.zeros((TILE, K), like.dtype)
-    return Workspace(mine, ids, slot, m, v, q, s, g, np.zeros((B, 4), like.dtype), np.empty(K, like.dtype))
+    return Workspace(mine, ids, slot, q, s, g, np.zeros((B, 4), like.dtype), np.empty(K, like.dtype))
 
 
 @fast
@@ -431,11 +454,18 @@ def train_part(
 @fast
 def flush(side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int) -> None:
     """Bring rows [start, stop) up to step `now`; `anew`: `now` becomes step 0 of a new history."""
-    K, length = side.x.shape[2], side.rows.shape[1]
-    rows, free_values = side.rows.reshape(-1), np.empty(K, side.rows.dtype)
+    flush_rows(side, biased, history, rule, now, anew, start, stop, np.empty(side.x.shape[2], side.rows.dtype))
+
+
+@uncounted
+def flush_rows(
+    side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int, free_values: Any
+) -> None:
+    """As `flush` says."""
+    rows, length = side.rows.reshape(-1), side.rows.shape[1]
     for i in range(start, stop):
-        x, b = i * length + WEIGHTS, i * length + BIAS
-        catch_up_row(i, biased, side, history, rule, now, rows, x, rows, x + K, rows, x + 2 * K, rows, b, free_values)
+        at = i * length
+        catch_up_row(i, biased, side, history, rule, now, rows, at + WEIGHTS, rows, at + BIAS, free_values)
         side.ints[i, LAST] = 0 if anew else now
         side.ints[i, STAMP] = 0
 

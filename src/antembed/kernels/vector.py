@@ -8,6 +8,7 @@ register. Counts are multiples of VECTOR: rows are padded.
 import platform
 import sys
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -155,8 +156,8 @@ def dot(typing: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
         vector = ir.VectorType(number, VECTOR)
         total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * VECTOR))
         with cgutils.for_range_slice(builder, ir.Constant(n.type, 0), n, ir.Constant(n.type, VECTOR), inc=True) as (j, _):
-            product = builder.fmul(_load(builder, builder.gep(xp, [j])), _load(builder, builder.gep(yp, [j])), flags=FUSE)
-            builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+            term = builder.fmul(_load(builder, builder.gep(xp, [j])), _load(builder, builder.gep(yp, [j])), flags=FUSE)
+            builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
         kind = ir.FunctionType(number, [number, vector])
         reduce = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.{_suffix(number)}")
         return builder.call(reduce, [ir.Constant(number, 0.0), builder.load(total)], fastmath=("reassoc",))
@@ -164,46 +165,69 @@ def dot(typing: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
     return x.dtype(types.intp, x, types.intp, y, types.intp), emit
 
 
-@intrinsic
-def multiply(
-    typing: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any,
-    columns: Any, Y: Any, Y_at: Any, out: Any, out_at: Any,
-) -> Any:  # fmt: skip
-    """out = X·Y, (rows, columns), row-major. Element (r, k) of X is at X_at + r·down + k·right, so X may be transposed.
+def _product(accumulate: bool) -> Any:
+    """out = X·Y or out += X·Y, (rows, columns), row-major, as code for kernels:
 
-    VECTOR rows at a time, each with its own sum in a register, so that additions do not wait for each other. Rows are rounded
-    up to a multiple of VECTOR, both in X and in out.
+    op(rows, inner, X, X_at, down, right, columns, Y, Y_at, out, out_at): element (r, k) of X is at X_at + r·down + k·right, so
+    that X may be transposed. Each of eight sums has its own register, so that additions do not wait for each other: four rows
+    of two registers, which load less than eight rows of one; that is left for a last odd register. Rows are rounded up to a
+    multiple of VECTOR, both in X and in out.
     """
 
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        rows, inner, X, X_at, down, right, columns, Y, Y_at, out, out_at = values
-        kinds, zero, eight = signature.args, ir.Constant(INTP, 0), ir.Constant(INTP, VECTOR)
-        Xp = _pointer(context, builder, kinds[2], X, X_at)
-        Yp = _pointer(context, builder, kinds[7], Y, Y_at)
-        Op = _pointer(context, builder, kinds[9], out, out_at)
-        vector = ir.VectorType(Xp.type.pointee, VECTOR)
-        totals = [cgutils.alloca_once(builder, vector) for _ in range(VECTOR)]
-        lanes = [ir.Constant(INTP, lane) for lane in range(VECTOR)]
-        with cgutils.for_range_slice(builder, zero, rows, eight, inc=True) as (r, _):
-            lines = [builder.mul(builder.add(r, lane), down) for lane in lanes]
-            with cgutils.for_range_slice(builder, zero, columns, eight, inc=True) as (j, _):
-                for total in totals:
-                    builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
-                with cgutils.for_range(builder, inner) as loop:
-                    y = _load(builder, builder.gep(Yp, [builder.add(builder.mul(loop.index, columns), j)]))
-                    across = builder.mul(loop.index, right)
-                    for total, line in zip(totals, lines, strict=True):
-                        x = builder.load(builder.gep(Xp, [builder.add(line, across)]))
-                        product = builder.fmul(_splat(builder, x), y, flags=FUSE)
-                        builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
-                for total, lane in zip(totals, lanes, strict=True):
-                    offset = builder.add(builder.mul(builder.add(r, lane), columns), j)
-                    register, align = _register(builder, builder.gep(Op, [offset]))
-                    builder.store(builder.load(total), register, align=align)
-        return context.get_dummy_value()
+    @intrinsic
+    def op(
+        typing: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any,
+        columns: Any, Y: Any, Y_at: Any, out: Any, out_at: Any,
+    ) -> Any:  # fmt: skip
+        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            rows, inner, X, X_at, down, right, columns, Y, Y_at, out, out_at = values
+            kinds, zero = signature.args, ir.Constant(INTP, 0)
+            Xp = _pointer(context, builder, kinds[2], X, X_at)
+            Yp = _pointer(context, builder, kinds[7], Y, Y_at)
+            Op = _pointer(context, builder, kinds[9], out, out_at)
+            vector = ir.VectorType(Xp.type.pointee, VECTOR)
+            totals = [cgutils.alloca_once(builder, vector) for _ in range(VECTOR)]
 
-    n = types.intp
-    return types.void(n, n, X, n, n, n, n, Y, n, out, n), emit
+            def tile(r: Any, height: int, j: Any) -> None:
+                """Rows r … r + height, as many registers from column j on as there are sums for each row."""
+                lines = [builder.add(r, ir.Constant(INTP, lane)) for lane in range(height)]
+                starts = [builder.gep(Xp, [builder.mul(line, down)]) for line in lines]
+                places = [builder.add(j, ir.Constant(INTP, at)) for at in range(0, VECTOR * VECTOR // height, VECTOR)]
+                targets = [
+                    _register(builder, builder.gep(Op, [builder.add(builder.mul(line, columns), place)]))
+                    for line in lines
+                    for place in places
+                ]
+                for total, (target, align) in zip(totals, targets, strict=True):
+                    begin = builder.load(target, align=align) if accumulate else ir.Constant(vector, [0.0] * VECTOR)
+                    builder.store(begin, total)
+                with cgutils.for_range(builder, inner) as loop:
+                    below, across = builder.mul(loop.index, columns), builder.mul(loop.index, right)
+                    ys = [_load(builder, builder.gep(Yp, [builder.add(below, place)])) for place in places]
+                    xs = (_splat(builder, builder.load(builder.gep(start, [across]))) for start in starts)
+                    for total, (x, y) in zip(totals, product(xs, ys), strict=True):
+                        added = builder.fadd(builder.load(total), builder.fmul(x, y, flags=FUSE), flags=FUSE)
+                        builder.store(added, total)
+                for total, (target, align) in zip(totals, targets, strict=True):
+                    builder.store(builder.load(total), target, align=align)
+
+            pairs = builder.and_(columns, ir.Constant(INTP, -2 * VECTOR))
+            for first, last, height in ((zero, pairs, VECTOR // 2), (pairs, columns, VECTOR)):
+                step = ir.Constant(INTP, VECTOR * VECTOR // height)
+                with (
+                    cgutils.for_range_slice(builder, first, last, step, inc=True) as (j, _),
+                    cgutils.for_range_slice(builder, zero, rows, ir.Constant(INTP, height), inc=True) as (r, _),
+                ):
+                    tile(r, height, j)
+            return context.get_dummy_value()
+
+        n = types.intp
+        return types.void(n, n, X, n, n, n, n, Y, n, out, n), emit
+
+    return op
+
+
+multiply, add_product = _product(accumulate=False), _product(accumulate=True)
 
 
 @intrinsic
@@ -232,8 +256,8 @@ def add_gram(typing: Any, count: Any, columns: Any, X: Any, Y: Any, out: Any) ->
                 at = builder.add(line, r)
                 for total, lane in zip(totals, lanes, strict=True):
                     x = builder.load(builder.gep(Xp, [builder.add(at, lane)]))
-                    product = builder.fmul(_splat(builder, x), y, flags=FUSE)
-                    builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+                    term = builder.fmul(_splat(builder, x), y, flags=FUSE)
+                    builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
             for total, place in zip(totals, places, strict=True):
                 register, align = _register(builder, builder.gep(Op, [place]))
                 builder.store(builder.load(total), register, align=align)
@@ -268,8 +292,8 @@ def weighted_sum(registers: int) -> Any:
                 row = builder.gep(source, [builder.mul(place, values[4])])
                 factor = _splat(builder, weight)
                 for total, lane in zip(totals, lanes, strict=True):
-                    product = builder.fmul(factor, _load(builder, builder.gep(row, [lane])), flags=FUSE)
-                    builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
+                    term = builder.fmul(factor, _load(builder, builder.gep(row, [lane])), flags=FUSE)
+                    builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
             for total, lane in zip(totals, lanes, strict=True):
                 register, align = _register(builder, builder.gep(target, [lane]))
                 builder.store(builder.load(total), register, align=align)
@@ -318,20 +342,27 @@ def bit_length(typing: Any, number: Any) -> Any:
     return types.intp(types.intp), emit
 
 
-@intrinsic
-def prefetch(typing: Any, array: Any, at: Any) -> Any:
-    """Prefetch the cache line at this offset of an array."""
+def _prefetching(near: int) -> Any:
+    """Prefetch the cache line at an offset of an array, as code for kernels; `near` as of LLVM: 3 is the nearest cache."""
 
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        writing, near, data = (ir.Constant(flag, number) for number in (0, 2, 1))
-        builder.call(function, [pointer, writing, near, data])
-        return context.get_dummy_value()
+    @intrinsic
+    def op(typing: Any, array: Any, at: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+            pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
+            kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            writing, data = ir.Constant(flag, 0), ir.Constant(flag, 1)
+            builder.call(function, [pointer, writing, ir.Constant(flag, near), data])
+            return context.get_dummy_value()
 
-    return types.void(array, types.intp), emit
+        return types.void(array, types.intp), emit
+
+    return op
+
+
+prefetch = _prefetching(2)  # into the second cache: for what is used later
+prefetch_near = _prefetching(3)  # into the first: for what is used next
 
 
 @intrinsic

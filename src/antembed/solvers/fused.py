@@ -31,7 +31,7 @@ from antembed.tasks.ratings.model import MatrixFactorization
 
 NO_INTS = np.empty(0, np.int64)
 OFTEN = 0.1  # sleeps a batch from which on a machine is busy
-HOLD = 8  # chunks
+HOLD = 32  # chunks, at most
 KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, NonnegativeLowRank, FullEmbedding)
 
 
@@ -75,7 +75,7 @@ class _Side:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, optimizer: ProximalYogi):
         V, K = weight.shape
-        self.K = kernel.padded(K)
+        self.width, self.K = K, kernel.padded(K)
         self.rows = kernel.make_rows(V, K, weight.detach().numpy().dtype)
         prox = _group_of(optimizer, weight)["prox"]
         self.free: FreeEntries | None = prox.free if isinstance(prox, NonNegativeL1) else None
@@ -89,6 +89,7 @@ class _Side:
         return kernel.Side(
             self.rows,
             kernel.integers(self.rows),
+            self.width,
             NO_INTS if self.free is None else self.free.starts.numpy(),
             NO_INTS if self.free is None else self.free.columns.numpy(),
             np.empty((2, batch), np.int32),
@@ -122,12 +123,14 @@ def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, a
 class Pace:
     """Whether one thread alone is faster than two, as on a machine that is busy with other things.
 
-    Two as long as none has to wait for a core. When one does, a chunk is done alone to see how fast that is; the faster way is
-    kept for some chunks, then the other is tried again. `seconds` are those of a batch.
+    Two as long as none has to wait for a core. When one does, a chunk is done alone to see how fast that is. The faster way is
+    kept for a chunk before both are compared again, and for twice as many each time that it wins again: a disturbance costs
+    little, and a machine that stays busy is seldom tried. `seconds` are those of a batch.
     """
 
     def __init__(self) -> None:
-        self.alone, self.hold = False, 0
+        self.alone, self.hold, self.kept = False, 0, 0
+        self.won: bool | None = None  # which way was faster the last time: alone or not
         self.seconds: dict[bool, float] = {}
 
     def took(self, alone: bool, seconds: float, waited: bool) -> None:
@@ -138,7 +141,9 @@ class Pace:
             if not self.hold:
                 self.alone = False  # see whether the machine is still busy
         elif alone or (waited and True in self.seconds):
-            self.alone, self.hold = self.seconds[True] < self.seconds.get(False, 0.0), HOLD
+            self.alone = self.seconds[True] < self.seconds.get(False, 0.0)
+            self.kept = min(2 * self.kept, HOLD) if self.alone is self.won else 1
+            self.won, self.hold = self.alone, self.kept
         elif waited:
             self.alone = True
 
