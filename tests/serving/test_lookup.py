@@ -6,7 +6,7 @@ import pytest
 import antembed as ant
 from antembed.kernels.mixes import STREAMED_FROM, streams
 from antembed.serving import encodings
-from antembed.serving.compiled import LINE, empty_rows, grouped_if_repeated, take_rows
+from antembed.serving.compiled import LINE, empty_rows, take_rows
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import CsrRows
 from antembed.serving.nonzeros import Nonzeros
@@ -29,11 +29,9 @@ def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared, d, monk
     table = read_table(serialize(T, A, row_index=index, values=values, encoding=encoding))
     ids = rng.integers(0, len(table), 2000)
     wanted = table.rows(ids) @ table.anchors
-    again = rng.integers(0, 300, 2000)  # each is added up once
     for least in (0, np.inf):  # compiled, and NumPy
         monkeypatch.setattr(encodings, "COMPILED_FROM", least)
         np.testing.assert_allclose(table[ids], wanted, atol=2e-6 * np.abs(wanted).max())
-        np.testing.assert_allclose(table[ids[again]], wanted[again], atol=2e-6 * np.abs(wanted).max())
         np.testing.assert_allclose(table[ids[:5]], wanted[:5], atol=2e-6 * np.abs(wanted).max())
 
 
@@ -46,17 +44,6 @@ def test_large_results_are_streamed(encoding, d):
     assert streams(found) == (d == 136)
     assert not streams(found[:-1])
     np.testing.assert_allclose(found, (T @ A)[ids], atol=2e-6 * np.abs(found).max())
-
-
-def test_ids_are_grouped_where_many_come_again():
-    rng = np.random.default_rng(0)
-    for ids, repeated in ((rng.permutation(5000), False), (rng.integers(0, 900, 5000), True), (np.zeros(0, np.int64), False)):
-        wanted, order, uses = grouped_if_repeated(ids)
-        assert (len(wanted) < len(ids)) == repeated
-        for n, row in enumerate(wanted):
-            np.testing.assert_array_equal(ids[order[uses[n] : uses[n + 1]]], row)
-        np.testing.assert_array_equal(np.sort(order), np.arange(len(ids)))
-        assert uses[-1] == len(ids)
 
 
 def test_results_begin_with_a_cache_line():

@@ -45,28 +45,12 @@ def mix(first: int, n: int, k: Any, t: Any, anchors: Any, out: Any, p: int, stre
 
 
 @compiled
-def spread(
-    first: int, n: int, k: Any, t: Any, anchors: Any, vector: Any, order: Any, begin: int, end: int, out: Any, streamed: bool
-) -> None:  # fmt: skip
-    """out[order[begin : end]] = Σ t_j·anchors[k_j], added up once. What k, t and `vector` (1, width) held is lost."""
-    if begin + 1 == end:
-        mix(first, n, k, t, anchors, out, order[begin], streamed)
-        return
-    mix(first, n, k, t, anchors, vector, 0, False)
-    k[first], t[first] = 0, 1
-    for use in range(begin, end):
-        mix(first, 1, k, t, vector, out, order[use], streamed)
-
-
-@compiled
 def mix_csr(
-    start: int, stop: int, ids: Any, starts: Any, columns: Any, values: Any, anchors: Any, order: Any, uses: Any, out: Any,
-    damaged: Any,
-) -> None:  # fmt: skip
-    """out[order[uses[p] : uses[p + 1]]] = the vector of row ids[p]; damaged[0]: a row whose columns are not those of `anchors`,
-    if there is one."""
+    start: int, stop: int, ids: Any, starts: Any, columns: Any, values: Any, anchors: Any, out: Any, damaged: Any
+) -> None:
+    """out[p] = the vector of row ids[p]; damaged[0]: a row whose columns are not those of `anchors`, if there is one."""
     K, streamed = len(anchors), streams(out)
-    k, t, vector = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32), np.empty_like(anchors[:1])
+    k, t = np.empty(K, np.int64), np.empty(K, np.float32)
     for p in range(start, stop):
         if p + 2 * AHEAD < stop:
             prefetch(starts, ids[p + 2 * AHEAD])
@@ -82,17 +66,15 @@ def mix_csr(
             if k[j] >= K:
                 damaged[0] = ids[p]
                 return
-        spread(0, n, k, t, anchors, vector, order, uses[p], uses[p + 1], out, streamed)
+        mix(0, n, k, t, anchors, out, p, streamed)
     fence()
 
 
 @compiled
-def mix_bitmap(
-    start: int, stop: int, ids: Any, starts: Any, bits: Any, values: Any, anchors: Any, order: Any, uses: Any, out: Any
-) -> None:
-    """out[order[uses[p] : uses[p + 1]]] = the vector of row ids[p]; bit k of its bits says whether anchor k has a value."""
-    K, streamed = 8 * bits.shape[1], streams(out)
-    k, t, vector = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32), np.empty_like(anchors[:1])
+def mix_bitmap(start: int, stop: int, ids: Any, starts: Any, bits: Any, values: Any, anchors: Any, out: Any) -> None:
+    """out[p] = the vector of row ids[p]; bit k of its bits says whether anchor k has a value."""
+    k, t = np.empty(8 * bits.shape[1], np.int64), np.empty(8 * bits.shape[1], np.float32)
+    streamed = streams(out)
     for p in range(start, stop):
         i, n = ids[p], 0
         begin = np.int64(starts[i])
@@ -104,7 +86,7 @@ def mix_bitmap(
                     n += 1
                 left >>= 1
                 column += 1
-        spread(0, n, k, t, anchors, vector, order, uses[p], uses[p + 1], out, streamed)
+        mix(0, n, k, t, anchors, out, p, streamed)
     fence()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from antembed.kernels.entries import last_entry, next_bytes, remember
-from antembed.kernels.mixes import spread, streams
+from antembed.kernels.mixes import mix, streams
 from antembed.kernels.random_bits import compiled
 from antembed.kernels.vector import LIMITS, count_reached, fence
 
@@ -205,6 +205,12 @@ def decode_sparse(
             for j in range(n):
                 t[first + j] = t[first + j] * step * factor
             k[first + n], t[first + n] = K, scales[norms[i]]
-            spread(first, n + 1, k, t, onto, vector, order, uses[at], uses[at + 1], out, streamed)
+            if uses[at] + 1 == uses[at + 1]:
+                mix(first, n + 1, k, t, onto, out, order[uses[at]], streamed)
+                continue
+            mix(first, n + 1, k, t, onto, vector, 0, False)  # added up once
+            k[first], t[first] = 0, 1
+            for use in range(uses[at], uses[at + 1]):
+                mix(first, 1, k, t, vector, out, order[use], streamed)
     fence()
     return -1

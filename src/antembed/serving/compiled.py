@@ -10,8 +10,6 @@ import numpy as np
 from antembed.serving.container import DamagedError
 
 COPIED_FROM = 1 << 20  # numbers; for fewer it does not pay to import Numba
-LOOKED_AT = 1024  # ids of a batch that tell whether many come again
-FEW_REPEATS = 0.8  # the share of these that are distinct from which on they do not
 LINE = 64  # bytes of the memory that caches exchange
 
 
@@ -38,22 +36,6 @@ def empty_rows(rows: int, width: int) -> np.ndarray:
     memory = np.empty(rows * width + LINE // 4, np.float32)
     start = -memory.ctypes.data % LINE // 4
     return memory[start : start + rows * width].reshape(rows, width)
-
-
-def grouped(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sorted ids, each once; an order of the given ones; and where in this order each id begins, and the last one ends."""
-    order = np.argsort(ids)
-    begins = np.flatnonzero(np.diff(ids[order], prepend=-1))
-    return ids[order][begins], order, np.append(begins, len(ids))
-
-
-def grouped_if_repeated(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As `grouped` where a part of the ids says that many come again; else as they are."""
-    some = ids[:: max(len(ids) // LOOKED_AT, 1)]
-    if len(np.unique(some)) < FEW_REPEATS * len(some):
-        return grouped(ids)
-    places = np.arange(len(ids) + 1)
-    return ids, places[:-1], places
 
 
 def take_rows(rows: np.ndarray, where: np.ndarray) -> np.ndarray:

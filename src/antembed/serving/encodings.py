@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.compiled import empty_rows, grouped_if_repeated, kernels, on_all_cores
+from antembed.serving.compiled import empty_rows, kernels, on_all_cores
 from antembed.serving.container import DamagedError
 from antembed.serving.nonzeros import Dense, Nonzeros, smallest_unsigned
 
@@ -119,13 +119,12 @@ class SparseRows(Rows):
     def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
         if len(ids) * anchors.size < COMPILED_FROM or (found := kernels("mixes")) is None:
             return super().vectors(ids, anchors)
-        out, (wanted, *uses) = empty_rows(len(ids), anchors.shape[1]), grouped_if_repeated(ids)
-        given = (np.ascontiguousarray(anchors, np.float32), *uses, out)
-        on_all_cores(self._mixer(found, wanted, given), len(wanted), anchors.shape[1])
+        out = empty_rows(len(ids), anchors.shape[1])
+        on_all_cores(self._mixer(found, ids, np.ascontiguousarray(anchors, np.float32), out), *out.shape)
         return out
 
-    def _mixer(self, kernel: ModuleType, ids: np.ndarray, given: tuple[np.ndarray, ...]) -> Callable[[int, int], None]:
-        """What adds up the vectors of ids[a:b]; `given`: anchors, where the vectors go to, and the result they are part of."""
+    def _mixer(self, kernel: ModuleType, ids: np.ndarray, anchors: np.ndarray, out: np.ndarray) -> Callable[[int, int], None]:
+        """What fills out[a:b]."""
         raise NotImplementedError
 
 
@@ -160,10 +159,10 @@ class BitmapRows(SparseRows):
         rows[nonzero] = self.values[spans(self.starts, ids)]
         return rows
 
-    def _mixer(self, kernel: ModuleType, ids: np.ndarray, given: tuple[np.ndarray, ...]) -> Callable[[int, int], None]:
+    def _mixer(self, kernel: ModuleType, ids: np.ndarray, anchors: np.ndarray, out: np.ndarray) -> Callable[[int, int], None]:
         which, starts, values = _numbers(self.starts, self.values, ids)
         bits = self.bits if which is ids else self.bits[ids]
-        return lambda a, b: kernel.mix_bitmap(a, b, which, starts, bits, values, *given)
+        return lambda a, b: kernel.mix_bitmap(a, b, which, starts, bits, values, anchors, out)
 
 
 class CsrRows(SparseRows):
@@ -183,13 +182,13 @@ class CsrRows(SparseRows):
         rows[np.repeat(np.arange(len(ids)), self.counts[ids]), self.indices[where]] = self.values[where]
         return rows
 
-    def _mixer(self, kernel: ModuleType, ids: np.ndarray, given: tuple[np.ndarray, ...]) -> Callable[[int, int], None]:
+    def _mixer(self, kernel: ModuleType, ids: np.ndarray, anchors: np.ndarray, out: np.ndarray) -> Callable[[int, int], None]:
         which, starts, values = _numbers(self.starts, self.values, ids)
         columns = self.indices if which is ids else self.indices[spans(self.starts, ids)]
 
         def work(a: int, b: int) -> None:
             damaged = np.full(1, -1, np.int64)
-            kernel.mix_csr(a, b, which, starts, columns, values, *given, damaged)
+            kernel.mix_csr(a, b, which, starts, columns, values, anchors, out, damaged)
             if damaged[0] >= 0:
                 raise DamagedError(f"row {damaged[0]} has an anchor that is none of the {self.columns}")
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from antembed.files import JSON
 from antembed.serving.coded import LARGEST_BLOCK, LARGEST_SCALE, row_weights
-from antembed.serving.compiled import decode_on_all_cores, empty_rows, grouped, kernels
+from antembed.serving.compiled import decode_on_all_cores, empty_rows, kernels
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows
 
@@ -110,7 +110,9 @@ class SparseCodedRows(Rows):
 
     def mixed(self, ids: np.ndarray, onto: np.ndarray, compiled: bool = True) -> np.ndarray:
         """Rows of T times `onto` (K + 1, width): (n, width)."""
-        out, (wanted, order, uses) = empty_rows(len(ids), onto.shape[1]), grouped(ids)
+        out, order = empty_rows(len(ids), onto.shape[1]), np.argsort(ids)
+        begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
+        wanted, uses = ids[order][begins], np.append(begins, len(ids))
         weights = row_weights(wanted, self.weighting, self.mean_place)
         if compiled and (kernel := kernels("sparse_coded")) is not None:
             onto = np.ascontiguousarray(onto, np.float32)
