@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.command import call
 from tests.words import compressed, write_words
 from typer.testing import CliRunner
 
+import antembed as ant
 from antembed.cli.app import app
+from antembed.embedding import EMBEDDINGS
 from antembed.formats import FormatError, Named, onnx_model, write
 from antembed.serving.encodings import ENCODERS
 from antembed.serving.table import read_table, serialize
@@ -72,6 +75,19 @@ def test_the_smallest_form_is_taken(T, anchors, form, tmp_path):
     assert check(table, tmp_path / "t.onnx", 2e-5) == form
     write(Named(table, values="int8"), tmp_path / "i.onnx")
     check(table, tmp_path / "i.onnx", 0.3 if anchors is not None else 0.005)
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_every_embedding_equals_torch(name, tmp_path):
+    layer = EMBEDDINGS[name](50, 6, num_anchors=4).eval()
+    with torch.no_grad():
+        for table in layer.tables:
+            table.weight[torch.rand_like(table.weight) < 0.6] = 0
+    write(Named(ant.export(layer, tmp_path / "t.ant")), tmp_path / "t.onnx")
+    session = runtime.InferenceSession(tmp_path / "t.onnx", providers=["CPUExecutionProvider"])
+    E = layer.to_dense().detach().numpy()
+    found = session.run(None, {"ids": np.arange(50)[None]})[0]
+    np.testing.assert_allclose(found[0], E, rtol=0, atol=1e-6 * max(1, np.abs(E).max()))
 
 
 def test_shared_rows(tmp_path):

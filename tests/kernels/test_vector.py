@@ -56,8 +56,8 @@ sum_three = weighted_sum(3)
 
 
 @njit
-def call_weighted_sum(n, places, weights, rows, out):
-    sum_three(n, places, weights, rows, rows.shape[1], 2, out, 1)
+def call_weighted_sum(first, n, places, weights, rows, out):
+    sum_three(first, n, places, weights, rows, rows.shape[1], 2, out, 1)
 
 
 @njit
@@ -140,12 +140,13 @@ class TestAgainstNumpy:
         call_transposed(x, y, out)
         np.testing.assert_allclose(out, x.T @ y, rtol=0, atol=EPS[dtype] * (np.abs(x).T @ np.abs(y)).max())
 
-    @pytest.mark.parametrize("n", [0, 1, 5])
-    def test_weighted_sum(self, dtype, n):
+    @pytest.mark.parametrize(("first", "n"), [(0, 0), (0, 1), (0, 5), (2, 3)])
+    def test_weighted_sum(self, dtype, first, n):
         rows, weights, out = self.draw(dtype, 7, 27), self.draw(dtype, 6), np.full(26, 9, dtype)
         places = np.array([6, 0, 3, 3, 1, 2])
-        call_weighted_sum(n, places, weights, rows, out)
-        wanted, terms = weights[:n] @ rows[places[:n], 2:26], np.abs(weights) @ np.abs(rows[places, 2:26])
+        call_weighted_sum(first, n, places, weights, rows, out)
+        summed = slice(first, first + n)
+        wanted, terms = weights[summed] @ rows[places[summed], 2:26], np.abs(weights) @ np.abs(rows[places, 2:26])
         np.testing.assert_allclose(out[1:25], wanted, rtol=0, atol=EPS[dtype] * terms.max())
         assert out[0] == out[25] == 9  # nothing beside it is written
 

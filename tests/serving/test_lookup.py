@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import antembed as ant
+from antembed.kernels.mixes import STREAMED_FROM, streams
 from antembed.serving import encodings
-from antembed.serving.compiled import take_rows
+from antembed.serving.compiled import LINE, empty_rows, take_rows
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import CsrRows
 from antembed.serving.nonzeros import Nonzeros
@@ -32,6 +33,23 @@ def test_compiled_mixes_are_rows_times_anchors(encoding, values, shared, d, monk
         monkeypatch.setattr(encodings, "COMPILED_FROM", least)
         np.testing.assert_allclose(table[ids], wanted, atol=2e-6 * np.abs(wanted).max())
         np.testing.assert_allclose(table[ids[:5]], wanted[:5], atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("encoding", ["bitmap", "csr"])
+@pytest.mark.parametrize("d", [136, 77])  # 77: a row does not begin where a register may be streamed to
+def test_large_results_are_streamed(encoding, d):
+    T, A = factors(d=d)
+    ids = np.random.default_rng(1).integers(0, len(T), STREAMED_FROM // d + 1)
+    found = read_table(serialize(T, A, encoding=encoding))[ids]
+    assert streams(found) == (d == 136)
+    assert not streams(found[:-1])
+    np.testing.assert_allclose(found, (T @ A)[ids], atol=2e-6 * np.abs(found).max())
+
+
+def test_results_begin_with_a_cache_line():
+    kept = [empty_rows(n, 5) for n in range(1, 40)]
+    assert [rows.shape for rows in kept] == [(n, 5) for n in range(1, 40)]
+    assert all(rows.ctypes.data % LINE == 0 and rows.flags.c_contiguous and rows.flags.writeable for rows in kept)
 
 
 def test_the_compiled_route_is_taken(monkeypatch):
@@ -70,6 +88,17 @@ def test_all_cores_decode_what_one_does(method, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["transform", "sparse"])
+def test_rows_that_come_again_are_decoded_once_and_streamed(method):
+    E = np.random.default_rng(0).normal(size=(400, 64)).astype(np.float32)
+    table = ant.compress(E, budget="12x", method=method)
+    few = np.random.default_rng(1).permutation(400)
+    ids = np.concatenate([few, few[:100], np.full(STREAMED_FROM // 64, 7)])
+    found = table[ids]
+    assert streams(found)
+    np.testing.assert_allclose(found, table.rows(np.arange(400))[ids] @ table.anchors, atol=2e-6 * 64 * np.abs(E).max())
+
+
+@pytest.mark.parametrize("method", ["transform", "sparse"])
 def test_rows_are_the_same_however_they_were_reached(method):
     """A look-up remembers where rows begin; the next ones start there."""
     rng = np.random.default_rng(0)
@@ -87,11 +116,11 @@ def test_rows_are_the_same_however_they_were_reached(method):
     np.testing.assert_array_equal(again.rows.entries, table.rows.entries)
 
 
-@pytest.mark.parametrize("size", [10, 5000])
-def test_rows_are_copied_to_their_places(size, monkeypatch):
+@pytest.mark.parametrize(("size", "width"), [(10, 19), (5000, 19), (1 + STREAMED_FROM // 72, 72)])
+def test_rows_are_copied_to_their_places(size, width, monkeypatch):
     monkeypatch.setattr("antembed.serving.compiled.COPIED_FROM", 1000)
     rng = np.random.default_rng(0)
-    rows, where = rng.random((300, 19)).astype(np.float32), rng.integers(0, 300, size)
+    rows, where = rng.random((300, width)).astype(np.float32), rng.integers(0, 300, size)
     np.testing.assert_array_equal(take_rows(rows, where), rows[where])
 
 

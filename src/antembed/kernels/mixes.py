@@ -5,28 +5,41 @@ from typing import Any
 import numpy as np
 
 from antembed.kernels.compiled import compile_kernel
-from antembed.kernels.vector import VECTOR, elementwise, prefetch, weighted_sum
+from antembed.kernels.vector import VECTOR, address, fence, prefetch, weighted_sum
 
 compiled = compile_kernel(nogil=True, error_model="numpy")
 AHEAD = 8  # ids: a row's numbers are fetched so far ahead, and where they begin twice as far
 WIDE = 8  # registers in which sums are held: half of AVX2's
+STREAMED_FROM = 1 << 20  # numbers of a result: 4 MB, more than a core's own caches hold
+ALIGNED = 4 * VECTOR  # bytes of a register
 sum_wide, sum_narrow = weighted_sum(WIDE), weighted_sum(1)
-copy_whole = elementwise(lambda x, one: (x,))
+sum_streamed = weighted_sum(WIDE, streamed=True)
 
 
 @compiled
-def mix(n: int, k: Any, t: Any, anchors: Any, out: Any, p: int) -> None:
-    """out[p] = Σ t_j·anchors[k_j] over j < n; k is int64, the others are float32."""
+def streams(out: Any) -> bool:
+    """Whether a result is written past the caches: if it is large, it would be read before it is written, and push the anchors
+    out. Registers have to be aligned, so widths of a multiple of VECTOR only, and memory of serving/compiled.py, empty_rows."""
+    return out.size >= STREAMED_FROM and out.shape[1] % VECTOR == 0 and address(out, 0) % ALIGNED == 0
+
+
+@compiled
+def mix(first: int, n: int, k: Any, t: Any, anchors: Any, out: Any, p: int, streamed: bool) -> None:
+    """out[p] = Σ t_j·anchors[k_j] over n j's from `first` on; k is int64, the others are float32. After streamed ones comes a
+    fence."""
     width, column = out.shape[1], 0
     while column + WIDE * VECTOR <= width:
-        sum_wide(n, k, t, anchors, width, column, out, p * width + column)
+        if streamed:
+            sum_streamed(first, n, k, t, anchors, width, column, out, p * width + column)
+        else:
+            sum_wide(first, n, k, t, anchors, width, column, out, p * width + column)
         column += WIDE * VECTOR
     while column + VECTOR <= width:
-        sum_narrow(n, k, t, anchors, width, column, out, p * width + column)
+        sum_narrow(first, n, k, t, anchors, width, column, out, p * width + column)
         column += VECTOR
     for j in range(column, width):
         total = np.float32(0)
-        for i in range(n):
+        for i in range(first, first + n):
             total += t[i] * anchors[k[i], j]
         out[p, j] = total
 
@@ -36,7 +49,7 @@ def mix_csr(
     start: int, stop: int, ids: Any, starts: Any, columns: Any, values: Any, anchors: Any, out: Any, damaged: Any
 ) -> None:
     """out[p] = the vector of row ids[p]; damaged[0]: a row whose columns are not those of `anchors`, if there is one."""
-    K = len(anchors)
+    K, streamed = len(anchors), streams(out)
     k, t = np.empty(K, np.int64), np.empty(K, np.float32)
     for p in range(start, stop):
         if p + 2 * AHEAD < stop:
@@ -53,13 +66,15 @@ def mix_csr(
             if k[j] >= K:
                 damaged[0] = ids[p]
                 return
-        mix(n, k, t, anchors, out, p)
+        mix(0, n, k, t, anchors, out, p, streamed)
+    fence()
 
 
 @compiled
 def mix_bitmap(start: int, stop: int, ids: Any, starts: Any, bits: Any, values: Any, anchors: Any, out: Any) -> None:
     """out[p] = the vector of row ids[p]; bit k of its bits says whether anchor k has a value."""
     k, t = np.empty(8 * bits.shape[1], np.int64), np.empty(8 * bits.shape[1], np.float32)
+    streamed = streams(out)
     for p in range(start, stop):
         i, n = ids[p], 0
         begin = np.int64(starts[i])
@@ -71,14 +86,18 @@ def mix_bitmap(start: int, stop: int, ids: Any, starts: Any, bits: Any, values: 
                     n += 1
                 left >>= 1
                 column += 1
-        mix(n, k, t, anchors, out, p)
+        mix(0, n, k, t, anchors, out, p, streamed)
+    fence()
 
 
 @compiled
 def copy_rows(start: int, stop: int, rows: Any, where: Any, out: Any) -> None:
     """out[p] = rows[where[p]]."""
-    width = out.shape[1]
+    k, t = np.empty(1, np.int64), np.ones(1, np.float32)
+    streamed = streams(out)
     for p in range(start, stop):
-        copy_whole(width // VECTOR * VECTOR, (rows,), (where[p] * width,), (out,), (p * width,), (np.float32(1),))
-        for j in range(width // VECTOR * VECTOR, width):
-            out[p, j] = rows[where[p], j]
+        if p + AHEAD < stop:
+            prefetch(rows, where[p + AHEAD] * rows.shape[1])
+        k[0] = where[p]
+        mix(0, 1, k, t, rows, out, p, streamed)
+    fence()

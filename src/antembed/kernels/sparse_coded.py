@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from antembed.kernels.entries import last_entry, next_bytes, remember
-from antembed.kernels.mixes import mix
+from antembed.kernels.mixes import mix, streams
 from antembed.kernels.random_bits import compiled
-from antembed.kernels.vector import LIMITS, count_reached
+from antembed.kernels.vector import LIMITS, count_reached, fence
 
 PRECISION = 16
 TOTAL = 1 << PRECISION
 LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
 GUESS = 4  # lower bits of a slot that a guess leaves out
+LANES, TOGETHER = 4, 16  # rows that are decoded side by side, and before they are added up
 
 
 @compiled
@@ -87,20 +88,30 @@ def _found(firsts: Any, slot: int) -> int:
 
 
 @compiled
+def _at(table: Any, place: int) -> int:
+    """table[place], place ≥ 0: unsigned, or each use asks whether it is below 0."""
+    return np.int64(table[np.uint64(place)])
+
+
+@compiled
 def _next_anchor(after: int, slot: int, ends: Any, reach: Any, places: Any, anchors: Any) -> tuple[int, int, int]:
     """The anchor (K: no further one) whose slots hold this one, and the first of its slots and of those behind. `places` and
     `anchors` say which it is, or nearly."""
-    K = len(ends) - 1
-    place = ends[after] + places[slot + (slot * (K - after) >> PRECISION) >> GUESS]  # as if none were set aside
-    k: Any = max(np.int64(anchors[place]), after) if place < ends[K] else K
-    first = first_slot(after, k, ends, reach)
-    behind = first_slot(after, k + 1, ends, reach) if k < K else TOTAL
+    K: Any = len(ends) - 1
+    begin, end, may_follow = _at(ends, after), _at(ends, K), K - after
+    rest = TOTAL - may_follow - 1
+    guess = _at(anchors, min(begin + _at(places, slot + (slot * may_follow >> PRECISION) >> GUESS), end))
+    left = max(slot - (guess - after), 0)  # without what is set aside for those before it
+    k = _at(anchors, min(begin + _at(places, left + (left * may_follow >> PRECISION) >> GUESS), end))
+    first = k - after + (rest * _at(reach, _at(ends, k) - begin) >> PRECISION)  # first_slot
+    behind = k + 1 - after + (rest * _at(reach, _at(ends, k + 1) - begin) >> PRECISION) if k < K else TOTAL
     while first > slot:
         k -= 1
-        first, behind = first_slot(after, k, ends, reach), first
+        first, behind = k - after + (rest * _at(reach, _at(ends, k) - begin) >> PRECISION), first
     while behind <= slot:
         k += 1
-        first, behind = behind, (first_slot(after, k + 1, ends, reach) if k < K else TOTAL)
+        following = k + 1 - after + (rest * _at(reach, _at(ends, k + 1) - begin) >> PRECISION) if k < K else TOTAL
+        first, behind = behind, following
     return k, first, behind
 
 
@@ -113,27 +124,47 @@ def _taken(state: int, first: int, behind: int, byte: int, data: Any) -> tuple[i
 
 
 @compiled
-def decode_row(
-    state: int, byte: int, data: Any, ends: Any, reach: Any, places: Any, anchors: Any, group: Any, firsts: Any,
-    norm_firsts: Any, k: Any, t: Any,
-) -> tuple[int, int, int, int]:  # fmt: skip
-    """A row → its anchors k and values t. → how many they are, its norm, and where the next row begins: state and byte."""
-    K, n, norm, after = len(ends) - 1, 0, 0, 0
-    if len(norm_firsts) > 1:
-        norm = _found(norm_firsts, state & (TOTAL - 1))
-        state, byte = _taken(state, norm_firsts[norm], norm_firsts[norm + 1], byte, data)
-    while True:
-        now, first, behind = _next_anchor(after, state & (TOTAL - 1), ends, reach, places, anchors)
-        state, byte = _taken(state, first, behind, byte, data)
-        if now == K:
-            return n, norm, state, byte
-        own, slot, value, more = group[now], state & (TOTAL - 1), 0, LIMITS
-        while more == LIMITS:  # all of them; a group's last numbers are 2¹⁶, more than any slot
-            more = count_reached(firsts, own * firsts.shape[1] + value, slot)
-            value += more
-        state, byte = _taken(state, np.int64(firsts[own, value - 1]), np.int64(firsts[own, value]), byte, data)
-        k[n], t[n] = now, np.float32(value)
-        n, after = n + 1, now + 1
+def _decode_rows(
+    rows: int, states: Any, at_bytes: Any, data: Any, ends: Any, reach: Any, places: Any, anchors: Any, group: Any, firsts: Any,
+    norm_firsts: Any, norms: Any, counts: Any, after: Any, k: Any, t: Any,
+) -> None:  # fmt: skip
+    """Rows that begin at `states` and `at_bytes`, which become those of the rows behind them: their norms, counts[i] anchors
+    and values, k and t from i·(K + 1) on. `group`: where an anchor's values begin in `firsts`. A symbol waits for the one
+    before it, so several rows are decoded side by side."""
+    K, active, waiting = len(ends) - 1, min(rows, LANES), min(rows, LANES)
+    lanes = np.arange(LANES)
+    for i in range(rows):
+        norms[i], counts[i], after[i] = 0, 0, 0
+        if len(norm_firsts) > 1:
+            norms[i] = _found(norm_firsts, states[i] & (TOTAL - 1))
+            taken = norm_firsts[norms[i]], norm_firsts[norms[i] + 1]
+            states[i], at_bytes[i] = _taken(states[i], *taken, at_bytes[i], data)
+    while active > 0:
+        lane = 0
+        while lane < active:
+            i: Any = np.uint64(lanes[np.uint64(lane)])
+            state, byte = states[i], at_bytes[i]
+            now, first, behind = _next_anchor(after[i], state & (TOTAL - 1), ends, reach, places, anchors)
+            state, byte = _taken(state, first, behind, byte, data)
+            if now < K:
+                own, slot = _at(group, now), state & (TOTAL - 1)
+                reached = count_reached(firsts, own, slot)
+                behind = own + reached
+                while reached == LIMITS:  # all of them; a group's last numbers are 2¹⁶, more than any slot
+                    reached = count_reached(firsts, behind, slot)
+                    behind += reached
+                state, byte = _taken(state, _at(firsts, behind - 1), _at(firsts, behind), byte, data)
+                place: Any = i * np.uint64(K + 1) + np.uint64(counts[i])
+                k[place], t[place] = now, np.float32(behind - own)
+                counts[i], after[i] = counts[i] + 1, now + 1
+            elif waiting < rows:
+                lanes[lane] = waiting
+                waiting += 1
+            else:
+                active -= 1
+                lanes[lane] = lanes[active]
+            states[i], at_bytes[i] = state, byte
+            lane += 1
 
 
 @compiled
@@ -143,25 +174,43 @@ def decode_sparse(
 ) -> int:  # fmt: skip
     """Rows `wanted` (sorted, each once), divided by `weights`, times `onto` (K + 1, width) → out[order[uses[i] : uses[i + 1]]].
     → −1, or the block that is damaged."""
-    K = len(ends) - 1
-    k, t = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32)
-    for at in range(len(wanted)):
-        row, byte, stop, state = last_entry(wanted[at], rows, data, offsets, entries)
-        while row <= wanted[at]:
-            n, norm, state, byte = (
-                decode_row(state, byte, data, ends, reach, places, anchors, group, firsts, norm_firsts, k, t)
-                if stop >= 0
-                else (0, 0, 0, 0)
-            )
-            if byte > stop:
+    K, streamed = len(ends) - 1, streams(out)
+    tables = ends, reach, places, anchors, group, firsts, norm_firsts
+    states, at_bytes, stops = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
+    one_state, one_byte = np.empty(1, np.int64), np.empty(1, np.int64)
+    norms, counts, after = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
+    k, t, vector = np.empty(TOGETHER * (K + 1), np.int64), np.empty(TOGETHER * (K + 1), np.float32), np.empty_like(onto[:1])
+    for start in range(0, len(wanted), TOGETHER):
+        some = min(TOGETHER, len(wanted) - start)
+        for i in range(some):
+            row, byte, stops[i], state = last_entry(wanted[start + i], rows, data, offsets, entries)
+            if stops[i] < 0:
                 return row // rows
-            row += 1
-            remember(row, rows, offsets, byte, state, entries)
-        factor = scales[norm] / weights[at]
-        for j in range(n):
-            t[j] = t[j] * step * factor
-        k[n], t[n] = K, scales[norm]
-        mix(n + 1, k, t, onto, out, order[uses[at]])
-        for copy in range(uses[at] + 1, uses[at + 1]):
-            out[order[copy]] = out[order[uses[at]]]
+            while row < wanted[start + i]:  # where it begins is not yet known
+                one_state[0], one_byte[0] = state, byte
+                _decode_rows(1, one_state, one_byte, data, *tables, norms, counts, after, k, t)
+                state, byte = one_state[0], one_byte[0]
+                if byte > stops[i]:
+                    return row // rows
+                row += 1
+                remember(row, rows, offsets, byte, state, entries)
+            states[i], at_bytes[i] = state, byte
+        _decode_rows(some, states, at_bytes, data, *tables, norms, counts, after, k, t)
+        for i in range(some):
+            at, first, n = start + i, i * (K + 1), counts[i]
+            if at_bytes[i] > stops[i]:
+                return wanted[at] // rows
+            remember(wanted[at] + 1, rows, offsets, at_bytes[i], states[i], entries)
+            factor = scales[norms[i]] / weights[at]
+            for j in range(n):
+                t[first + j] = t[first + j] * step * factor
+            k[first + n], t[first + n] = K, scales[norms[i]]
+            if uses[at] + 1 == uses[at + 1]:
+                mix(first, n + 1, k, t, onto, out, order[uses[at]], streamed)
+                continue
+            mix(first, n + 1, k, t, onto, vector, 0, False)  # added up once
+            k[first], t[first] = 0, 1
+            for use in range(uses[at], uses[at + 1]):
+                mix(first, 1, k, t, vector, out, order[use], streamed)
+    fence()
     return -1

@@ -267,40 +267,44 @@ def add_gram(typing: Any, count: Any, columns: Any, X: Any, Y: Any, out: Any) ->
     return types.void(n, n, X, Y, out), emit
 
 
-def weighted_sum(registers: int) -> Any:
-    """Σ weights[i]·rows[places[i]] over i < count, in so many registers of columns, as code for kernels:
+def weighted_sum(registers: int, streamed: bool = False) -> Any:
+    """Σ weights[i]·rows[places[i]] over first ≤ i < first + count, in so many registers of columns, as code for kernels:
 
-    op(count, places, weights, rows, width, column, out, at): columns from `column` on of rows of `width` numbers → out[at …].
-    Sums stay in registers, so that the result is written once, whatever the count is.
+    op(first, count, places, weights, rows, width, column, out, at): columns from `column` on of rows of `width` numbers →
+    out[at …]. Sums stay in registers, so that the result is written once, whatever the count is. `streamed`: past the caches;
+    out[at] must then be aligned to a register, and a fence must come before others read it.
     """
 
     @intrinsic
     def op(
-        typing: Any, count: Any, places: Any, weights: Any, rows: Any, width: Any, column: Any, out: Any, at: Any
+        typing: Any, first: Any, count: Any, places: Any, weights: Any, rows: Any, width: Any, column: Any, out: Any, at: Any
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            kinds, zero = signature.args, ir.Constant(INTP, 0)
-            n, first = values[0], [_pointer(context, builder, kinds[p], values[p], zero) for p in (1, 2)]
-            source, target = (_pointer(context, builder, kinds[p], values[p], values[at]) for p, at in ((3, 5), (6, 7)))
+            begins = ((2, 0), (3, 0), (4, 6), (7, 8))  # arrays, and where in these
+            pointers = [_pointer(context, builder, signature.args[p], values[p], values[at]) for p, at in begins]
+            source, target = pointers[2:]
             vector = ir.VectorType(source.type.pointee, VECTOR)
             lanes = [ir.Constant(INTP, VECTOR * lane) for lane in range(registers)]
             totals = [cgutils.alloca_once(builder, vector) for _ in lanes]
             for total in totals:
                 builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
-            with cgutils.for_range(builder, n) as loop:
-                place, weight = (builder.load(builder.gep(pointer, [loop.index])) for pointer in first)
-                row = builder.gep(source, [builder.mul(place, values[4])])
+            with cgutils.for_range(builder, values[1]) as loop:
+                place, weight = (builder.load(builder.gep(pointer, [loop.index])) for pointer in pointers[:2])
+                row = builder.gep(source, [builder.mul(place, values[5])])
                 factor = _splat(builder, weight)
                 for total, lane in zip(totals, lanes, strict=True):
                     term = builder.fmul(factor, _load(builder, builder.gep(row, [lane])), flags=FUSE)
                     builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
             for total, lane in zip(totals, lanes, strict=True):
                 register, align = _register(builder, builder.gep(target, [lane]))
-                builder.store(builder.load(total), register, align=align)
+                stored = builder.store(builder.load(total), register, align=VECTOR * align if streamed else align)
+                if streamed:
+                    one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+                    stored.set_metadata("nontemporal", one)
             return context.get_dummy_value()
 
         n = types.intp
-        return types.void(n, places, weights, rows, n, n, out, n), emit
+        return types.void(n, n, places, weights, rows, n, n, out, n), emit
 
     return op
 
@@ -366,6 +370,17 @@ prefetch_near = _prefetching(3)  # into the first: for what is used next
 
 
 @intrinsic
+def fence(typing: Any) -> Any:
+    """What was written before, streamed or not, is seen by others before what is written after."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
 def _add(typing: Any, counter: Any, place: Any, number: Any) -> Any:
     """Add to counter[place] as one indivisible act, after all that was written before. → what it was."""
 
@@ -388,13 +403,13 @@ def _read_counter(typing: Any, counter: Any, place: Any) -> Any:
 
 
 @intrinsic
-def _address(typing: Any, counter: Any, place: Any) -> Any:
-    """Where counter[place] is in memory."""
+def address(typing: Any, array: Any, place: Any) -> Any:
+    """Where array[place] is in memory."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.ptrtoint(_pointer(context, builder, signature.args[0], values[0], values[1]), INTP)
 
-    return types.intp(counter, types.intp), emit
+    return types.intp(array, types.intp), emit
 
 
 # Linux can put a thread to sleep until a number changes (a futex: its four bytes are the lower ones of counter[ARRIVED]).
@@ -410,13 +425,13 @@ if FUTEX:
     @compile_kernel(nogil=True)
     def _sleep(counter: Any, seen: int) -> None:
         _add(counter, ASLEEP, 1)
-        _futex(FUTEX, _address(counter, ARRIVED), WAIT, seen & 0xFFFFFFFF, _address(counter, SECONDS), 0, 0)
+        _futex(FUTEX, address(counter, ARRIVED), WAIT, seen & 0xFFFFFFFF, address(counter, SECONDS), 0, 0)
         _add(counter, ASLEEP, -1)
 
     @compile_kernel(nogil=True)
     def _wake(counter: Any) -> None:
         if _read_counter(counter, ASLEEP) > 0:
-            _futex(FUTEX, _address(counter, ARRIVED), WAKE, 0x7FFFFFFF, 0, 0, 0)
+            _futex(FUTEX, address(counter, ARRIVED), WAKE, 0x7FFFFFFF, 0, 0, 0)
 
 else:
     _on_windows = sys.platform == "win32"

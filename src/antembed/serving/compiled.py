@@ -10,6 +10,7 @@ import numpy as np
 from antembed.serving.container import DamagedError
 
 COPIED_FROM = 1 << 20  # numbers; for fewer it does not pay to import Numba
+LINE = 64  # bytes of the memory that caches exchange
 
 
 @cache
@@ -30,9 +31,16 @@ def on_all_cores(work: Callable[[int, int], object], rows: int, width: int) -> N
     threads.parallel_for(work, rows, width, threads.usable_cpus())
 
 
+def empty_rows(rows: int, width: int) -> np.ndarray:
+    """(rows, width) float32, not filled, at the beginning of a cache line: kernels/mixes.py, streams."""
+    memory = np.empty(rows * width + LINE // 4, np.float32)
+    start = -memory.ctypes.data % LINE // 4
+    return memory[start : start + rows * width].reshape(rows, width)
+
+
 def take_rows(rows: np.ndarray, where: np.ndarray) -> np.ndarray:
     """rows[where], of float32 rows; compiled, where there are many."""
-    out = np.empty((len(where), rows.shape[1]), np.float32)
+    out = empty_rows(len(where), rows.shape[1])
     if out.size < COPIED_FROM or (kernel := kernels("mixes")) is None:
         return np.take(rows, where, 0, out=out, mode="clip")  # without a copy; `where` is in range
     on_all_cores(lambda a, b: kernel.copy_rows(a, b, rows, where, out), *out.shape)

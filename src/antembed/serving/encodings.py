@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.compiled import kernels, on_all_cores
+from antembed.serving.compiled import empty_rows, kernels, on_all_cores
 from antembed.serving.container import DamagedError
 from antembed.serving.nonzeros import Dense, Nonzeros, smallest_unsigned
 
@@ -119,7 +119,7 @@ class SparseRows(Rows):
     def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
         if len(ids) * anchors.size < COMPILED_FROM or (found := kernels("mixes")) is None:
             return super().vectors(ids, anchors)
-        out = np.empty((len(ids), anchors.shape[1]), np.float32)
+        out = empty_rows(len(ids), anchors.shape[1])
         on_all_cores(self._mixer(found, ids, np.ascontiguousarray(anchors, np.float32), out), *out.shape)
         return out
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from antembed.files import JSON
 from antembed.serving.coded import LARGEST_BLOCK, LARGEST_SCALE, row_weights
-from antembed.serving.compiled import decode_on_all_cores, kernels
+from antembed.serving.compiled import decode_on_all_cores, empty_rows, kernels
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows
 
@@ -98,17 +98,19 @@ class SparseCodedRows(Rows):
 
     @cached_property
     def _compiled(self) -> tuple[np.ndarray, ...]:
-        """What the compiled decoder reads: how many places come before a slot, by its upper bits; the anchor of each place;
-        groups; where values begin in these, with 2¹⁶ behind them, in registers of 16."""
+        """What the compiled decoder reads: `ends` and `reach`; how many places come before a slot, by its upper bits; the
+        anchor of each place, K behind them; where an anchor's values begin in the last array, which has their first slots, by
+        group, with 2¹⁶ behind them, in registers of 16. All of it in few bytes: it is to stay in the first cache."""
         places = np.searchsorted(self.reach, np.arange(0, TOTAL + len(self.group), 1 << GUESS), "right") - 1
-        anchors = np.repeat(np.arange(len(self.group)), np.diff(self.ends))
+        anchors = np.append(np.repeat(np.arange(len(self.group)), np.diff(self.ends)), len(self.group))
         firsts = np.full((len(self.firsts), VALUES + 16), TOTAL, np.int32)
         firsts[:, : VALUES + 1] = self.firsts
-        return places, anchors, self.group, firsts
+        tables = (self.ends, self.reach, places, anchors, self.group * firsts.shape[1])
+        return *(table.astype(np.int32) for table in tables), firsts.reshape(-1)
 
     def mixed(self, ids: np.ndarray, onto: np.ndarray, compiled: bool = True) -> np.ndarray:
         """Rows of T times `onto` (K + 1, width): (n, width)."""
-        out, order = np.empty((len(ids), onto.shape[1]), np.float32), np.argsort(ids)
+        out, order = empty_rows(len(ids), onto.shape[1]), np.argsort(ids)
         begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
         wanted, uses = ids[order][begins], np.append(begins, len(ids))
         weights = row_weights(wanted, self.weighting, self.mean_place)
@@ -118,7 +120,7 @@ class SparseCodedRows(Rows):
 
             def decode(a: int, b: int) -> int:
                 damaged: int = kernel.decode_sparse(
-                    *(self.payload, self.offsets, wanted[a:b], self.per_block, self.ends, self.reach, *known),
+                    *(self.payload, self.offsets, wanted[a:b], self.per_block, *known),
                     *(self.norm_firsts, self.step, self.scales, weights[a:b], entries, onto, order),
                     *(uses[a : b + 1], out),
                 )
