@@ -52,7 +52,7 @@ def test_distinct_ids_in_any_number_of_pieces_and_threads(monkeypatch):
     torch.testing.assert_close(results[0], results[2], **CLOSE)  # pieces change the order of a sum
 
 
-@pytest.mark.parametrize("mode, weighted", [("sum", False), ("sum", True), ("mean", False)])
+@pytest.mark.parametrize(("mode", "weighted"), [("sum", False), ("sum", True), ("mean", False)])
 @pytest.mark.parametrize("offsets", [False, True])
 def test_bags_equal_plain_torch(mode, weighted, offsets):
     def read(layer, draws):

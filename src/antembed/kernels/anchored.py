@@ -1,8 +1,8 @@
 """The look-up T[ids]·A of a batch whose ids repeat, and its gradients, each in one pass over the distinct rows.
 
-Rows go through the cache in blocks: read (kernels/rows.py), multiplied by the anchors, and written to all their places; on the way
-back the gradients of all places are summed, and multiplied by the anchors and by the rows. Threads take pieces of rows in turn.
-Pieces depend on the number of rows alone, and so do all sums: results are the same with any number of threads.
+Rows go through the cache in blocks: read (kernels/rows.py), multiplied by the anchors, and written to all their places; on the
+way back the gradients of all places are summed, and multiplied by the anchors and by the rows. Threads take pieces of rows in
+turn. Pieces depend on the number of rows alone, and so do all sums: results are the same with any number of threads.
 """
 
 from typing import Any
