@@ -4,8 +4,8 @@
 
 valgrind (no Python package) must be installed, on x86-64. Counting is switched on around calls of the kernels: one call, then
 LOOPS more than one; the difference, divided by LOOPS and by the units of work of a call, is what a unit costs. Kernels are
-compiled for one processor, ALIKE, so that records of all machines with the same compiler can be compared. With --record, it is said which
-kernels execute more or fewer instructions than in the last record.
+compiled for one processor, ALIKE, so that records of all machines with the same compiler can be compared. With --record, it is
+said which kernels execute more or fewer instructions than in their last record.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def measure(names: list[str]) -> dict[str, JSON]:
 
 
 def _total(dump: Path) -> int:
-    found = re.search(r"^(?:summary|totals): (\d+)", dump.read_text(), re.MULTILINE)
+    found = re.search(r"^totals: (\d+)", dump.read_text(), re.MULTILINE)
     if found is None:
         raise SystemExit(f"callgrind's {dump.name} has no total")
     return int(found[1])
@@ -190,8 +190,9 @@ def _total(dump: Path) -> int:
 
 def changes(now: dict[str, JSON], path: str | None) -> list[str]:
     """What differs from the last record."""
-    lines = Path(path).read_text().splitlines() if path and Path(path).exists() else []
-    before = json.loads(lines[-1])["kernels"] if lines else {}
+    before: dict[str, JSON] = {}
+    for line in Path(path).read_text().splitlines() if path and Path(path).exists() else []:
+        before |= json.loads(line)["kernels"]
     said = []
     for name, counts in now.items():
         for what, count in counts.items():

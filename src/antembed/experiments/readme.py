@@ -90,10 +90,13 @@ def others(record: JSON) -> str:
 
 
 def instructions(records: Records) -> str:
-    """The newest counts of callgrind."""
+    """The newest counts of callgrind, of each kernel."""
+    newest_counts: JSON = {}
+    for record in records:
+        newest_counts |= record["kernels"]
     rows = [
         [name, what.removeprefix("instructions "), f"{count:,.1f}"]
-        for name, counts in records[-1]["kernels"].items()
+        for name, counts in newest_counts.items()
         for what, count in counts.items()
     ]
     return markdown(["kernel", "unit", "instructions"], rows)
