@@ -48,14 +48,21 @@ check: .venv/ready  ## lint, format, types, tests with warnings as errors, READM
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
-bench: .venv/ready-bench  ## every figure a ratio against a peer, appended to results/bench.jsonl (a few quiet minutes)
+bench: .venv/ready-bench  ## every figure a ratio against a peer, in results/ and in one table, docs/results/speed.md (quiet minutes)
 	$(BIN)/python benchmarks/step.py --record results/bench.jsonl
+	$(BIN)/python benchmarks/step.py --no-dense --busy 1 --record results/bench.jsonl
+	$(BIN)/python benchmarks/step_profile.py --record results/step-profile.jsonl
+	$(BIN)/python benchmarks/step_growth.py --record results/step-growth.jsonl
+	$(BIN)/python benchmarks/startup.py --record results/startup.jsonl
+	$(BIN)/python benchmarks/instructions.py --record results/instructions.jsonl
 	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --record results/bench.jsonl
 	$(BIN)/antembed bench recommend --busy 1 --record results/bench.jsonl
 	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/tokenizer.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
+	$(BIN)/python -m antembed.experiments.growth_figure results/step-growth.jsonl docs/results/step-growth.svg
+	$(BIN)/python -m antembed.experiments.readme docs/results/speed.md results
 
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, some twenty minutes
 	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl

@@ -144,7 +144,7 @@ def warmup() -> None:
 
     with TemporaryDirectory() as name, show.bar("compiling") as done:
         for n, about in enumerate(warm_up(Path(name), call)):
-            done(about, n, len(COMMANDS))
+            done(about, n, len(COMMANDS) + 1)
     seconds = perf_counter() - started
     show.console().print(f"{compiled_functions()} functions are compiled for this processor; it took {seconds:.0f} s")
 

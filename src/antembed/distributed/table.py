@@ -127,7 +127,7 @@ class ShardedRowTable(RowTable):
             return ReadPending.apply(places, self.weight, self.own_padding, self.pending)
         return F.embedding(places, self.weight, self.own_padding, sparse=self.sparse)
 
-    def groups(self, ids: Tensor) -> Groups | None:
+    def groups(self, ids: Tensor, most_distinct: float = 1.0) -> Groups | None:
         return None  # forward sends each row once
 
     def whole(self) -> Tensor:

@@ -11,9 +11,9 @@ from torch.types import Device
 from antembed.embedding.base import Embedding
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.loading import checkpoint_error
-from antembed.embedding.lookup import expand
+from antembed.embedding.lookup import LookUp, expand, fits_compiled_pass
 from antembed.embedding.new_rows import half_normal, new_rows
-from antembed.embedding.table import RowTable, check_sizes
+from antembed.embedding.table import MOSTLY_DISTINCT, RowTable, check_sizes
 from antembed.optim.groups import Group
 from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
 
@@ -111,9 +111,13 @@ class AnchoredTable(Embedding):
 
     def vectors(self, ids: Tensor) -> Tensor:
         """ids (*batch) → T[ids]·A: (*batch, d)."""
-        groups = self.rows.groups(ids)
+        compiled = fits_compiled_pass(self.rows.weight, self.anchors)
+        groups = self.rows.groups(ids, 1.0 if compiled else MOSTLY_DISTINCT)
         if groups is None:
             return self.rows(ids) @ self.anchors
+        if compiled:
+            vectors = LookUp.apply(self.rows.weight, self.anchors, groups, self.padding_idx, self.rows.pending)
+            return vectors.view(*ids.shape, self.embedding_dim)
         # Ids repeat within a batch: multiply each distinct row once.
         vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
         return expand(vectors, groups).view(*ids.shape, self.embedding_dim)

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.types import Device
 
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchoredTable, more_half_normal
+from antembed.embedding.lookup import SumBags
 from antembed.embedding.table import RowTable, check_integers
 from antembed.optim.prox import FreeEntries, NonNegativeL1
 
@@ -73,30 +74,43 @@ class AnchorEmbeddingBag(AnchoredTable):
     def coordinates(self, ids: Tensor) -> tuple[Tensor, None]:
         return self(ids), None  # forward applies the anchors to B vectors only
 
-    def _from_rows(self, ids: Tensor, offsets: Tensor | None, weights: Tensor | None) -> Tensor:
+    def _from_rows(self, ids: Tensor, offsets: Tensor | None, per_sample: Tensor | None) -> Tensor:
         """Weights of the bags (B, K), from rows read through the optimizer's lazy state."""
         if ids.dim() == 2:
             if offsets is not None:
                 raise ValueError("offsets go with 1-D ids; these are 2-D, with one bag per row")
-            B = len(ids)
-            bag = torch.arange(B, device=ids.device).repeat_interleave(ids.shape[1])
-            ids, weights = ids.reshape(-1), None if weights is None else weights.reshape(-1)
+            B, n = ids.shape
+            bounds = torch.arange(0, B * n + 1, max(n, 1), device=ids.device) if n else ids.new_zeros(B + 1, dtype=torch.long)
+            ids, per_sample = ids.reshape(-1), None if per_sample is None else per_sample.reshape(-1)
         else:
             if offsets is None:
                 raise ValueError("1-D ids need offsets, the position at which each bag starts")
             B = len(offsets) - self.include_last_offset
-            bag = torch.searchsorted(offsets[:B].contiguous(), torch.arange(len(ids), device=ids.device), right=True) - 1
-        rows = self.rows(ids)
-        if weights is not None:
-            rows = rows * weights.unsqueeze(1)
-        counted = torch.ones_like(ids, dtype=rows.dtype)
+            bounds = torch.cat([offsets[:B].long(), torch.tensor([len(ids)], device=ids.device)])
+            if ids.device.type == "cpu":
+                check_bounds(bounds)
+        bag = torch.searchsorted(bounds[:B], torch.arange(len(ids), device=ids.device), right=True) - 1
+        counted = torch.ones_like(ids, dtype=self.rows.weight.dtype)
         if self.padding_idx is not None:
-            counted = (ids != self.padding_idx).to(rows.dtype)
-            rows = rows * counted.unsqueeze(1)
-        mixed = rows.new_zeros(B, rows.shape[1]).index_add(0, bag, rows)
+            counted = (ids != self.padding_idx).to(counted)
+        weights = counted if per_sample is None else counted * per_sample.to(counted)
+        groups, pending = self.rows.groups(ids), self.rows.pending
+        if groups is not None and pending is not None:
+            mixed = SumBags.apply(self.rows.weight, weights.contiguous(), bag, bounds, groups, self.padding_idx, pending)
+        else:
+            mixed = weights.new_zeros(B, self.num_anchors).index_add(0, bag, self.rows(ids) * weights.unsqueeze(1))
         if self.mode == "mean":
-            mixed = mixed / rows.new_zeros(B).index_add(0, bag, counted).clamp(min=1).unsqueeze(1)
+            mixed = mixed / counted.new_zeros(B).index_add(0, bag, counted).clamp(min=1).unsqueeze(1)
         return mixed
 
     def extra_repr(self) -> str:
         return super().extra_repr() + f", mode={self.mode!r}"
+
+
+def check_bounds(bounds: Tensor) -> None:
+    """Raise if bags do not begin at 0, or overlap, or end after the last id; bounds: (B + 1,)."""
+    if int(bounds[0]) != 0 or bool((bounds.diff() < 0).any()):
+        raise ValueError(
+            f"offsets begin with 0, never fall, and are at most the number of ids, {int(bounds[-1])}; these begin with "
+            f"{int(bounds[0])} and reach {int(bounds[:-1].max()) if len(bounds) > 1 else 0}"
+        )

@@ -5,8 +5,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from antembed.kernels import anchored, bags
 from antembed.kernels.groups import Groups, sum_groups
+from antembed.kernels.rows import Rows, Rule
 from antembed.kernels.threads import parallel_for
+
+IN_CACHE = 1 << 17  # anchors' numbers up to which a compiled pass beside them is faster than torch's products
 
 
 class PendingRows(Protocol):
@@ -15,6 +19,8 @@ class PendingRows(Protocol):
     def read(self, ids: Tensor) -> Tensor: ...
 
     def group(self, ids: Tensor) -> Groups | None: ...
+
+    def state(self) -> tuple[Rows, Rule, int]: ...
 
     def flush(self) -> None: ...
 
@@ -32,12 +38,98 @@ class ReadPending(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
         (flat,) = ctx.saved_tensors
-        values = gradients[0].reshape(-1, ctx.shape[1])
-        if ctx.padding_idx is not None:
-            kept = flat != ctx.padding_idx
-            flat, values = flat[kept], values[kept]
-        gradient = torch.sparse_coo_tensor(flat.unsqueeze(0), values, ctx.shape, check_invariants=False)
-        return None, gradient, None, None
+        return None, row_sparse(flat, gradients[0].reshape(-1, ctx.shape[1]), ctx.shape, ctx.padding_idx), None, None
+
+
+def row_sparse(ids: Tensor, values: Tensor, shape: torch.Size, padding_idx: int | None) -> Tensor:
+    """The gradient with these rows, but for padding."""
+    if padding_idx is not None:
+        kept = ids != padding_idx
+        ids, values = ids[kept], values[kept]
+    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False)
+
+
+class LookUp(torch.autograd.Function):
+    """T[ids]·A of grouped ids, read from `pending`: (n, d). One compiled pass, and one for both gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, anchors: Tensor, groups: Groups, padding_idx: int | None, pending: PendingRows
+    ) -> Tensor:
+        out = anchors.new_empty(len(groups.group), anchors.shape[1])
+        ctx.read = anchored.look_up(groups, *pending.state(), anchors.detach().numpy(), out.numpy(), torch.get_num_threads())
+        ctx.save_for_backward(anchors)
+        ctx.weight, ctx.groups, ctx.padding_idx, ctx.pending = weight, groups, padding_idx, pending
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        (anchors,), weight, groups = ctx.saved_tensors, ctx.weight, ctx.groups
+        unique = torch.from_numpy(groups.unique)
+        if torch.is_grad_enabled():  # for second derivatives: the same in plain torch
+            rows = ReadPending.apply(unique, weight, ctx.padding_idx, ctx.pending)
+            summed = gradients[0].new_zeros(len(unique), anchors.shape[1])
+            summed = summed.index_add(0, torch.from_numpy(groups.group), gradients[0])
+            of_rows, of_anchors = summed @ anchors.T, rows.T @ summed
+        else:
+            arriving = gradients[0].contiguous().numpy()
+            found = anchored.gradients(groups, ctx.read, anchors.detach().numpy(), arriving, torch.get_num_threads())
+            of_rows, of_anchors = (torch.from_numpy(each) for each in found)
+        return row_sparse(unique, of_rows, weight.shape, ctx.padding_idx), of_anchors, None, None, None
+
+
+class SumBags(torch.autograd.Function):
+    """Σ w_p·T[id p] over bags of grouped ids, read from `pending`: (B, K). `bag` (n,) is the bag of each id, `bounds` (B + 1,)
+    where bags begin and end."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        weights: Tensor,
+        bag: Tensor,
+        bounds: Tensor,
+        groups: Groups,
+        padding_idx: int | None,
+        pending: PendingRows,
+    ) -> Tensor:
+        rows, unique = pending.read(torch.from_numpy(groups.unique)), groups.unique
+        B, K = len(bounds) - 1, weight.shape[1]
+        out = weight.new_empty(B, K)
+        arrays = bounds.numpy(), groups.group, weights.detach().numpy(), rows.numpy(), out.numpy()
+        parallel_for(
+            lambda start, stop: bags.sum_bags(start, stop, *arrays), B, len(weights) // max(B, 1) * K, torch.get_num_threads()
+        )
+        ctx.save_for_backward(weights, bag)
+        ctx.rows, ctx.shape, ctx.groups, ctx.padding_idx = rows, weight.shape, groups, padding_idx
+        ctx.again = lambda: ReadPending.apply(torch.from_numpy(unique), weight, padding_idx, pending)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+        (weights, bag), groups = ctx.saved_tensors, ctx.groups
+        unique, U, K = torch.from_numpy(groups.unique), len(groups.unique), ctx.shape[1]
+        if torch.is_grad_enabled():  # for second derivatives: the same in plain torch
+            group, each = torch.from_numpy(groups.group), gradients[0][bag]
+            of_rows = each.new_zeros(U, K).index_add(0, group, weights.unsqueeze(1) * each)
+            of_weights = (each * ctx.again()[group]).sum(1)
+        else:
+            of_rows, of_weights = weights.new_empty(U, K), torch.empty_like(weights)
+            arriving = gradients[0].contiguous()
+            arrays = [t.detach().numpy() for t in (bag, weights, ctx.rows, arriving, of_rows, of_weights)]
+            parallel_for(
+                lambda start, stop: bags.bag_gradients(start, stop, groups.starts, groups.order, *arrays),
+                U,
+                len(weights) // U * K,
+                torch.get_num_threads(),
+            )
+        return row_sparse(unique, of_rows, ctx.shape, ctx.padding_idx), of_weights, None, None, None, None, None
+
+
+def fits_compiled_pass(weight: Tensor, anchors: Tensor) -> bool:
+    """Whether `LookUp` can be used, and is faster than torch's products."""
+    single = weight.dtype == anchors.dtype == torch.float32 and anchors.is_contiguous() and anchors.device.type == "cpu"
+    return single and anchors.numel() <= IN_CACHE and not torch.is_autocast_enabled("cpu")
 
 
 class _Expand(torch.autograd.Function):

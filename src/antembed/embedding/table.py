@@ -19,7 +19,7 @@ from antembed.serving.nonzeros import BLOCK, Nonzeros
 WORTH_GROUPING = 2048  # ids
 PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
 IN_CACHE = 1 << 21  # scores that are held at a time
-MOSTLY_DISTINCT = 0.75  # share of distinct ids above which grouping is not faster
+MOSTLY_DISTINCT = 0.75  # share of distinct ids above which torch's products are not faster for grouping
 
 
 Numbers = Callable[[Tensor], Tensor]
@@ -80,14 +80,14 @@ class RowTable(nn.Embedding):
         self.flush()
         self.pending = None
 
-    def groups(self, ids: Tensor) -> Groups | None:
-        """Equal ids grouped, if rows are lazy and enough ids repeat for that to be faster."""
+    def groups(self, ids: Tensor, most_distinct: float = 1.0) -> Groups | None:
+        """Equal ids grouped, if rows are lazy, there are enough ids, and at most this share of them is distinct."""
         if self.pending is None or ids.numel() < WORTH_GROUPING:
             return None
         check_integers(ids)
         self._check_on_cpu(ids)
         groups = self.pending.group(ids.reshape(-1))
-        return groups if groups is not None and len(groups.unique) < MOSTLY_DISTINCT * ids.numel() else None
+        return groups if groups is not None and len(groups.unique) <= most_distinct * ids.numel() else None
 
     def _check_on_cpu(self, ids: Tensor) -> None:
         # On other devices a device-side assert reports a bad id; reading the ids would wait for the device.

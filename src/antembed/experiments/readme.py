@@ -63,16 +63,58 @@ def front(records: Records) -> str:
 
 
 def bench(records: Records) -> str:
-    """The newest record of each benchmark, one row a ratio, for each of ours if there are several."""
+    """The newest record of each benchmark, one row a peer, for each of ours if there are several."""
     rows = []
     for name, record in newest(records).items():
         ratios = record.get("ratios", {})
         several = any(isinstance(peers, dict) for peers in ratios.values())
-        for what, peers in (
-            {f"{name}: {ours}": peers for ours, peers in ratios.items()}.items() if several else [(name, ratios)]
-        ):
-            rows += [[what, record["setting"], peer, f"{ratio:.3g} ×"] for peer, ratio in peers.items()]
-    return markdown(["what", "setting", "peer", "peer ÷ antembed"], rows)
+        named = {f"{name}: {ours}": peers for ours, peers in ratios.items()} if several else {name: ratios}
+        for what, peers in named.items():
+            rows += [[what, record["setting"], peer, *["–"] * 2, f"{ratio:.3g} ×", *["–"] * 3] for peer, ratio in peers.items()]
+        rows += [[name, record["setting"], *race(row), others(record)] for row in record.get("rows", [])]
+    header = ["what", "setting", "peer", "antembed", "peer's", "peer ÷ antembed", "quartiles", "share of the limit", "others"]
+    return markdown(header, rows)
+
+
+def race(row: JSON) -> list[str]:
+    """A row of experiments/race.py: peer, seconds of both, their ratio and its quartiles, share of the limit."""
+    seconds = (f"{1e3 * row[whose]:.3g} ms" for whose in ("seconds", "peer_seconds"))
+    share = f"{row['share_of_limit']:.0%}" if "share_of_limit" in row else "–"
+    return [row["peer"], *seconds, f"{row['ratio']:.3g} ×", "{:.3g} – {:.3g}".format(*row["quartiles"]), share]
+
+
+def others(record: JSON) -> str:
+    """How many cores other processes kept busy meanwhile."""
+    busy = record.get("busy_cores_of_others")
+    return "–" if busy is None else f"{busy:.1f} cores"
+
+
+def instructions(records: Records) -> str:
+    """The newest counts of callgrind, of each kernel."""
+    newest_counts: JSON = {}
+    for record in records:
+        newest_counts |= record["kernels"]
+    rows = [
+        [name, what.removeprefix("instructions "), f"{count:,.1f}"]
+        for name, counts in newest_counts.items()
+        for what, count in counts.items()
+    ]
+    return markdown(["kernel", "unit", "instructions"], rows)
+
+
+def step_profile(records: Records) -> str:
+    """The newest record, one row a part."""
+    return markdown(["part", "ms"], [[part, f"{ms:.3g}"] for part, ms in records[-1]["milliseconds"].items()])
+
+
+def startup(records: Records) -> str:
+    """The newest record of each kind."""
+    rows = [
+        [name, what, f"{seconds:.2f} s"]
+        for name, record in newest(records).items()
+        for what, seconds in record["processor_seconds"].items()
+    ]
+    return markdown(["what", "command", "processor time"], rows)
 
 
 def scale(records: Records) -> str:
@@ -160,6 +202,9 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "serving": ("serving.jsonl", comparisons.serving),
     "planted-ratings": ("planted.jsonl", comparisons.planted),
     "bench": ("bench.jsonl", bench),
+    "instructions": ("instructions.jsonl", instructions),
+    "step-profile": ("step-profile.jsonl", step_profile),
+    "startup": ("startup.jsonl", startup),
     "descent": ("descent.jsonl", descent),
     "scale": ("bench.jsonl", scale),
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),

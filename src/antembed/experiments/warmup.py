@@ -4,8 +4,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag
+from antembed.embedding.table import WORTH_GROUPING
 from antembed.kernels.compiled import FOLDER
+from antembed.optim import ProximalYogi
 
 # What is typed; the words in capitals are files and folders.
 COMMANDS = (
@@ -42,8 +46,24 @@ def write_data(folder: Path) -> dict[str, Path]:
     return files
 
 
+LAYERS = "AnchorEmbedding and AnchorEmbeddingBag in a training loop"
+
+
+def train_layers() -> None:
+    """What a loop of one's own calls: steps of layers with lazy rows, in batches large enough to be grouped."""
+    for layer in (AnchorEmbedding(100, 8, num_anchors=6, sparse=True), AnchorEmbeddingBag(100, 8, num_anchors=6, sparse=True)):
+        optimizer = ProximalYogi(layer.param_groups(l1_penalty=1e-4))
+        for step in range(2):
+            layer((torch.arange(2 * WORTH_GROUPING) % (90 + step)).view(-1, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        layer.eval()
+
+
 def warm_up(folder: Path, call: Callable[[list[str]], object]) -> Iterator[str]:
     """Each command, as it begins, in this folder."""
+    yield LAYERS
+    train_layers()
     files = write_data(folder) | {"RUN": folder}
     for command in COMMANDS:
         yield command

@@ -32,7 +32,8 @@ log = logging.getLogger("antembed")
 
 def _digest() -> str:
     asked = config.CPU_NAME, config.CPU_FEATURES
-    machine = platform.machine(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    host = () if all(asked) else (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    machine = platform.machine(), host
     made_by = numba.__version__, llvm.llvm_version_info, platform.python_version()
     found = hashlib.sha256(repr((asked, machine, made_by, BOUNDS_CHECKED)).encode())
     for file in sorted(HERE.glob("*.py")):

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from antembed.kernels.compiled import compile_kernel
+from antembed.kernels.vector import prefetch
+
+AHEAD = 4  # rows: they are fetched so far before they are needed
+LINE = 16  # numbers in a cache line, of single precision
 
 compiled = compile_kernel(nogil=True, error_model="numpy")
 
@@ -47,6 +51,18 @@ def _mark_free(rows: Rows, i: int, penalized: Any, mark: float) -> None:
 
 
 @compiled
+def _fetch(rows: Rows, i: int) -> None:
+    """Have row i and its state brought into the cache: rows are in no order, so the processor does not foresee them."""
+    K = rows.weight.shape[1]
+    for at in range(i * K, i * K + K, LINE):
+        prefetch(rows.weight, at)
+        if rows.momentum.shape[0] > 0:
+            prefetch(rows.momentum, at)
+        if rows.second.shape[0] > 0:
+            prefetch(rows.second, at)
+
+
+@compiled
 def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule, now: int) -> None:
     """out[p] = row ids[p] up to date at step `now`; the table itself is not changed."""
     K = rows.weight.shape[1]
@@ -54,6 +70,8 @@ def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule,
     penalized = np.ones(K, rows.weight.dtype)
     eps, floor, one = number(rule.eps), number(rule.floor), number(1)
     for p in range(start, stop):
+        if p + AHEAD < stop:
+            _fetch(rows, ids[p + AHEAD])
         i = ids[p]
         x, y = rows.weight[i], out[p]
         back = rows.last[i]
@@ -134,6 +152,8 @@ def step_rows(
     eps, floor, one = number(rule.eps), number(rule.floor), number(1)
     gain, slow, left, a, taken = number(rule.gain), number(1 - rule.beta2), number(keep), number(step), number(take)
     for u in range(start, stop):
+        if u + AHEAD < stop:
+            _fetch(rows, unique[u + AHEAD])
         i = unique[u]
         first = gradient[order[starts[u]]]
         for k in range(K):

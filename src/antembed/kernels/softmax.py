@@ -58,7 +58,7 @@ def _score(
     for p in range(n):
         index[p], weights[p] = columns[first + p], values[first + p]
     index[n], weights[n] = len(x) - 1, bias[v]
-    mix(n + 1, index, weights, x, out, r)
+    mix(0, n + 1, index, weights, x, out, r, False)
 
 
 @compile_kernel(nogil=True)

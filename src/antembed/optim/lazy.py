@@ -26,13 +26,14 @@ from torch import Tensor
 from antembed.kernels import rows as kernel
 from antembed.kernels.groups import Groups, group
 from antembed.kernels.rows import Rule
-from antembed.kernels.threads import parallel_for
+from antembed.kernels.threads import parallel_for, take_turns
 from antembed.optim.prox import FreeEntries
 
 # A drift term below this share of the first one is below double precision.
 NEGLIGIBLE = 2.0**-60
 FLUSH_EVERY = 1 << 20  # steps: bounds the history at 24 MB
 SMALLEST_SCALE = 1e-100  # of P: the increments are divided by it, and must not overflow
+PIECE = 1024  # rows that a thread takes at a time
 CHUNK = 1 << 16  # rows at a time in the flush in plain torch
 
 NO_INTS = np.empty(0, np.int64)
@@ -146,6 +147,10 @@ class LazyRows:
         with self._lock:
             return group(ids.numpy(), self._slot)
 
+    def state(self) -> tuple[kernel.Rows, Rule, int]:
+        """What compiled code needs to read rows up to date."""
+        return self._rows(), self.rule, self.now
+
     def read(self, ids: Tensor) -> Tensor:
         """The rows `ids` (1-D), up to date: (n, K)."""
         if not self.compiled:
@@ -211,15 +216,13 @@ class LazyRows:
         assert groups is not None
         unique, _, starts, order = groups
         gradient = values.contiguous().numpy()
-        rows, rule, now = self._rows(), self.rule, self.now
-        parallel_for(
-            lambda start, stop: kernel.step_rows(
-                start, stop, unique, starts, order, gradient, rows, rule, now, keep, step, take
-            ),
-            len(unique),
-            self.weight.shape[1],
-            torch.get_num_threads(),
-        )
+        rows, rule, now, U = self._rows(), self.rule, self.now, len(unique)
+
+        def work(piece: int) -> None:
+            start, stop = piece * PIECE, min(piece * PIECE + PIECE, U)
+            kernel.step_rows(start, stop, unique, starts, order, gradient, rows, rule, now, keep, step, take)
+
+        take_turns(work, -(-U // PIECE), torch.get_num_threads())
 
     # The same in plain torch, for any device.
 

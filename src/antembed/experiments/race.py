@@ -1,0 +1,93 @@
+"""Contestants side by side in one run: they take turns, so that a noisy moment hits all; medians, spread, a limit."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from antembed.files import JSON
+
+Work = Callable[[], int]  # does some of the work and says how much
+Clock = Callable[[], float]
+Times = dict[str, list[float]]
+
+
+def take_turns(contestants: dict[str, Work], repeats: int, clock: Clock = time.perf_counter) -> Times:
+    """Seconds a unit of work, of each turn; a first turn does not count."""
+    times: Times = {name: [] for name in contestants}
+    for turn in range(repeats + 1):
+        for name, work in contestants.items():
+            started = clock()
+            done = work()
+            if turn:
+                times[name].append((clock() - started) / done)
+    return times
+
+
+def processor_time_of_children() -> float:
+    """A clock that other processes hardly touch: seconds of the processor that finished children have used."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
+
+
+def compare(times: Times, ours: str, limit: str | None = None, busy: int = 0) -> list[JSON]:
+    """One row a peer: medians, their ratio (above 1 the peer takes longer), its quartiles over the turns, and which share of
+    what the machine allows (`limit`, a contestant that only does what cannot be avoided) we reach."""
+    middle = {name: statistics.median(found) for name, found in times.items()}
+    rows = []
+    for peer in times.keys() - {ours, limit}:
+        low, _, high = statistics.quantiles([p / o for p, o in zip(times[peer], times[ours], strict=True)], n=4)
+        row = {"ours": ours, "peer": peer, "seconds": middle[ours], "peer_seconds": middle[peer]}
+        row |= {"ratio": middle[peer] / middle[ours], "quartiles": [low, high], "busy_processes": busy}
+        if limit is not None:
+            row |= {"limit_seconds": middle[limit], "share_of_limit": middle[limit] / middle[ours]}
+        rows.append({name: rounded(value) for name, value in row.items()})
+    return sorted(rows, key=lambda row: list(times).index(str(row["peer"])))
+
+
+class Others:
+    """How many cores other processes keep busy, from its making to its call; None where the system does not say."""
+
+    def __init__(self) -> None:
+        self.before = self._now()
+
+    def __call__(self) -> float | None:
+        after = self._now()
+        if self.before is None or after is None:
+            return None
+        clock, busy = (new - old for new, old in zip(after, self.before, strict=True))
+        return round(busy / clock, 2)
+
+    @staticmethod
+    def _now() -> tuple[float, float] | None:
+        try:
+            ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        except OSError:
+            return None
+        idle, own, used = ticks[3] + ticks[4], os.times(), os.sysconf("SC_CLK_TCK")
+        return time.perf_counter(), (sum(ticks) - idle) / used - (
+            own.user + own.system + own.children_user + own.children_system
+        )
+
+
+def rounded(value: object) -> object:
+    """Four significant digits are more than a clock gives."""
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+@contextmanager
+def busy_processes(n: int) -> Iterator[None]:
+    """Beside so many processes that do nothing but compute."""
+    with ExitStack() as stack:
+        for _ in range(n):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        time.sleep(0.3 if n else 0)  # until they are
+        yield
