@@ -33,7 +33,7 @@ SLOW = (
     "test_shared_runs.py::test_processes_end_as_one[4]",
     "test_storage.py::test_saved_by_two_loaded_by_others[5-numbers1]",
     "test_torchrun.py::test_a_killed_rank_restarts_and_the_end_is_the_same[1-sync 3]",
-    "test_torchrun.py::test_a_rank_killed_at_any_time_changes_nothing[time]",
+    "test_torchrun.py::test_a_rank_killed_at_any_time_changes_nothing[exchange]",
     "test_torchrun.py::test_a_rank_killed_at_any_time_changes_nothing[sync]",
     "test_torchrun.py::test_a_run_continues_with_other_numbers_of_processes",
     *(

@@ -1,48 +1,40 @@
 """torchrun … killed_rank.py RANK MOMENT WORDS: `antembed WORDS`, of which one process is killed by SIGKILL the first time.
 
-MOMENT is "sync 3" (when it syncs a file for the third time) or "time 0.7" (so many seconds after training has begun).
+MOMENT is "sync 3" (when it syncs a file for the third time) or "exchange 70" (before it exchanges something with the others for
+the 70th time). Both are counted, not timed: the same moments on any machine, however busy. At the end each process says on
+stderr how many exchanges it had.
 """
 
+import atexit
 import os
 import signal
 import sys
-import threading
+from collections.abc import Callable
 
 from antembed.cli import main
-from antembed.solvers.stochastic import Stochastic
+from antembed.distributed import Ranks
+
+counts = {"sync": 0, "exchange": 0}
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def counted(kind: str, function: Callable, deadly: int) -> Callable:
+    """The function, whose call number `deadly` is the end."""
 
+    def counting(*args):
+        counts[kind] += 1
+        if counts[kind] == deadly:
+            print(f"killed at {kind} {deadly}", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args)
 
-def die_at_sync(n: int) -> None:
-    synced, fsync = 0, os.fsync
-
-    def counting(file: int) -> None:
-        nonlocal synced
-        synced += 1
-        if synced == n:
-            die()
-        fsync(file)
-
-    os.fsync = counting
-
-
-def die_after(seconds: float) -> None:
-    fit = Stochastic.fit
-
-    def timed(*args, **kwargs):
-        timer = threading.Timer(seconds, die)
-        timer.daemon = True
-        timer.start()
-        return fit(*args, **kwargs)
-
-    Stochastic.fit = timed
+    return counting
 
 
 if __name__ == "__main__":
-    rank, moment = int(sys.argv.pop(1)), sys.argv.pop(1).split()
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and int(os.environ["RANK"]) == rank:
-        die_at_sync(int(moment[1])) if moment[0] == "sync" else die_after(float(moment[1]))
+    rank, (chosen, number) = int(sys.argv.pop(1)), sys.argv.pop(1).split()
+    dies = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and int(os.environ["RANK"]) == rank
+    deadly = dict.fromkeys(counts, 0) | ({chosen: int(number)} if dies else {})
+    os.fsync = counted("sync", os.fsync, deadly["sync"])
+    Ranks.reporting = counted("exchange", Ranks.reporting, deadly["exchange"])
+    atexit.register(lambda: print(f"exchanges of rank {os.environ['RANK']}: {counts['exchange']}", file=sys.stderr))
     main()

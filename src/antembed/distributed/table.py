@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from antembed.distributed.moving import Move
 from antembed.distributed.ranks import Exchange, Ranks
+from antembed.distributed.softmax import SharedLogTotal
 from antembed.distributed.spread import Spread
 from antembed.embedding.lookup import ReadPending
 from antembed.embedding.table import Numbers, RowTable, check_integers, check_range, from_the_front, log_total
@@ -207,6 +208,11 @@ class ShardedRowTable(RowTable):
 
     def _log_total(self, states: Tensor, bias: Tensor) -> Tensor:
         return self.ranks.gather(log_total(self.current, states, self.own(bias))).logsumexp(0)
+
+    def log_totals(self, states: Tensor, bias: Tensor, learn_padding: bool = False) -> Tensor:
+        fixed = None if learn_padding else self.own_padding
+        found: Tensor = SharedLogTotal.apply(states, self.current, bias, self.ranks, self.spread, fixed)
+        return found
 
     def check_agreement(self, rates: dict[str, float]) -> None:
         self.ranks.check_same(rates, STEP_ALIKE)

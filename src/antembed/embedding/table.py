@@ -148,6 +148,14 @@ class RowTable(nn.Embedding):
         that their scores stay in the cache."""
         return log_total(self.current, states, bias)
 
+    def log_totals(self, states: Tensor, bias: Tensor, learn_padding: bool = False) -> Tensor:
+        """The same with gradients, of the padding row only if asked for. Where processes share the table, each has its own
+        states."""
+        rows = self.whole()
+        if self.padding_idx is not None and not learn_padding:
+            rows = rows.index_fill(0, torch.tensor(self.padding_idx, device=rows.device), 0.0)
+        return torch.addmm(bias, states, rows.T).logsumexp(1)
+
     def blocks(self) -> Iterator[Tensor]:
         """All rows in the order of the ids, up to date, some at a time: (n, K)."""
         yield from self.current.detach().split(BLOCK)

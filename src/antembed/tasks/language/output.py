@@ -33,13 +33,16 @@ class Output(ABC):
 
 
 class Full(Output):
-    """Over all words. Where the zeros of T are frozen and many, only what is not zero is multiplied, with the same result."""
+    """Over all words. Where the zeros of T are frozen and many, only what is not zero is multiplied, with the same result. Of
+    a table that processes share, each adds up the words that it holds."""
 
     def __init__(self, threads: int):
         self.threads = threads
 
     def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
         table = model.words
+        if any(rows.shared for rows in table.tables):
+            return shared_cross_entropy(model, states, targets)
         if isinstance(table, AnchorEmbedding) and model.training and states.device.type == "cpu":
             known = None if table.rows.support is None else pattern(table.rows.support)
             if known is not None and known.density <= SPARSE_TO:
@@ -47,6 +50,16 @@ class Full(Output):
                 loss: Tensor = SparseSoftmax.apply(X, table.transform, model.bias, targets, known, self.threads)
                 return loss
         return F.cross_entropy(table.logits(states, bias=model.bias), targets)
+
+
+def shared_cross_entropy(model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
+    """Of the targets' rows and one number a state (RowTable.log_totals); no process needs all rows."""
+    rows, bias = model.words.tables[0], model.bias
+    anchors = next((anchors for _, anchors in model.words.pairs), None)
+    X = states if anchors is None else states @ anchors.T
+    right = (X * rows(targets)).sum(1) + bias[targets]
+    # To a full table padding is a word that never comes, and its vector learns that; a row of T stays zero (`logits`).
+    return (rows.log_totals(X, bias, learn_padding=anchors is None) - right).mean()
 
 
 class SparseSoftmax(torch.autograd.Function):
