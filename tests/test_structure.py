@@ -17,7 +17,7 @@ ROOMS = ["extras", "files", "labels", "budget", "kernels", "serving", "formats",
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LONGEST = 60  # lines of a function in the rooms that are made of small ones
-MOST_ANY = 120
+MOST_ANY = 110
 
 
 def name_of(file: Path) -> str:
@@ -122,12 +122,13 @@ def test_no_setting_is_asked_for_with_a_default(room):
 
 
 def test_any_is_rare():
-    found = {
-        name_of(file): n
-        for file in FILES
-        if "kernels" not in file.parts
-        and (n := sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(TREES[file])))
-    }
+    def times(tree):
+        """Not counted: ctx of autograd functions, for which torch has no type."""
+        nodes = list(ast.walk(tree))
+        contexts = sum(isinstance(node, ast.arg) and node.arg == "ctx" for node in nodes)
+        return sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes) - contexts
+
+    found = {name_of(file): n for file in FILES if "kernels" not in file.parts and (n := times(TREES[file]))}
     assert sum(found.values()) < MOST_ANY, f"{sum(found.values())} times Any outside kernels/: {found}"
 
 
