@@ -36,6 +36,8 @@ class ReadPending(torch.autograd.Function):
         if ctx.padding_idx is not None:
             kept = flat != ctx.padding_idx
             flat, values = flat[kept], values[kept]
+        if len(flat) < 2:  # torch adds the next such gradient in place and resizes this one: it must not be memory of NumPy's
+            flat, values = flat.clone(), values.clone()
         gradient = torch.sparse_coo_tensor(flat.unsqueeze(0), values, ctx.shape, check_invariants=False)
         return None, gradient, None, None
 
