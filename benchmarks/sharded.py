@@ -1,12 +1,13 @@
 """Tables that processes share: bytes and milliseconds a step, memory a process, seconds to save and load, and the cost model.
 
-    python benchmarks/sharded.py traffic|network|memory|data|ratings|torchrec|cost [--record results/distributed.jsonl]
+    python benchmarks/sharded.py traffic|network|memory|data|parse|ratings|torchrec|cost [--record results/distributed.jsonl]
 
 traffic   2 and 4 processes on one machine, in a network of their own (unshare -n, as root): what the interface counted a step
 network   2 processes in two network namespaces, with a link of 1 and of 10 Gbit/s between them (ip netns, tc tbf; as root)
 ratings   ratings a second of the fused engine, of the torch engine, and of 2 and 4 processes, on one machine
 memory    V = 5M rows on 1, 2 and 4 processes: peak memory, seconds and bytes of a checkpoint
 data      20M ratings in the cache, read by 1, 2 and 4 processes, and one epoch of their pieces fetched: memory of each
+parse     10M ratings of a .csv file: one process that parses, two that parse a half each, one that maps what is cached
 torchrec  a TorchRec model with a prox now and then (examples/torchrec_prox.py) beside the exact optimizer
 cost      the model of bytes, time and memory by V, K, d, n and Zipf's exponent; checked against the records of `traffic`
 
@@ -35,6 +36,7 @@ from torch import nn
 
 import antembed as ant
 from antembed.cli.train import read_together
+from antembed.data import read_ratings
 from antembed.data.synthetic import planted
 from antembed.data.synthetic import ratings as draw_ratings
 from antembed.distributed import Ranks, ShardedAnchorEmbedding, ShardedRowTable, data_parallel, start, stop
@@ -43,6 +45,7 @@ from antembed.distributed.spread import Spread
 from antembed.distributed.storage import load, save
 from antembed.experiments.records import read_records
 from antembed.files import JSON
+from antembed.kernels.threads import usable_cpus
 from antembed.runs.shared import share_rows
 from antembed.tasks import TASKS
 from common import publish
@@ -51,6 +54,7 @@ V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3
 LARGE, LARGE_STEPS = 5_000_000, 5
 USERS, ITEMS, RATINGS = 20_000, 4_000, 500_000
 MANY_USERS, MANY_ITEMS, MANY = 200_000, 20_000, 20_000_000
+PARSED, PARSERS, TURNS = 10_000_000, 2, 3
 LINKS = ("1gbit", "10gbit")
 
 
@@ -258,6 +262,40 @@ def data(record: str | None) -> None:
                 publish(record, about | most | {"fetched_per_process": max(row["fetched"] for row in found)})
 
 
+def parse_one(file: str, cache: str) -> None:
+    """One process: ids of a file, from the cache if it is there."""
+    started = time.perf_counter()
+    read_ratings(file, cache=cache)
+    print(json.dumps({"seconds": time.perf_counter() - started}))
+
+
+def parse(record: str | None) -> None:
+    """In turns. Parts are read at the same time, on one thread each, and not put together; one process has all threads."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, random = Path(name), np.random.default_rng(0)
+        columns = {"user": random.integers(0, MANY_USERS, PARSED), "item": random.integers(0, MANY_ITEMS, PARSED)}
+        drawn = pl.DataFrame(columns | {"rating": random.integers(1, 11, PARSED) / 2})
+        drawn.write_csv(folder / "r.csv")
+        parts = [folder / f"{part}.csv" for part in range(PARSERS)]
+        for part, file in enumerate(parts):
+            first = PARSED * part // PARSERS
+            drawn.slice(first, PARSED * (part + 1) // PARSERS - first).write_csv(file)
+        kinds = {"each parses its part": parts, "one parses": [folder / "r.csv"], "one maps": [folder / "r.csv"]}
+        seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(TURNS):
+            for kind, files in kinds.items():
+                if kind != "one maps":  # what was just cached
+                    shutil.rmtree(folder / "cache", ignore_errors=True)
+                threads = {"POLARS_MAX_THREADS": "1"} if len(files) > 1 else {}
+                words = [[sys.executable, __file__, "parse-one", str(file), str(folder / "cache")] for file in files]
+                started = [subprocess.Popen(own, stdout=subprocess.PIPE, text=True, env=os.environ | threads) for own in words]
+                seconds[kind].append(max(json.loads(process.communicate()[0])["seconds"] for process in started))
+        about = {"benchmark": "parsing ratings", "ratings": PARSED, "MB": round((folder / "r.csv").stat().st_size / 1e6)}
+        for kind, found in seconds.items():
+            row = {"how": kind, "processes": len(kinds[kind]), "seconds": round(float(np.median(found)), 2)}
+            publish(record, about | {"cores": usable_cpus()} | row)
+
+
 def expected_distinct(rows: float, ids: int, exponent: float) -> float:
     """Of `ids` draws from rows with probabilities ∝ rank^−exponent; ranks beyond 10⁵ in groups."""
     edges = np.unique(np.concatenate([np.arange(1, min(rows, 1e5) + 1), np.geomspace(min(rows, 1e5), rows + 1, 20_000)]))
@@ -346,8 +384,11 @@ def main() -> None:
     if sys.argv[1:2] == ["read"]:
         read(*sys.argv[2:])
         return
+    if sys.argv[1:2] == ["parse-one"]:
+        parse_one(*sys.argv[2:])
+        return
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["traffic", "network", "memory", "data", "ratings", "torchrec", "cost"])
+    options.add_argument("what", choices=["traffic", "network", "memory", "data", "parse", "ratings", "torchrec", "cost"])
     options.add_argument("--record", help="append the results to this JSONL file")
     chosen = options.parse_args()
     kinds = {
@@ -355,6 +396,7 @@ def main() -> None:
         "network": network,
         "memory": memory,
         "data": data,
+        "parse": parse,
         "ratings": ratings,
         "torchrec": torchrec,
         "cost": cost,

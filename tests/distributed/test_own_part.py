@@ -2,18 +2,24 @@
 
 import os
 import sys
+import zlib
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from processes import errors, launch, succeed
+from tests.command import write_ratings
 
+from antembed.cli.train import read_together
+from antembed.data import ratings as reader
 from antembed.data.batches import Examples
 from antembed.distributed import Ranks
 from antembed.distributed.one_copy import one_copy
 from antembed.files import default_cache
 from antembed.runs.shared import share_rows
-from antembed.tasks import Splits
+from antembed.tasks import TASKS, Splits
 
 N, PIECES = 12_000_000, 8  # 4·N bytes are more than what malloc may keep for later (32 MiB)
 
@@ -50,6 +56,32 @@ def test_a_cache_that_cannot_be_written_is_an_error_everywhere(tmp_path):
     for text in errors(tmp_path, 2):
         assert text.startswith("RankError: rank 0 could not write the order of the examples")
         assert text.endswith("set ANTEMBED_CACHE to another folder")
+
+
+def without_shared_cache(ranks: Ranks, folder: Path, data: Path) -> None:
+    """Two machines of two processes, each machine with a cache of its own."""
+    machine, parsed, read = ranks.rank // 2, [], reader._read
+    os.environ["ANTEMBED_CACHE"] = str(folder / f"cache-{machine}")
+
+    def counting(*args):
+        parsed.append(1)
+        return read(*args)
+
+    with (
+        mock.patch("socket.gethostname", return_value=f"machine-{machine}"),
+        mock.patch.object(reader, "CACHED_FROM", 0),
+        mock.patch.object(reader, "_read", counting),
+    ):
+        _, splits = read_together(TASKS["recommend"], {"data": str(data), "anchors": "4"}, ranks)
+        share_rows(splits, ranks)
+        train = splits.train
+        order = one_copy(ranks, lambda: train.order(0, 1), len(train), train.rows.dtype)
+    assert ranks.gather(torch.tensor(len(parsed))).view(2, 2).sum(1).tolist() == [1, 1]
+    ranks.check_same({"data": int(splits.digest[:12], 16), "order": zlib.crc32(order.tobytes())}, "the same everywhere")
+
+
+def test_without_a_shared_cache_each_machine_parses_once(tmp_path):
+    succeed(without_shared_cache, 4, tmp_path, write_ratings(tmp_path / "ratings.csv"))
 
 
 def private() -> int:

@@ -46,6 +46,8 @@ def row_sparse(ids: Tensor, values: Tensor, shape: torch.Size, padding_idx: int 
     if padding_idx is not None:
         kept = ids != padding_idx
         ids, values = ids[kept], values[kept]
+    if len(ids) < 2:  # torch adds the next such gradient in place and resizes this one: it must not be memory of NumPy's
+        ids, values = ids.clone(), values.clone()
     return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False)
 
 

@@ -76,6 +76,13 @@ def data(records: Records) -> str:
     return markdown(["processes", "mapped, by all of them", "a process's own", "ratings that it fetches in an epoch"], rows)
 
 
+def parsing(records: Records) -> str:
+    """Who parses a file, and what it costs the others to map what is cached."""
+    found = _last(records, "parsing ratings", "how")
+    rows = [[row["how"], f"{row['processes']}", f"{row['seconds']:.1f} s"] for row in found]
+    return markdown(["", "processes", "until all have their ids"], rows)
+
+
 def torchrec(records: Records) -> str:
     """TorchRec with a prox now and then beside the exact optimizer."""
     names = {0: "ProximalSGD", 1: "TorchRec, a prox at every step"}

@@ -211,6 +211,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "distributed-links": ("distributed.jsonl", distributed_tables.links),
     "distributed-memory": ("distributed.jsonl", distributed_tables.memory),
     "distributed-data": ("distributed.jsonl", distributed_tables.data),
+    "distributed-parsing": ("distributed.jsonl", distributed_tables.parsing),
     "distributed-torchrec": ("distributed.jsonl", distributed_tables.torchrec),
     "distributed-ratings": ("distributed.jsonl", distributed_tables.ratings),
     "distributed-checked": ("distributed.jsonl", distributed_tables.checked),
