@@ -244,6 +244,23 @@ def compress(records: Records) -> str:
     return markdown(headings, rows)
 
 
+def distilled(records: Records) -> str:
+    """The newest record without and with distillation (benchmarks/distil.py)."""
+    newest = {r["distillation"]: r for r in records}
+    rows = [
+        [
+            f"{name} distillation",
+            f"{r['ratio']:.1f}",
+            f"{r['spearman']:.4f}",
+            f"{r['relative_error']:.4f}",
+            f"{r['neighbours_kept']:.1%}",
+        ]
+        for name, r in newest.items()
+    ]
+    headings = ["MiniLM on AG-News", "embedding, times smaller", "Spearman of similarities", "relative error", "neighbours kept"]
+    return markdown(headings, rows)
+
+
 def serving(records: Records) -> str:
     """The newest look-ups (benchmarks/serving.py), by how many objects there are and how ids are drawn."""
     newest = {(r["objects"], r["ids"], r["look-up"]): r for r in records}

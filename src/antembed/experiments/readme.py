@@ -199,6 +199,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "text8": ("text8.jsonl", text.language),
     "after-training": ("after-training.jsonl", text.after_training),
     "compress": ("compress.jsonl", comparisons.compress),
+    "distil": ("distil.jsonl", comparisons.distilled),
     "serving": ("serving.jsonl", comparisons.serving),
     "planted-ratings": ("planted.jsonl", comparisons.planted),
     "bench": ("bench.jsonl", bench),

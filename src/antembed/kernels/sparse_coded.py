@@ -88,7 +88,7 @@ def _found(firsts: Any, slot: int) -> int:
 
 
 @compiled
-def _at(table: Any, place: int) -> int:
+def _at(table: Any, place: int) -> Any:
     """table[place], place ≥ 0: unsigned, or each use asks whether it is below 0."""
     return np.int64(table[np.uint64(place)])
 
@@ -133,12 +133,12 @@ def _decode_rows(
     before it, so several rows are decoded side by side."""
     K, active, waiting = len(ends) - 1, min(rows, LANES), min(rows, LANES)
     lanes = np.arange(LANES)
-    for i in range(rows):
-        norms[i], counts[i], after[i] = 0, 0, 0
+    for row in range(rows):
+        norms[row], counts[row], after[row] = 0, 0, 0
         if len(norm_firsts) > 1:
-            norms[i] = _found(norm_firsts, states[i] & (TOTAL - 1))
-            taken = norm_firsts[norms[i]], norm_firsts[norms[i] + 1]
-            states[i], at_bytes[i] = _taken(states[i], *taken, at_bytes[i], data)
+            norms[row] = _found(norm_firsts, states[row] & (TOTAL - 1))
+            taken = norm_firsts[norms[row]], norm_firsts[norms[row] + 1]
+            states[row], at_bytes[row] = _taken(states[row], *taken, at_bytes[row], data)
     while active > 0:
         lane = 0
         while lane < active:
