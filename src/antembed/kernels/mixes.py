@@ -8,6 +8,7 @@ from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.vector import VECTOR, address, fence, prefetch, weighted_sum
 
 compiled = compile_kernel(nogil=True, error_model="numpy")
+inlined = compile_kernel(nogil=True, error_model="numpy", forceinline=True)  # a call with so many arrays takes some 100 ns
 AHEAD = 8  # ids: a row's numbers are fetched so far ahead, and where they begin twice as far
 WIDE = 8  # registers in which sums are held: half of AVX2's
 STREAMED_FROM = 1 << 20  # numbers of a result: 4 MB, more than a core's own caches hold
@@ -23,7 +24,7 @@ def streams(out: Any) -> bool:
     return out.size >= STREAMED_FROM and out.shape[1] % VECTOR == 0 and address(out, 0) % ALIGNED == 0
 
 
-@compiled
+@inlined
 def mix(first: int, n: int, k: Any, t: Any, anchors: Any, out: Any, p: int, streamed: bool) -> None:
     """out[p] = Σ t_j·anchors[k_j] over n j's from `first` on; k is int64, the others are float32. After streamed ones comes a
     fence."""
@@ -59,13 +60,11 @@ def mix_csr(
             prefetch(values, soon)
         begin, n = np.int64(starts[ids[p]]), np.int64(starts[ids[p] + 1]) - np.int64(starts[ids[p]])
         if n > K:
-            damaged[0] = ids[p]
-            return
+            damaged[0], n = ids[p], 0
         for j in range(n):
             k[j], t[j] = columns[begin + j], np.float32(values[begin + j])
             if k[j] >= K:
-                damaged[0] = ids[p]
-                return
+                damaged[0], k[j] = ids[p], 0  # no return: with one, Numba counts references in every turn
         mix(0, n, k, t, anchors, out, p, streamed)
     fence()
 
