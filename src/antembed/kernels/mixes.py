@@ -60,7 +60,7 @@ def mix_csr(
             prefetch(values, soon)
         begin, n = np.int64(starts[ids[p]]), np.int64(starts[ids[p] + 1]) - np.int64(starts[ids[p]])
         if n > K:
-            damaged[0], n = ids[p], 0
+            damaged[0], n = ids[p], np.int64(0)
         for j in range(n):
             k[j], t[j] = columns[begin + j], np.float32(values[begin + j])
             if k[j] >= K:
