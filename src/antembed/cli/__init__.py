@@ -9,7 +9,7 @@ from antembed.cli.printable import printable
 from antembed.cli.verbosity import verbosity
 from antembed.extras import explained
 
-SPINS = "1000"  # looks of GNU's OpenMP before a thread sleeps, some 20 µs; others know the policy only
+SPINS = "1000"  # looks of GNU's OpenMP before a thread sleeps, 300 000 by default; others know the policy only
 LONGEST = 1000  # letters of an error: some libraries put whole tables into theirs
 
 
@@ -32,10 +32,10 @@ def main() -> None:
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
-    """Threads of OpenMP that wait for another sleep after some microseconds, unless the user has said how they wait.
+    """Threads of OpenMP that wait for another sleep soon, unless the user has said how they wait.
 
     By default they poll for milliseconds. Beside another busy process they then hold the core that the other thread needs to
-    arrive: small steps take thirty times as long. Results do not depend on it.
+    arrive: small steps take many times as long. Results do not depend on it.
     """
     if not any(name in environment for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
         environment.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT=SPINS)
