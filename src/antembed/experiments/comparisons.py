@@ -257,13 +257,7 @@ def distilled(records: Records) -> str:
         ]
         for name, r in newest.items()
     ]
-    headings = [
-        "MiniLM on AG-News",
-        "embedding, times smaller",
-        "Spearman of similarities",
-        "relative error",
-        "neighbours kept",
-    ]
+    headings = ["MiniLM on AG-News", "times smaller", "Spearman of similarities", "relative error", "neighbours kept"]
     return markdown(headings, rows)
 
 

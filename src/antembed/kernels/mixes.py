@@ -58,7 +58,8 @@ def mix_csr(
             soon = np.int64(starts[ids[p + AHEAD]])
             prefetch(columns, soon)
             prefetch(values, soon)
-        begin, n = np.int64(starts[ids[p]]), np.int64(starts[ids[p] + 1]) - np.int64(starts[ids[p]])
+        begin = np.int64(starts[ids[p]])
+        n: Any = np.int64(starts[ids[p] + 1]) - begin
         if n > K:
             damaged[0], n = ids[p], np.int64(0)
         for j in range(n):
