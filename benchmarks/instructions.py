@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-LOOPS = 16
+LOOPS = 4
 ALIKE = {
     "NUMBA_CPU_NAME": "haswell",
     "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse4.2",
