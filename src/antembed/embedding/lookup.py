@@ -10,6 +10,7 @@ from antembed.kernels.groups import Groups, sum_groups
 from antembed.kernels.rows import Rows, Rule
 from antembed.kernels.threads import parallel_for
 
+Context = Any  # where autograd keeps what backward needs: anything may be put there
 IN_CACHE = 1 << 17  # anchors' numbers up to which a compiled pass beside them is faster than torch's products
 
 
@@ -29,14 +30,14 @@ class ReadPending(torch.autograd.Function):
     """F.embedding(sparse=True), but the rows come from `pending.read`, up to date: ids (*batch) → (*batch, K)."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: PendingRows) -> Tensor:
+    def forward(ctx: Context, ids: Tensor, weight: Tensor, padding_idx: int | None, pending: PendingRows) -> Tensor:
         flat = ids.reshape(-1).long()
         ctx.save_for_backward(flat)
         ctx.shape, ctx.padding_idx = weight.shape, padding_idx
         return pending.read(flat).view(*ids.shape, weight.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
         (flat,) = ctx.saved_tensors
         return None, row_sparse(flat, gradients[0].reshape(-1, ctx.shape[1]), ctx.shape, ctx.padding_idx), None, None
 
@@ -56,7 +57,7 @@ class LookUp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, anchors: Tensor, groups: Groups, padding_idx: int | None, pending: PendingRows
+        ctx: Context, weight: Tensor, anchors: Tensor, groups: Groups, padding_idx: int | None, pending: PendingRows
     ) -> Tensor:
         out = anchors.new_empty(len(groups.group), anchors.shape[1])
         ctx.read = anchored.look_up(groups, *pending.state(), anchors.detach().numpy(), out.numpy(), torch.get_num_threads())
@@ -65,7 +66,7 @@ class LookUp(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         (anchors,), weight, groups = ctx.saved_tensors, ctx.weight, ctx.groups
         unique = torch.from_numpy(groups.unique)
         if torch.is_grad_enabled():  # for second derivatives: the same in plain torch
@@ -86,7 +87,7 @@ class SumBags(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         weight: Tensor,
         weights: Tensor,
         bag: Tensor,
@@ -108,7 +109,7 @@ class SumBags(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         (weights, bag), groups = ctx.saved_tensors, ctx.groups
         unique, U, K = torch.from_numpy(groups.unique), len(groups.unique), ctx.shape[1]
         if torch.is_grad_enabled():  # for second derivatives: the same in plain torch
@@ -136,12 +137,12 @@ def fits_compiled_pass(weight: Tensor, anchors: Tensor) -> bool:
 
 class _Expand(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, groups: Groups) -> Tensor:
+    def forward(ctx: Context, vectors: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
         return vectors.index_select(0, torch.from_numpy(groups.group))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor, None]:
         values, groups = gradients[0], ctx.groups
         if torch.is_grad_enabled() or values.dtype not in (torch.float32, torch.float64):
             # For second derivatives, and for half precision from autocast: the same in plain torch.
