@@ -123,6 +123,20 @@ def test_norms_are_stored_apart_where_that_helps():
     assert best[0] > best[1]
 
 
+@pytest.mark.parametrize("budget", ["1.9x", "2.2x"])
+def test_large_files_of_small_steps(budget):
+    """Numbers of very many steps take many symbols each."""
+    E = np.random.default_rng(0).normal(size=(3000, 8)) * 10.0 ** np.arange(3, -5, -1)
+    table = ant.compress(E, budget=budget, method="transform")
+    assert np.abs(table[:] - E).max() < 1e-3 * np.abs(E).max()
+
+
+@pytest.mark.parametrize("budget", ["1x", "0.5x", "1MB"])
+def test_a_budget_that_makes_nothing_smaller_is_refused(budget):
+    with pytest.raises(ValueError, match=r"no less than the vectors take as they are, 9,600 in fp32; .* such as 16x"):
+        ant.compress(np.ones((300, 8), np.float32), budget=budget)
+
+
 def test_what_is_not_a_table_is_refused():
     with pytest.raises(ValueError, match=r"got shape \(3,\)"):
         ant.compress(np.zeros(3))
@@ -155,6 +169,28 @@ class TestSources:
         (tmp_path / "bad.txt").write_text("a 1 2 3\nb 4 5\n")
         with pytest.raises(DataError, match="line 2: 2 numbers, the first vector has 3"):
             read_source(tmp_path / "bad.txt")
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("the 0.1\ncat 0.1 -0.2 0.3\n", "line 2: 3 numbers, the first vector has 1"),  # the first line was cut
+            ("the 0.1 0.2\ncat 0.1 -0.2 0.3\n", "line 2: 3 numbers, the first vector has 2"),
+            ("2 3\nthe .1 2 3 4.5\n", "line 2: 4 numbers, the first line says 3"),
+            ("9 2\nthe 1 2\ncat 3 4\n", "says in its first line that it has 9 vectors, and has 2"),
+            ("the 1 2\n\ncat 3 x\n", "line 3: 'x' is no number"),
+            ("the 1 2\ncat 3  4\n", "line 2: '' is no number"),
+        ],
+    )
+    def test_what_text_files_have_wrong_is_an_error_with_the_line(self, tmp_path, text, complaint):
+        (tmp_path / "v.txt").write_text(text)
+        with pytest.raises(DataError, match=complaint):
+            read_source(tmp_path / "v.txt")
+
+    def test_what_is_left_out_is_said(self, tmp_path):
+        (tmp_path / "v.txt").write_text("the 1 2\n\ncat 3 4\nthe 9 9\n")
+        found = read_source(tmp_path / "v.txt")
+        assert found.words == ["the", "cat"]
+        assert [note[:7] for note in found.notes] == ["1 blank", "1 vecto"]
 
     def test_word2vec_binary(self, tmp_path):
         rows = b"".join(f"w{n} ".encode() + struct.pack("<3f", n, 1, 2) + b"\n" for n in range(4))

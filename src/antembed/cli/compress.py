@@ -90,6 +90,8 @@ def _compress_table(
 
     started = time.perf_counter()
     found = read_source(source, tensor=tensor, words=words)
+    for line in found.notes:
+        show.note(f"{source}: {line}")
     E = as_array(found.vectors)
     frequent = found.by_frequency if by_frequency is None else by_frequency
     tokens = tokenizer or (source if is_static(source) else None)

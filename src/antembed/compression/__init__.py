@@ -107,8 +107,12 @@ def _size(budget: str | int, E: np.ndarray, words: dict[str, np.ndarray]) -> Goa
         raise ValueError(f"a budget of {budget} counts parameters; say how small the file is to be: 16x or 2MB")
     counted = sum(array.nbytes for array in words.values()) if not str(budget).lower().endswith("x") else 0
     if wanted.amount <= counted + HEADER:
+        taken = f"the header and the words take: {counted + HEADER:,}" if counted else f"a header takes: {HEADER:,}"
+        raise ValueError(f"a budget of {wanted.amount:,.0f} bytes is less than {taken}; allow more")
+    if wanted.amount - counted >= 4 * E.size:
         raise ValueError(
-            f"a budget of {wanted.amount:,.0f} bytes is less than the words take: {counted + HEADER:,}; allow more"
+            f"a budget of {wanted.amount:,.0f} bytes is no less than the vectors take as they are, {4 * E.size:,} in fp32; "
+            "say how much smaller they are to be, such as 16x"
         )
     return Goal(size=wanted.amount - counted - HEADER)
 

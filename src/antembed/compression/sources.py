@@ -1,7 +1,6 @@
 """Tables that people have: GloVe and word2vec files, .npy, safetensors, folders of Hugging Face and of static models."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +8,12 @@ import numpy as np
 import safetensors
 
 from antembed.compression.tensors import read_safetensors
-from antembed.data.plain import DataError, decompressed
+from antembed.compression.text_vectors import read_text
+from antembed.data.plain import DataError
 
 TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight", "word_embeddings.weight")
 STATIC = ("embeddings", "embedding.weight", "embeddings.weight")  # model2vec, WordLlama
 WORD_FILES = ("words.txt", "vocab.txt", "vocabulary.txt")
-PIECE = 1 << 16  # rows of a text file that are held as text
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class Source:
     words: list[str] | None = None
     by_frequency: bool = False
     about: str = ""
+    notes: tuple[str, ...] = ()  # what the reader left out
 
 
 def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None = None) -> Source:
@@ -43,7 +43,8 @@ def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None 
     elif path.suffix == ".bin":
         found = _word2vec_binary(path)
     else:
-        found = _text(path)
+        words_of_text, vectors, notes = read_text(path)
+        found = Source(vectors, words_of_text, True, "text", notes)
     if tensor and found.about not in ("safetensors", "npz", "folder"):
         raise DataError(f"{path} has one table; leave out --tensor {tensor}")
     if words is None and found.words is None and path.is_file():
@@ -52,7 +53,7 @@ def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None 
         known = Path(words).read_text(encoding="utf-8").removesuffix("\n").split("\n")
         if len(known) != len(found.vectors):
             raise DataError(f"{words} has {len(known):,} words for {len(found.vectors):,} vectors; give a line for each")
-        found = Source(found.vectors, known, True, found.about)
+        found = Source(found.vectors, known, True, found.about, found.notes)
     return found
 
 
@@ -141,60 +142,6 @@ def _tokens(path: Path, rows: int) -> list[str] | None:
             words[number] = word
     named = [word or f"<row {n}>" for n, word in enumerate(words)]
     return named if len(set(named)) == rows else None
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        left = b""
-        for piece in decompressed(path, file):
-            *lines, left = (left + piece).split(b"\n")
-            yield from lines
-        if left:
-            yield left
-
-
-def _text(path: Path) -> Source:
-    """GloVe or word2vec text: a word and its numbers a line; word2vec begins with how many."""
-    words: list[str] = []
-    pieces: list[np.ndarray] = []
-    held: list[bytes] = []
-    width = 0
-    for number, line in enumerate(_lines(path), 1):
-        parts = line.rstrip(b"\r ").split(b" ")
-        if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
-            continue
-        if not width:
-            width = len(parts) - 1
-            if width < 1:
-                raise DataError(f"{path}, line {number}: no word and numbers; is it a file of vectors?")
-        if len(parts) <= width:
-            if not line.strip():
-                continue
-            raise DataError(
-                f"{path}, line {number}: {len(parts) - 1} numbers, the first vector has {width}; mend or remove the line"
-            )
-        words.append(b" ".join(parts[:-width]).decode("utf-8", "replace"))
-        held.append(b" ".join(parts[-width:]))
-        if len(held) == PIECE:
-            pieces.append(_numbers(held, width, path))
-            held = []
-    pieces.append(_numbers(held, width, path))
-    if not words:
-        raise DataError(f"{path} has no vectors")
-    kept = list(dict(reversed(list(zip(words, range(len(words)), strict=True)))).items())  # the first of equal words
-    order = np.sort(np.array([row for _, row in kept]))
-    vectors = np.concatenate(pieces)
-    if len(order) < len(words):
-        words, vectors = [words[row] for row in order], vectors[order]
-    return Source(vectors, words, True, "text")
-
-
-def _numbers(lines: list[bytes], width: int, path: Path) -> np.ndarray:
-    try:
-        flat = np.array(b" ".join(lines).split(), np.float32) if lines else np.empty(0, np.float32)
-    except ValueError as error:
-        raise DataError(f"{path}: {error}; is it a file of vectors?") from error
-    return flat.reshape(-1, width)
 
 
 def _word2vec_binary(path: Path) -> Source:

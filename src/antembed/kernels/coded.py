@@ -109,8 +109,13 @@ def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any,
     """Q (n, K) with contexts C → bytes in `out`, blocks of `rows` rows; offsets (blocks + 1,). → how many bytes, or −1 if `out`
     is too small."""
     n, K = Q.shape
-    starts, sizes = np.empty(rows * K * 16, np.int32), np.empty(rows * K * 16, np.int32)
-    piece = np.empty(rows * K * 8 + 64, np.uint8)
+    largest = 0
+    for i in range(n):
+        for j in range(K):
+            largest = max(largest, abs(np.int64(Q[i, j])))
+    symbols = 7 + _length(largest + 1)  # of a number at most: its symbol, a length of five bits, so many bits, its sign
+    starts, sizes = np.empty(rows * K * symbols, np.int32), np.empty(rows * K * symbols, np.int32)
+    piece = np.empty(rows * K * 8 + 64, np.uint8)  # 14 bits for the first symbol, one for each of the others
     end, half = 0, TOTAL >> 1
     for block in range((n + rows - 1) // rows):
         count = 0
