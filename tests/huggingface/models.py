@@ -55,8 +55,8 @@ def logits(model):
     return model(input_ids=ids, **more).logits
 
 
-def loaded(kind, folder):
+def loaded(kind, folder, **options):
     """The model of a folder, of which nothing was missing."""
-    model, report = kind.from_pretrained(folder, output_loading_info=True)
+    model, report = kind.from_pretrained(folder, output_loading_info=True, **options)
     assert not any(report.values()), report
     return model

@@ -31,6 +31,25 @@ def test_what_is_saved_is_loaded(name, tmp_path):
     assert torch.equal(logits(loaded(type(model), tmp_path / "again")), logits(model))
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_half_precision_is_loaded_too(name, tmp_path):
+    model = replaced(name)
+    model.save_pretrained(tmp_path)
+    again = loaded(type(model), tmp_path, dtype=torch.bfloat16)
+    assert again.get_input_embeddings().anchors.dtype == torch.float32
+    assert logits(again).dtype == torch.bfloat16
+    torch.testing.assert_close(logits(again).float(), logits(model), atol=0.1, rtol=0.1)
+
+
+def test_a_config_that_models_share_stays_as_it_was(tmp_path):
+    model = made("bert")
+    plain = type(model)(model.config).eval()
+    ant.replace_embeddings(model, num_anchors=6, pattern=WORDS)
+    plain.save_pretrained(tmp_path)
+    assert torch.equal(logits(loaded(type(plain), tmp_path)), logits(plain))
+    assert all(part.config is model.config for part in model.modules() if hasattr(part, "config"))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_heads_stay_tied(name, tmp_path):
     model = replaced(name)

@@ -5,6 +5,7 @@ A file has `NAME.coded` of a compressed table, or `NAME.rows.weight` and `NAME.a
 instead of drawing a random table.
 """
 
+import copy
 import re
 from types import MethodType
 
@@ -155,9 +156,19 @@ def attach(model: nn.Module) -> None:
             inside |= set(part.modules())
             config = AntembedConfig(*_tables(part))
             if config.coded or config.anchored:
+                _own_config(part)
                 part.config.quantization_config = config
                 part.hf_quantizer = AntembedQuantizer(config, pre_quantized=True)
                 _prepare(part)
+
+
+def _own_config(model: PreTrainedModel) -> None:
+    """A copy of its config for this model alone: others that were made from the same object keep their plain layers."""
+    copies: dict[int, object] = {}
+    copy.deepcopy(model.config, copies)
+    for module in model.modules():
+        if (config := copies.get(id(module.__dict__.get("config")))) is not None:
+            module.config = config  # also those of its parts, which are inside
 
 
 def resize_token_embeddings(
@@ -234,7 +245,16 @@ def _coded(old: nn.Embedding, size: int) -> CodedEmbedding:
 def _anchored(old: nn.Embedding, about: JSON) -> AnchorEmbedding:
     dtype = torch.promote_types(old.weight.dtype, torch.float32)  # T is never coarser, whatever the model's type
     V, d = old.weight.shape
-    return AnchorEmbedding(V, d, old.padding_idx, **about, dtype=dtype)
+    new = AnchorEmbedding(V, d, old.padding_idx, **about, dtype=dtype)
+    if dtype != old.weight.dtype:
+        new.register_buffer("like", torch.empty(0, dtype=old.weight.dtype), persistent=False)  # follows the model's type
+        new.register_forward_hook(_as_the_model)
+    return new
+
+
+def _as_the_model(layer: nn.Module, ids: object, vectors: Tensor) -> Tensor:
+    """The vectors of an anchored layer in a model of half precision, in its type."""
+    return vectors.to(layer.get_buffer("like").dtype)
 
 
 def _tables(model: PreTrainedModel) -> tuple[dict[str, int], dict[str, JSON], list[str]]:

@@ -2,7 +2,10 @@
 
 from typing import Protocol, cast
 
+import torch
 from torch import Tensor, nn
+
+from antembed.embedding.base import Embedding
 
 
 class TiedLayer(Protocol):
@@ -41,7 +44,12 @@ class TiedHead(nn.Module):
         return self.layer.to_dense()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.layer.logits(hidden, bias=self.bias)
+        layer, kind = self.layer, hidden.dtype
+        if isinstance(layer, Embedding) and not torch.is_autocast_enabled(hidden.device.type):
+            wide = layer.tables[0].weight.dtype  # T is kept in fp32 where a model is loaded in half precision
+            bias = None if self.bias is None else self.bias.to(wide)
+            return layer.logits(hidden.to(wide), bias=bias).to(kind)
+        return layer.logits(hidden, bias=self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, tied"
