@@ -54,7 +54,7 @@ def test_on_the_command_line(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("ANTEMBED_DATA", str(tmp_path / "none"))
     np.save(tmp_path / "v.npy", table())
     (tmp_path / "words.txt").write_text("\n".join(WORDS))
-    plain = ("compress", tmp_path / "v.npy", tmp_path / "v.ant", "--budget", "7KB", "--overwrite")
+    plain = ("compress", tmp_path / "v.npy", tmp_path / "v.ant", "--tolerance", "1%", "--overwrite")
     assert json.loads(call(*plain, "--json"))["word_tests"] == {}
     found = json.loads(call(*plain, "--json", "--word-tests", folder))["word_tests"]
     assert set(found) == {"sims", "questions"}

@@ -46,7 +46,7 @@ def read_text(path: Path) -> tuple[list[str], np.ndarray, tuple[str, ...]]:
         )
     vectors = np.concatenate([*pieces, _numbers(held, width, path)])
     first = {word: row for row, word in reversed(list(enumerate(words)))}
-    notes = (f"{blank:,} blank lines were left out",) if blank else ()
+    notes: tuple[str, ...] = (f"{blank:,} blank lines were left out",) if blank else ()
     if len(first) < len(words):
         notes += (
             f"{len(words) - len(first):,} vectors of words that came before were left out: the first of equal words counts",

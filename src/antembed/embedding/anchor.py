@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
+from antembed.budget import parse_budget
 from antembed.embedding.base import Embedding
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.loading import checkpoint_error
 from antembed.embedding.lookup import LookUp, expand, fits_compiled_pass
 from antembed.embedding.new_rows import half_normal, new_rows
 from antembed.embedding.table import MOSTLY_DISTINCT, RowTable, check_sizes
+from antembed.embedding.within_budget import anchors_for_table, factorize_within
 from antembed.optim.groups import Group
 from antembed.optim.prox import FreeEntries, NonNegativeL1, Prox
 
@@ -190,22 +192,32 @@ class AnchorEmbedding(AnchoredTable):
         cls,
         weight: Tensor | nn.Embedding,
         *,
-        num_anchors: int = DEFAULT_ANCHORS,
+        num_anchors: int | None = None,
+        budget: str | None = None,
         l1_penalty: float = 0.0,
         iterations: int = 50,
         seed: int = 0,
         padding_idx: int | None = None,
         sparse: bool = False,
     ) -> Self:
-        """Factorize a trained table, weight (V, d) ≈ T·A with T ≥ 0. The relative error is in `reconstruction_error`."""
+        """Factorize a trained table, weight (V, d) ≈ T·A with T ≥ 0. The relative error is in `reconstruction_error`. With a
+        `budget` ("20x", "400k" parameters or "2MB") T is sparse, and as many anchors are taken as suit it."""
         weight = torch.as_tensor(weight.weight if isinstance(weight, nn.Embedding) else weight).detach()
         if weight.dim() != 2:
             raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
         if not weight.is_floating_point() or not weight.isfinite().all():
             raise ValueError(f"a table of finite real numbers is needed, this is {weight.dtype} or has inf or nan in it")
         V, d = weight.shape
-        layer = cls(V, d, padding_idx, num_anchors=num_anchors, sparse=sparse, device=weight.device, dtype=weight.dtype)
-        T, A, error = nonnegative_factorize(weight, num_anchors, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
+        allowed = None if budget is None else parse_budget(budget, 4.0 * weight.numel())
+        if allowed is not None and l1_penalty:
+            raise ValueError(f"a budget of {budget} and an l1_penalty of {l1_penalty} both say how sparse T is; choose one")
+        suited = DEFAULT_ANCHORS if allowed is None else anchors_for_table(allowed, V, d)
+        K = suited if num_anchors is None else num_anchors
+        layer = cls(V, d, padding_idx, num_anchors=K, sparse=sparse, device=weight.device, dtype=weight.dtype)
+        if allowed is None:
+            T, A, error = nonnegative_factorize(weight, K, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
+        else:
+            T, A, error = factorize_within(weight, allowed, K, seed=seed)
         with torch.no_grad():
             layer.rows.weight.copy_(T)
             layer.anchors.copy_(A)

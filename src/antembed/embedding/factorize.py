@@ -22,13 +22,16 @@ def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
     return torch.tensor(chosen, device=E.device)
 
 
-def descend_transform(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2) -> None:
-    """Set each column of T to its minimum given the others, in place."""
+def descend_transform(
+    E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2, support: Tensor | None = None
+) -> None:
+    """Set each column of T to its minimum given the others, in place; outside `support` (a mask like T) nothing moves."""
     gram, target = A @ A.T, E @ A.T - l1_penalty
     for _ in range(sweeps):
         for k in range(len(A)):
             if gram[k, k] > 0:
-                T[:, k] = (T[:, k] + (target[:, k] - T @ gram[:, k]) / gram[k, k]).clamp(min=0)
+                best = (T[:, k] + (target[:, k] - T @ gram[:, k]) / gram[k, k]).clamp(min=0)
+                T[:, k] = best if support is None else torch.where(support[:, k], best, T[:, k])
 
 
 @torch.no_grad()
@@ -60,7 +63,7 @@ def nonnegative_factorize(
     error = previous = float("inf")
     for _ in range(iterations):
         descend(E, A, T, l1_penalty)
-        A, T = _best_anchors(E, A, T)
+        A, T = best_anchors(E, A, T)
         error = float((E - T @ A).norm()) / size
         if abs(previous - error) < tolerance * error:
             break
@@ -69,7 +72,7 @@ def nonnegative_factorize(
     return T, A, float((E - T @ A).norm()) / size
 
 
-def _best_anchors(E: Tensor, A: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
+def best_anchors(E: Tensor, A: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
     """Least squares for A given T; an unused anchor is set to the row with the largest residual."""
     gram = T.T @ T
     gram.diagonal().add_(1e-6 * float(gram.diagonal().mean()) + torch.finfo(E.dtype).tiny)

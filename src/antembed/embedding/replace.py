@@ -1,27 +1,43 @@
 """replace_embeddings: anchored layers in the place of a model's own, with tied output layers kept tied."""
 
 import re
+from dataclasses import replace
 
 from torch import nn
 
+from antembed.budget import Budget, parse_budget
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.table import RowTable
 from antembed.embedding.tied import check_plain, put_layer
+from antembed.embedding.within_budget import anchors_for_table, factorize_within
 from antembed.files import JSON
 
 
 def replace_embeddings(
-    model: nn.Module, *, num_anchors: int = DEFAULT_ANCHORS, pattern: str = "", fresh: bool = False, seed: int = 0
+    model: nn.Module,
+    *,
+    num_anchors: int | None = None,
+    budget: str | None = None,
+    pattern: str = "",
+    fresh: bool = False,
+    seed: int = 0,
 ) -> dict[str, AnchorEmbedding | AnchorEmbeddingBag]:
     """Put an AnchorEmbedding (or AnchorEmbeddingBag) in the place of every nn.Embedding and nn.EmbeddingBag of a model whose
     name contains `pattern` (a regular expression); → the new layers by name. Train on with their penalty (`param_groups`), or
     with `Recode(model, optimizer, budget="20x")`, which makes them small.
 
-    They start from the trained weights, factorized; with `fresh` at random. nn.Linear layers that share an embedding's weight
+    They start from the trained weights, factorized; with `fresh` at random. With a `budget` they are small at once: "20x" (each
+    that much smaller than in fp32), "400k" parameters or "2MB" (bytes of the exported files, of all together). To train on at
+    that size, call `optimizer.freeze_support(layer.rows.weight)` for each. nn.Linear layers that share an embedding's weight
     become `TiedHead`s. Layers with max_norm are refused: their vectors are rescaled at every look-up, which T·A cannot follow.
     """
+    if budget is not None and fresh:
+        raise ValueError(
+            f"a budget of {budget} is met by fitting trained weights, and fresh layers have none; leave out one of the two, or "
+            f"train with Recode(model, optimizer, budget={budget!r})"
+        )
     found = [
         (name, module)
         for name, module in model.named_modules()
@@ -46,10 +62,12 @@ def replace_embeddings(
             )
     shared: dict[tuple[int, type], AnchorEmbedding | AnchorEmbeddingBag] = {}  # layers that share a weight stay one
     made: dict[str, AnchorEmbedding | AnchorEmbeddingBag] = {}
+    dense = sum(weight.numel() for weight in {id(module.weight): module.weight for _, module in found}.values())
     for name, module in found:
         key = (id(module.weight), type(module))
         if key not in shared:
-            shared[key] = _anchored(module, num_anchors, fresh, seed)
+            allowed = None if budget is None else _part(budget, module.weight.numel(), dense)
+            shared[key] = _anchored(module, num_anchors, allowed, fresh, seed)
         made[name] = shared[key]
     for (_, old), new in zip(found, made.values(), strict=True):
         put_layer(model, old, new, old.weight if isinstance(new, AnchorEmbedding) else None)
@@ -60,8 +78,18 @@ def replace_embeddings(
     return made
 
 
-def _anchored(module: nn.Embedding | nn.EmbeddingBag, K: int, fresh: bool, seed: int) -> AnchorEmbedding | AnchorEmbeddingBag:
+def _part(budget: str, own: int, dense: int) -> Budget:
+    """What a table of `own` numbers may have of a budget for tables of `dense` numbers."""
+    allowed = parse_budget(budget, 4.0 * dense)
+    return replace(allowed, amount=allowed.amount * own / dense)
+
+
+def _anchored(
+    module: nn.Embedding | nn.EmbeddingBag, num_anchors: int | None, allowed: Budget | None, fresh: bool, seed: int
+) -> AnchorEmbedding | AnchorEmbeddingBag:
     V, d = module.weight.shape
+    suited = DEFAULT_ANCHORS if allowed is None else anchors_for_table(allowed, V, d)
+    K = suited if num_anchors is None else num_anchors
     same: JSON = {
         "num_anchors": min(K, V),
         "sparse": module.sparse,
@@ -75,7 +103,11 @@ def _anchored(module: nn.Embedding | nn.EmbeddingBag, K: int, fresh: bool, seed:
     else:
         new = AnchorEmbedding(V, d, module.padding_idx, **same)
     if not fresh:
-        T, A, new.reconstruction_error = nonnegative_factorize(module.weight.detach(), min(K, V), seed=seed)
+        E = module.weight.detach()
+        if allowed is None:
+            T, A, new.reconstruction_error = nonnegative_factorize(E, min(K, V), seed=seed)
+        else:
+            T, A, new.reconstruction_error = factorize_within(E, allowed, min(K, V), seed=seed)
         new.rows.reset_to(T)
         new.anchors.data.copy_(A)
     return new.train(module.training)

@@ -112,7 +112,7 @@ def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any,
     largest = 0
     for i in range(n):
         for j in range(K):
-            largest = max(largest, abs(np.int64(Q[i, j])))
+            largest = max(largest, int(abs(np.int64(Q[i, j]))))
     symbols = 7 + _length(largest + 1)  # of a number at most: its symbol, a length of five bits, so many bits, its sign
     starts, sizes = np.empty(rows * K * symbols, np.int32), np.empty(rows * K * symbols, np.int32)
     piece = np.empty(rows * K * 8 + 64, np.uint8)  # 14 bits for the first symbol, one for each of the others

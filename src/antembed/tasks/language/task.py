@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.anchors import init_weights
-from antembed.budget import parse_budget
+from antembed.budget import anchors_within, parse_budget
 from antembed.config import Options, from_options, with_options
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import AnchorEmbedding, Embedding
@@ -29,7 +29,7 @@ INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
 LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
 RECODED_WORDS, RECODED_STEPS = 3_000_000, 10**10  # up to which rows are coded anew: a pass over the words, V·K² steps an event
 MOST_ANCHORS = 500  # if nothing else is said
-ANCHORS_SHARE, FEWEST_ANCHORS = 0.28, 10  # on PTB, 500 were good for 410 000 parameters, 300 for 200 000, 60 for 50 000
+FEWEST_ANCHORS = 10
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
 CUTOFFS = (0.1, 0.3)  # of adaptive softmax, as shares of the vocabulary
@@ -178,10 +178,10 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
 
 
 def anchors_for(budget: str, V: int, d: int) -> int:
-    """How many anchors suit a budget: they take ANCHORS_SHARE of what the biases leave."""
+    """How many anchors suit a budget: they take a share of what the biases leave."""
     allowed = parse_budget(budget, 4.0 * V * d)
     each = 2 if allowed.unit == "bytes" else 1  # fp16
-    wanted = ANCHORS_SHARE * (allowed.amount / each - V) / d
+    wanted = anchors_within(max(allowed.amount / each - V, 0), d)
     return min(max(round(wanted / 10) * 10, FEWEST_ANCHORS), MOST_ANCHORS, V)
 
 
