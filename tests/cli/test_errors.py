@@ -80,6 +80,7 @@ def test_labels_of_a_run(tmp_path):
         (pl.exceptions.ComputeError("a\nb\x1b[31m"), "error: ComputeError: a b\\x1b[31m; an unexpected one: antembed --debug"),
         (RuntimeError("x" * 9000), "error: RuntimeError: xxx"),
         (MemoryError("10 GB"), "error: out of memory (10 GB); take fewer rows"),
+        (FileNotFoundError(2, "No such file", "a.ant"), "error: a.ant does not exist; check the path\n"),
         (KeyboardInterrupt(), "interrupted\n"),
     ],
 )

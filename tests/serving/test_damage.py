@@ -144,3 +144,9 @@ def test_words_of_version_5_open():
     index = WordIndex(arrays, 700)
     assert index.all() == words
     assert [row for row, word in zip(count(), words) if index.find(word) != row] == []
+
+
+def test_a_text_file_is_not_called_damaged(tmp_path):
+    (tmp_path / "words.txt").write_text("the 0.1 0.2 0.3\n" * 9)
+    with pytest.raises(TableError, match=r"words.txt is no antembed table: it begins with 'the 0.1 '; make one with antembed"):
+        load_table(tmp_path / "words.txt")

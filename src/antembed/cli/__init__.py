@@ -47,6 +47,8 @@ def in_words(error: Exception) -> str:
         return str(explained(error, "this command"))
     if isinstance(error, MemoryError):
         return f"out of memory ({error}); take fewer rows or dimensions, or a machine with more"
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"{error.filename} does not exist; check the path"
     if isinstance(error, ValueError | OSError):
         return str(error)
     return f"{type(error).__name__}: {error}; an unexpected one: antembed --debug … says where, please report it"

@@ -145,6 +145,8 @@ def unpack(data: bytes | mmap.mmap, verify: bool | None = None) -> Contents:
     """The contents of a file. `verify`: compare the checksums of all arrays, or of none; None: of all in a file of up to 64 MB,
     and of those of up to 1 MB in a larger one. The header's is always compared. Files before version 6 have no checksums."""
     size, length = len(data), int.from_bytes(data[:8], "little")
+    if length > LONGEST_HEADER and all(32 <= byte < 127 for byte in data[:8]):
+        raise TableError(f"is no antembed table: it begins with {data[:8].decode()!r}; make one with antembed compress")
     if size < 8 or not 0 < length <= min(size - 8, LONGEST_HEADER):
         raise DamagedError(f"a header of {length} bytes in a file of {size} bytes")
     text = data[8 : 8 + length]
