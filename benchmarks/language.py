@@ -1,6 +1,6 @@
 """The two ends of a language model with a large vocabulary, side by side with what people take instead.
 
-    python benchmarks/language.py [--record results/language-speed.jsonl] [--threads 2] [--repeats 5]
+    python benchmarks/language.py [--record results/language-speed.jsonl] [--threads 2] [--repeats 5] [--only step|logits]
 
 logits     256 states against 267,735 words: `table.scores` of a file with a sparse T, and h·Eᵀ with a dense E (and their
            memory); and what perplexity needs, the log of Σ exp(score), without the scores
@@ -164,10 +164,13 @@ def main() -> None:
     parser.add_argument("--record")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=["step", "logits"])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    publish(arguments.record, steps(arguments.repeats))  # first: its memory is that of the process so far
-    publish(arguments.record, logits(arguments.threads, arguments.repeats))
+    if arguments.only != "logits":
+        publish(arguments.record, steps(arguments.repeats))  # first: its memory is that of the process so far
+    if arguments.only != "step":
+        publish(arguments.record, logits(arguments.threads, arguments.repeats))
 
 
 if __name__ == "__main__":
