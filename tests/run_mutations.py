@@ -25,6 +25,7 @@ from tests.mutations import EXTREME, MEMORY, cut, flip, out_of_time, span
 from antembed.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from antembed.data import read_ratings
 from antembed.files import read_checked, write_checked
+from antembed.inference.light import LightTables
 from antembed.inference.ratings import RatingTables
 from antembed.runs import RunFolder, load_model, train
 from antembed.solvers.search_cache import cached
@@ -35,7 +36,8 @@ OPTIONS = {
     "stochastic": {"solver": "stochastic", "embedding_dim": 3, "anchors": 3, "epochs": 2, "l1_penalty": 1e-4},
 }
 FILES = ("config.json", "metrics.jsonl", "checkpoint/last.safetensors", "checkpoint/final.safetensors",
-         "users.labels.parquet", "items.labels.parquet", "seen.safetensors", "users.ant")  # fmt: skip
+         "users.labels.parquet", "items.labels.parquet", "users.labels.safetensors", "items.labels.safetensors",
+         "seen.safetensors", "users.ant")  # fmt: skip
 
 
 def edit_json(data: bytes, rng: np.random.Generator) -> bytes:
@@ -105,8 +107,11 @@ class Runs:
         RunFolder(run).open()
         RunFolder(run).result()
         tables = RatingTables.load(run)
-        found = tables.recommend(list(tables.user_labels.head(5)), 3).rows()
-        return found, [t.tolist() for t in load_model(run).state_dict().values()]
+        users = tables.user_labels.head(5).to_list()
+        found = tables.recommend(users, 3).rows()
+        light = LightTables.load(run) or tables  # the labels' index is missing or damaged: Parquet is read instead
+        typed = light.recommend_columns([str(user) for user in users], 3, filter_seen=True)
+        return found, typed, [t.tolist() for t in load_model(run).state_dict().values()]
 
     def continued(self, run: Path, name: str) -> object:
         """What a run comes to that is resumed from its last checkpoint but for its tables."""
