@@ -15,29 +15,44 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from tests.command import write_ratings
 from tests.mutations import EXTREME, MEMORY, cut, flip, out_of_time, span
+from tests.torture import write_data
 
 from antembed.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from antembed.config import TaskConfig, from_options
 from antembed.data import read_ratings
+from antembed.estimators.language import LanguageModel
 from antembed.files import read_checked, write_checked
 from antembed.inference.light import LightTables
 from antembed.inference.ratings import RatingTables
-from antembed.runs import RunFolder, load_model, train
+from antembed.labels import SIDES
+from antembed.runs import RunFolder, load_model, open_predictor, train
+from antembed.serving import load_table
 from antembed.solvers.search_cache import cached
+from antembed.tasks import TASKS, Splits
+from antembed.tasks.language.config import LanguageConfig
+from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.text.config import TextConfig
 
 SECONDS = 60  # of a run that is resumed, on a busy machine
-OPTIONS = {
+RATINGS = {
     "descent": {"solver": "coordinate_descent", "embedding_dim": 3, "anchors": 3, "epochs": 3, "l0_penalty": 1.0},
     "stochastic": {"solver": "stochastic", "embedding_dim": 3, "anchors": 3, "epochs": 2, "l1_penalty": 1e-4},
 }
-FILES = ("config.json", "metrics.jsonl", "checkpoint/last.safetensors", "checkpoint/final.safetensors",
-         "users.labels.parquet", "items.labels.parquet", "users.labels.safetensors", "items.labels.safetensors",
-         "seen.safetensors", "users.ant")  # fmt: skip
+NETWORK = {"model": "mean", "embedding_dim": 4, "anchors": 3, "epochs": 2, "batch_size": 64}
+LANGUAGE = {"embedding_dim": 4, "hidden": 4, "layers": 1, "anchors": 3, "epochs": 2, "batch_size": 80, "sequence_length": 10}
+COMMON = ("config.json", "metrics.jsonl", "checkpoint/last.safetensors", "checkpoint/final.safetensors")
+OF_RATINGS = (
+    *(f"{side}.labels.{kind}" for side in SIDES for kind in ("parquet", "safetensors")),
+    "seen.safetensors",
+    "users.ant",
+)
+OF_WORDS = ("vocabulary.parquet", "words.ant")
 
 
 def edit_json(data: bytes, rng: np.random.Generator) -> bytes:
@@ -75,56 +90,93 @@ def forge_checkpoint(data: bytes, rng: np.random.Generator, scratch: Path) -> by
             del tensors[name]
         case 3:
             tensors[name] = tensor.to([torch.int64, torch.float16, torch.bool, torch.float32][rng.integers(4)])
+        case 4 if tensor.is_floating_point():
+            tensors[name] = torch.full_like(tensor, [float("nan"), torch.finfo(tensor.dtype).max, -7][rng.integers(3)])
         case 4:
-            tensors[name] = torch.full_like(tensor, [float("nan"), 1e300, -7][rng.integers(3)]) if tensor.is_floating_point() \
-                else torch.full_like(tensor, 255 if tensor.dtype == torch.uint8 else 1)  # fmt: skip
+            tensors[name] = torch.full_like(tensor, 255 if tensor.dtype == torch.uint8 else 1)
         case _:
             plain = json.loads(edit_json(json.dumps(plain).encode(), rng))
     write_checkpoint(scratch, Checkpoint(tensors, plain))
     return scratch.read_bytes()
 
 
+@dataclass
+class Kind:
+    """A kind of run: what it is trained by, the files that are damaged, and what its folder answers."""
+
+    config: TaskConfig
+    files: tuple[str, ...]
+    tables: tuple[str, ...]
+    answer: Callable[[Path], object]
+
+    def splits(self) -> Splits:
+        return TASKS[self.config.task].load(self.config)
+
+
+def recommended(run: Path) -> object:
+    tables = RatingTables.load(run)
+    users = tables.user_labels.head(5).to_list()
+    light = LightTables.load(run) or tables  # the labels' index is missing or damaged: Parquet is read instead
+    return tables.recommend(users, 3).rows(), light.recommend_columns([str(user) for user in users], 3, filter_seen=True)
+
+
+def classified(run: Path) -> object:
+    return [row.tolist() for row in open_predictor(run).predict_texts(["w1 w2 w3", "w50 w60"])]
+
+
+def generated(run: Path) -> object:
+    model = LanguageModel.load(run)
+    return model.perplexity("w1 w2 w3"), model.generate("w1", words=5, seed=0)
+
+
+def kinds(folder: Path) -> dict[str, Kind]:
+    data = write_data(folder)
+    data["ratings"].write_text("\n".join(data["ratings"].read_text().splitlines()[:1500]))
+    split = {"data": str(data["ratings"]), "split": "80/10/10"}
+    found = {
+        name: Kind(from_options(RatingsConfig, {**split, **own}), OF_RATINGS, ("users.ant", "items.ant"), recommended)
+        for name, own in RATINGS.items()
+    }
+    text = from_options(TextConfig, {"data": str(data["texts"]), **NETWORK})
+    language = from_options(LanguageConfig, {"data": str(data["corpus"]), **LANGUAGE})
+    return found | {
+        "text": Kind(text, OF_WORDS, OF_WORDS[1:], classified),
+        "language": Kind(language, OF_WORDS, OF_WORDS[1:], generated),
+    }
+
+
 class Runs:
     """Finished runs, what is read of them, and what a resumed one comes to."""
 
     def __init__(self, folder: Path):
-        from antembed.config import from_options
-        from antembed.tasks.ratings.config import RatingsConfig
-        from antembed.tasks.ratings.data import cut as cut_ratings
+        self.folder, self.kinds = folder, kinds(folder)
+        self.data = folder / "ratings.csv"
+        for name, kind in self.kinds.items():
+            train(kind.config, folder / name, splits=kind.splits())
+        self.expected = {name: self.used(folder / name, name) for name in self.kinds}
+        self.resumed = {name: self.continued(folder / name, name) for name in self.kinds}
 
-        self.folder, self.data = folder, write_ratings(folder / "r.csv")
-        lines = self.data.read_text().splitlines()
-        self.data.write_text("\n".join(lines[:1500]))
-        self.configs = {name: from_options(RatingsConfig, {"data": str(self.data), **own}) for name, own in OPTIONS.items()}
-        self.splits = lambda: cut_ratings(read_ratings(self.data), "80/10/10", 0)
-        for name, config in self.configs.items():
-            train(config, folder / name, splits=self.splits())
-        self.expected = {name: self.used(folder / name) for name in self.configs}
-        self.resumed = {name: self.continued(folder / name, name) for name in self.configs}
-
-    def used(self, run: Path) -> object:
+    def used(self, run: Path, name: str) -> object:
         """What inference and evaluation read."""
         RunFolder(run).open()
         RunFolder(run).result()
-        tables = RatingTables.load(run)
-        users = tables.user_labels.head(5).to_list()
-        found = tables.recommend(users, 3).rows()
-        light = LightTables.load(run) or tables  # the labels' index is missing or damaged: Parquet is read instead
-        typed = light.recommend_columns([str(user) for user in users], 3, filter_seen=True)
-        return found, typed, [t.tolist() for t in load_model(run).state_dict().values()]
+        kind = self.kinds[name]
+        rows = [load_table(run / table)[np.arange(3)].tolist() for table in kind.tables]
+        return kind.answer(run), rows, [t.tolist() for t in load_model(run).state_dict().values()]
 
     def continued(self, run: Path, name: str) -> object:
         """What a run comes to that is resumed from its last checkpoint but for its tables."""
-        for file in ("checkpoint/final.safetensors", "users.ant", "items.ant", "result.json"):
+        kind = self.kinds[name]
+        for file in ("checkpoint/final.safetensors", *kind.tables, "result.json"):
             (run / file).unlink(missing_ok=True)
-        result = train(self.configs[name], run, splits=self.splits(), resume=True)
-        return (run / "users.ant").read_bytes(), (run / "items.ant").read_bytes(), result["test"]
+        result = train(kind.config, run, splits=kind.splits(), resume=True)
+        return [(run / file).read_bytes() for file in kind.tables], result["test"]
 
     def mutated(self, number: int, seed: int) -> tuple[str, str, str]:
         """(run, file, outcome)."""
         rng = np.random.default_rng([seed, number])
-        name = str(rng.choice(list(OPTIONS)))
-        kind = str(rng.choice([*FILES, "cache", "search"]))
+        name = str(rng.choice(list(self.kinds)))
+        kind = str(rng.choice([*COMMON, *self.kinds[name].files, "cache", "search"]))
         if kind in ("cache", "search"):
             return name, kind, outcome(lambda: self.cache(rng) if kind == "cache" else self.search(rng), True)
         run = self.folder / "mutated"
@@ -144,7 +196,7 @@ class Runs:
         way = int(rng.integers(len(ways)))
         file.write_bytes(ways[way](file.read_bytes()))
         resumed = kind in ("checkpoint/last.safetensors", "metrics.jsonl", "config.json") and rng.random() < 0.7
-        work = (lambda: self.continued(run, name)) if resumed else (lambda: self.used(run))
+        work = (lambda: self.continued(run, name)) if resumed else (lambda: self.used(run, name))
         result = outcome(work, self.resumed[name] if resumed else self.expected[name])
         # An edited config or a forged checkpoint is another one: refused, or another result, but never a crash.
         return name, kind, "other, forged" if result == "other" and forged and way == 3 else result
