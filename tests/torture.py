@@ -83,7 +83,7 @@ def scenarios(data: dict[str, Path], run: Path, url: str) -> dict[str, Work]:
         "language": typed("train", "language", data["corpus"], "--resume", "--out", "OUT", "--epochs", 2, "--embedding-dim", 8,
                           "--anchors", 4, "--batch-size", 80, "--sequence-length", 10, "--hidden", 8, "--layers", 1),
         "sweep": lambda out: (out.mkdir(exist_ok=True), typed(*sweep, "--out", out / "s.jsonl", "--keep", out / "k")(out))[1],
-        "export": typed("export", run, "OUT", "--values", "int8"),
+        "export": typed("export", run, "OUT", "--values", "int8", "--overwrite"),
         "compress": lambda out: (out.mkdir(exist_ok=True),
                                  typed("compress", data["vectors"], out / "v.ant", "--budget", "8x", "--overwrite")(out))[1],
         "download": lambda out: (get("a", out, sets={"a": DataSet("a", (Remote(url),))}), None)[1],

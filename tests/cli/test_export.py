@@ -171,6 +171,9 @@ def test_clear_errors(rated, tmp_path):
             call(*command)
     with pytest.raises(ValueError, match="is the run itself; export it into another folder"):
         call("export", rated, rated)
+    with pytest.raises(ValueError, match="small has a model already; choose another folder, or say --overwrite"):
+        call("export", rated, small)
+    call("export", rated, small, "--overwrite")
     labels = pl.read_parquet(small / "users.labels.parquet")
     (small / "users.labels.parquet").write_bytes(pack_parquet(labels[:-1]))
     with pytest.raises(ValueError, match=r"users\.ant has 200 rows, users\.labels\.parquet 199; export them together"):

@@ -238,5 +238,16 @@ def test_on_the_command_line(tmp_path):
     assert "coded" in call("inspect", tmp_path / "v.ant")
     with pytest.raises(ValueError, match="exists; choose another name, or say --overwrite"):
         call("compress", tmp_path / "v.npy", tmp_path / "v.ant")
-    with pytest.raises(ValueError, match="none of its 1,500 words"):
+    about = json.loads(call("inspect", tmp_path / "v.ant", "--json"))
+    assert about["times_smaller"] == pytest.approx(found["times_smaller"], abs=0.006)
+    assert about["bytes_of_words"] == found["parts"]["words"] > 0
+    with pytest.raises(ValueError, match="'nothing': none of the 1,500 words"):
         call("neighbours", tmp_path / "v.ant", "nothing")
+    some = [json.loads(line) for line in call("neighbours", tmp_path / "v.ant", "word3", "nothing", "--json").splitlines()]
+    assert [len(row["neighbours"]) for row in some] == [10, 0]
+    with pytest.raises(ValueError, match=r"name it .*other\.ant"):
+        call("compress", tmp_path / "v.npy", tmp_path / "other.npy")
+    call("export", tmp_path / "v.ant", tmp_path / "again.txt", "--to", "glove")
+    with pytest.raises(ValueError, match=r"again\.txt exists"):
+        call("export", tmp_path / "v.ant", tmp_path / "again.txt", "--to", "glove")
+    call("export", tmp_path / "v.ant", tmp_path / "again.txt", "--to", "glove", "--overwrite")

@@ -88,9 +88,9 @@ def test_rows_of_a_run_have_their_labels(tmp_path):
     assert found["word"].to_list() == labels["users"].to_list()
     np.testing.assert_array_equal(found["vector"].to_numpy(), np.eye(90))
     with pytest.raises(ValueError, match=r"has 2 tables; say which with --table \(items, users\)"):
-        call("export", run, tmp_path / "users.parquet")
+        call("export", run, tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="table 'films' is none of: items, users"):
-        call("export", run, tmp_path / "users.parquet", "--table", "films")
+        call("export", run, tmp_path / "other.parquet", "--table", "films")
     assert "--seen goes with small files" in refusal("export", run, tmp_path / "u.npy", "--no-seen")
     write_labels(run, {"items": pl.Series(["one"])})
     with pytest.raises(ValueError, match=r"items\.ant has 90 rows, but there are 1 labels; export it anew"):

@@ -285,6 +285,16 @@ def test_in_python(file, tmp_path):
         model.fit(["only a few words"])
 
 
+def test_scores_that_are_no_numbers_are_an_error():
+    from antembed.tasks.language.generator import _drawn
+
+    random = torch.Generator()
+    assert _drawn(torch.tensor([-torch.inf, 3.0, 1.0]), 1e-30, 0, random) == 1
+    for wrong in (torch.nan, torch.inf):
+        with pytest.raises(ValueError, match="scores are not finite numbers"):
+            _drawn(torch.tensor([1.0, wrong]), 1.0, 0, random)
+
+
 def test_without_options_long_corpora_become_small():
     usual = Language().defaults
     assert usual(10_000, {}) == {}

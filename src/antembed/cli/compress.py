@@ -137,6 +137,10 @@ def _tuned(E: "np.ndarray", how: JSON, texts: Path, by_frequency: bool | None, p
 def _check_out(out: Path, overwrite: bool) -> None:
     if out.is_dir():
         raise ValueError(f"{out} is a folder; give a file in it, such as {out / 'vectors.ant'}")
+    if out.suffix != ".ant":
+        raise ValueError(
+            f"{out} would be an .ant file: name it {out.with_suffix('.ant')}; `antembed export` writes other formats"
+        )
     if out.exists() and not overwrite:
         raise ValueError(f"{out} exists; choose another name, or say --overwrite")
 
@@ -244,12 +248,18 @@ def neighbours(
     from antembed.serving import load_table
 
     table = load_table(file)
+    if table.words is None:
+        raise ValueError(f"{file} has no words; compress vectors with their words, or with --words FILE")
+    unknown = [word for word in words if word not in table]
+    asked = ", ".join(map(repr, unknown))
+    have = f"{asked}: none of the {len(table):,} words; are they written as there, in lower case for example?"
+    if len(unknown) == len(words):
+        raise ValueError(have)
+    if unknown:
+        show.note(have)
     for word in words:
-        if word not in table:
-            have = f"none of its {len(table):,} words" if table.words is not None else "asked of a file without words"
-            raise ValueError(f"{word!r} is {have}; is it written as there, in lower case for example?")
-        near = table.most_similar(word, k)
+        near = [] if word in unknown else table.most_similar(word, k)
         if as_json:
             show.print_json({"word": word, "neighbours": near})
-        else:
+        elif near:
             show.answer(f"{word}: " + ", ".join(f"{name} {cosine:.3f}" for name, cosine in near))

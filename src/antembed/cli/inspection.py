@@ -54,6 +54,7 @@ def export(
     seen: Annotated[
         bool | None, typer.Option("--seen/--no-seen", help="Recommenders: with what users have rated; default: with.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Write a run as small files, or a table for other programs. A folder stands alone: recommend, similar, predict and explain
     need nothing else.
@@ -69,20 +70,24 @@ def export(
     from antembed.cli import show
     from antembed.formats import BY_NAME
 
+    if not overwrite and out.exists() and not out.is_dir():
+        raise ValueError(f"{out} exists; choose another name, or say --overwrite")
     if to is not None or source.is_file() or out.suffix in BY_NAME:
         for option, given in (("--encoding", encoding), ("--seen", seen)):
             if given is not None:
                 raise typer.BadParameter(f"{option} goes with small files, a folder or FILE.ant", param_hint=option)
         sizes, remarks = _for_others(source, out, to, table, values)
     else:
-        sizes, remarks = _small(source, out, table, values, encoding, seen is not False), []
+        sizes, remarks = _small(source, out, table, values, encoding, seen is not False, overwrite), []
     for path, size in sizes.items():
         show.say(f"{path}: {size:,} bytes")
     for remark in remarks:
         show.say(remark)
 
 
-def _small(run: Path, out: Path, table: str | None, values: str | None, encoding: str | None, seen: bool) -> dict[Path, int]:
+def _small(
+    run: Path, out: Path, table: str | None, values: str | None, encoding: str | None, seen: bool, overwrite: bool
+) -> dict[Path, int]:
     """The run's tables, or one of them; → the sizes of the files."""
     from antembed import runs
     from antembed.cli.options import usage_error
@@ -95,7 +100,8 @@ def _small(run: Path, out: Path, table: str | None, values: str | None, encoding
             raise usage_error(error) from error
     if table is not None:
         raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
-    return {out / name: size for name, size in runs.export(run, out, values=values, encoding=encoding, seen=seen).items()}
+    sizes = runs.export(run, out, values=values, encoding=encoding, seen=seen, overwrite=overwrite)
+    return {out / name: size for name, size in sizes.items()}
 
 
 def _for_others(
@@ -161,8 +167,9 @@ def inspect(
         "encoding": table.encoding,
         "values": table.values,
         "bytes": table.size,
+        "bytes_of_words": (words := table.sizes().get("words", 0)),
         "bytes_of_full_table": dense,
-        "times_smaller": round(dense / table.size, 2),
+        "times_smaller": round(dense / (table.size - words), 2),  # as `antembed compress` counts: words are not vectors
         "checksums": table.checksums,
     }
     if as_json:

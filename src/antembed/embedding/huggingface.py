@@ -75,7 +75,10 @@ class AntembedQuantizer(HfQuantizer):
         for name in [*config.coded, *config.anchored]:
             needed = [f"{name}.coded"] if name in config.coded else [f"{name}.rows.weight", f"{name}.anchors"]
             if in_file is not None and (lost := [key for key in needed if key not in in_file]):
-                raise ValueError(f"{' and '.join(lost)} should be in the file by config.json and is not; write the folder anew")
+                raise ValueError(
+                    f"{' and '.join(lost)} should be in the file by config.json and is not; if {name} is a plain layer there, "
+                    "remove quantization_config from config.json, else write the folder anew"
+                )
             own = own_name(model, name)
             if own is None:
                 raise ValueError(f"a {type(model).__name__} has no layer {name}, which config.json names; take another class")

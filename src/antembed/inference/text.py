@@ -115,6 +115,14 @@ class WordPredictor(TextPredictor):
 class MeanPredictor(WordPredictor):
     """The mean of the words' vectors, one linear layer: scores of words are summed over each document."""
 
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        classes = len(self.classes)
+        for name, shape in (("head.weight", (classes, self.table.embedding_dim)), ("head.bias", (classes,))):
+            found = self.weights[name].shape if name in self.weights else "none"
+            if found != shape:
+                raise ValueError(f"{folder}: {name} should have the shape {shape}, there is {found}; export the run anew")
+
     def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
         W, b = self.weights["head.weight"], self.weights["head.bias"]
         for first in range(0, len(documents), PIECE):

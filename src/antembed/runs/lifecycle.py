@@ -214,7 +214,13 @@ def evaluate(run: str | Path, data: str | None = None) -> JSON:
 
 
 def export(
-    run: str | Path, out: Path, *, values: str | None = None, encoding: str | None = None, seen: bool = True
+    run: str | Path,
+    out: Path,
+    *,
+    values: str | None = None,
+    encoding: str | None = None,
+    seen: bool = True,
+    overwrite: bool = False,
 ) -> dict[str, int]:
     """Write a run as a folder that needs neither its data nor its checkpoint nor torch; → bytes of the tables by file name.
 
@@ -226,6 +232,8 @@ def export(
     if out.exists() and out.samefile(folder.path):
         raise ValueError(f"{out} is the run itself; export it into another folder")
     check_own(out)
+    if not overwrite and (out / "config.json").exists():
+        raise ValueError(f"{out} has a model already; choose another folder, or say --overwrite")
     model = load_model(run)
     written = model.export(out, values or config.values, encoding or config.encoding)
     task.reopen(config, facts, folder.path).save(out)

@@ -84,6 +84,9 @@ class TextGenerator:
 
 
 def _drawn(scores: torch.Tensor, temperature: float, top_k: int, random: torch.Generator) -> int:
+    scores = scores - scores.max()
+    if scores.isnan().any():
+        raise ValueError("the model's scores are not finite numbers; was its training loss finite?")
     if temperature == 0:
         return int(scores.argmax())
     if top_k:
