@@ -32,6 +32,7 @@ torture: .venv/ready  ## 500 kills of every command, counts appended to results/
 fuzz: .venv/ready  ## 20 000 mutated files of every kind, counts appended to results/reliability.jsonl (minutes; SEED=1 for others)
 	$(BIN)/python -m tests.mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
 	$(BIN)/python -m tests.run_mutations --seed $(or $(SEED),0) --record results/reliability.jsonl
+	ANTEMBED_BOUNDSCHECK=1 $(BIN)/python -m tests.odd_tables --seed $(or $(SEED),0) --record results/reliability.jsonl
 
 guided-fuzz: .venv/ready  ## coverage-guided fuzzing of the readers of files, SECONDS= (1800) for each of four
 	$(BIN)/pip install --quiet 'atheris>=3'

@@ -9,6 +9,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from tests.command import call
+from tests.odd_tables import attempt
 
 import antembed as ant
 from antembed.compression import as_array, compare, read_source
@@ -225,6 +226,24 @@ class TestSources:
         found = read_source(tmp_path)
         np.testing.assert_array_equal(found.vectors, E + 1)
         assert found.words == [f"t{n}" for n in range(6)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 59, 62, 68, 76, 151])
+def test_odd_tables(tmp_path, number):
+    """Large means, zeros, lengths over many orders, of any size; `make fuzz` tries 400."""
+    assert attempt(np.random.default_rng([4, number]), tmp_path)[1] == "kept"
+
+
+@pytest.mark.parametrize("method", ["transform", "sparse"])
+def test_vectors_of_another_size_are_coded_alike(method):
+    E = vectors()
+    usual = ant.compress(E, budget="8x", method=method)
+    for unit in (2.0**-40, 2.0**40):
+        other = ant.compress(E * np.float32(unit), budget="8x", method=method)
+        found, wanted = compare(E, other[:] / np.float32(unit)), compare(E, usual[:])
+        assert found["relative_error"] == pytest.approx(wanted["relative_error"], rel=0.02)
+    with pytest.raises(ValueError, match=r"largest number is 1\.5e\+30, at most 1e\+18"):
+        ant.compress(E / np.abs(E).max() * np.float32(1.5e30), budget="8x")
 
 
 def test_on_the_command_line(tmp_path):

@@ -91,7 +91,7 @@ def product(about, arrays):
 
 
 def coded(about, arrays):
-    """Entropy-coded rows → (V, K), the last column 1, times the norms where there are some."""
+    """Entropy-coded rows → (V, K), the last column 1, times the norms."""
     V, n = about["objects"], about["rows_per_block"]
     read_block, octave = (sparse_block, 4) if about["encoding"] == "sparse" else (coded_block, 8)
     rows, norms = zip(
@@ -101,8 +101,7 @@ def coded(about, arrays):
     T = np.array(rows, np.float32).reshape(V, -1)
     T /= (((np.arange(V) + 10) / about["mean_place"]) ** -about["weighting"]).astype(np.float32)[:, None]
     T = np.concatenate([T, np.ones((V, 1), np.float32)], 1)
-    apart = {"norms", "norm_frequencies"} & arrays.keys()
-    return T * (about["norm_base"] * 2.0 ** (np.array(norms, np.float32) / octave))[:, None] if apart else T
+    return T * (about["norm_base"] * 2.0 ** (np.array(norms, np.float32) / octave))[:, None]
 
 
 def sparse_block(about, arrays, block, count):

@@ -26,6 +26,8 @@ METHODS = ("auto", "transform", "sparse")
 METHOD_OF = {"coded": "transform", "sparse": "sparse"}  # by the encoding of a file
 WEIGHTING = 0.25  # rows that come first, the frequent ones, are kept better: (place + 10)^−¼
 SAMPLE, LEAST_ROWS, MOST_ROWS = 1 << 21, 4096, 20_000  # numbers, and rows, by which a method is chosen
+PIECE = 1 << 14  # rows
+LARGEST = 1e18  # its square is still a number in fp32
 HEADER = 2048  # bytes of a file beside its arrays, at most
 SPARSE_FROM_RATIO, SPARSE_FROM_ERROR = 12.0, 0.1  # below, sparse codes lose everywhere
 
@@ -78,11 +80,21 @@ def compress(
             other = "by_frequency" if by_frequency else "the method sparse"
             raise ValueError(f"importance goes with transform and alone, {other} was given too; leave one of them out")
         method = "transform"
+    unit = _unit(E)
+    E = E if unit == 1 else E / np.float32(unit)
     ways = _ways(E, goal, method, split_norms)
     how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed)
     more = {} if importance is None else {"importance": importance}
     coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=progress, **more)
-    return read_table(serialize_coded(coded.arrays, coded.about, words))
+    about = coded.about | {"norm_base": unit * coded.norm_base}
+    return read_table(serialize_coded(coded.arrays, about, words))
+
+
+def _unit(E: np.ndarray) -> float:
+    """A power of two that brings numbers of another size near 1, where fp16 and the coders' limits are far."""
+    pieces = (E[first : first + PIECE] for first in range(0, len(E), PIECE))
+    size = float(np.sqrt(sum(float(np.square(piece, dtype=np.float64).sum()) for piece in pieces) / E.size))
+    return 1.0 if size == 0 or 1e-2 < size < 1e2 else float(2.0 ** np.round(np.log2(size)))
 
 
 FITS: dict[str, Callable[..., Coded]] = {"transform": transform.fit, "sparse": sparse.fit}
@@ -162,4 +174,8 @@ def as_array(vectors: object) -> np.ndarray:
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
         raise ValueError(f"row {row} has a number that is not finite; mend or remove it before compressing")
+    if (largest := float(max(array.max(), -array.min()))) > LARGEST:
+        raise ValueError(
+            f"the largest number is {largest:.3g}, at most {LARGEST:g} can be compressed; divide all by a constant"
+        )
     return array

@@ -11,6 +11,7 @@ from antembed.serving.container import unpack
 from antembed.serving.lookup import Table
 from antembed.serving.table import read_table, serialize_coded
 
+COARSE = 1e-3  # the share of what rows differ by that may be lost where a mean is rounded
 ATTEMPTS, MOST_ATTEMPTS = 6, 30  # as a rule; until one meets the goal
 
 
@@ -24,6 +25,12 @@ class Coded:
 
     arrays: dict[str, np.ndarray]
     about: dict[str, object]
+
+    @property
+    def norm_base(self) -> float:
+        base = self.about["norm_base"]
+        assert isinstance(base, float)
+        return base
 
     @property
     def size(self) -> int:
@@ -60,7 +67,7 @@ class Weighted:
 
     X: np.ndarray  # (V, d) float32
     scales: np.ndarray  # (V,): what rows were multiplied by, in all
-    mean: np.ndarray  # (d,) float32, as fp16 holds it
+    mean: np.ndarray  # (d,) as the file holds it: fp16, or fp32 where that is too coarse
     weighting: float
     mean_place: float
     norms: np.ndarray | None  # (V,) uint8
@@ -84,7 +91,8 @@ def weighted(E: np.ndarray, weighting: float, exact: np.ndarray | None, norm_ste
     E = np.asarray(E, np.float32)
     codes, base, lengths = None, 1.0, np.ones(len(E), np.float32)
     if exact is not None:
-        base = float(max(np.quantile(exact[exact > 0], 0.001), 1e-12)) if (exact > 0).any() else 1.0
+        reach = 2.0 ** ((norms - 1) * norm_step)  # the longest rows are within, those that are too short have one step for all
+        base = float(max(np.quantile(exact[exact > 0], 0.001), exact.max() / reach, 1e-12)) if (exact > 0).any() else 1.0
         steps = np.clip(np.rint(np.log2(np.maximum(exact, base) / base) / norm_step), 0, norms - 1)
         codes, lengths = steps.astype(np.uint8), (base * 2.0 ** (steps * norm_step)).astype(np.float32)
         E = E / lengths[:, None]
@@ -92,16 +100,20 @@ def weighted(E: np.ndarray, weighting: float, exact: np.ndarray | None, norm_ste
     mean_place = float(np.mean((places + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
     weights = row_weights(places, weighting, mean_place)
     share = weights.astype(np.float64) ** 2
-    mean = ((share[:, None] * E).sum(0) / share.sum()).astype(np.float16).astype(np.float32)
-    X = np.ascontiguousarray((E - mean) * weights[:, None])
-    return Weighted(X, weights / lengths, mean, weighting, mean_place, codes, base)
+    mean = ((share[:, None] * E).sum(0) / share.sum()).astype(np.float32)
+    held = mean.astype(np.float16)
+    X = np.ascontiguousarray((E - held) * weights[:, None])
+    if ((mean - held) ** 2).sum() > COARSE * (X**2).sum() / len(X):  # large, beside what rows differ by
+        held = mean
+        X = np.ascontiguousarray((E - held) * weights[:, None])
+    return Weighted(X, weights / lengths, held, weighting, mean_place, codes, base)
 
 
 def int8_anchors(A: np.ndarray, mean: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays of anchors in a file: int8 with a scale each, and the mean."""
     scales = np.maximum(np.abs(A).max(1, initial=0) / 127, 1e-7).astype(np.float16)
     whole = np.clip(np.rint(A / scales.astype(np.float32)[:, None]), -127, 127).astype(np.int8)
-    return {"anchors": whole, "anchor_scales": scales, "mean": mean.astype(np.float16)}
+    return {"anchors": whole, "anchor_scales": scales, "mean": mean}
 
 
 def with_anchors(table: Table, anchors: np.ndarray) -> Table:
@@ -110,7 +122,8 @@ def with_anchors(table: Table, anchors: np.ndarray) -> Table:
         has = None if table.anchors is None else table.anchors.shape
         raise ValueError(f"anchors are {anchors.shape}, this table has {has}")
     found = unpack(table.to_bytes())
-    return read_table(serialize_coded(found.arrays | int8_anchors(anchors[:-1], anchors[-1]), found.about, {}))
+    new = int8_anchors(anchors[:-1], anchors[-1].astype(found.arrays["mean"].dtype))
+    return read_table(serialize_coded(found.arrays | new, found.about, {}))
 
 
 def decoded(coded: Coded) -> np.ndarray:

@@ -206,8 +206,11 @@ def fit(
         )
     A, model, step, most = _trained(rows, goal, 8 * (goal.size - fixed) / len(E), K, seed, progress)
 
+    least_step = smallest_step(rows.X)
+
     def attempt(step: float) -> Coded:
         nonlocal A, model
+        step = max(step, least_step)
         codes = choose(rows.X, A, model, step, most)
         model = learned(codes, K)
         fitted = refit(rows.X, codes, A)[0]
@@ -216,6 +219,11 @@ def fit(
         return coded
 
     return meet(goal, E, attempt, step, progress)
+
+
+def smallest_step(X: np.ndarray) -> float:
+    """Of which the largest value reaches nearly all rows' lengths; a finer one would cut vectors off."""
+    return max(float(np.quantile(np.linalg.norm(X, axis=1), 0.99)) / VALUES, 1e-9)
 
 
 def fixed_bytes(d: int, K: int) -> int:
@@ -243,7 +251,7 @@ def _trained(
     if rows.norms is not None:
         shares = np.bincount(rows.norms) / len(rows.norms)
         bits += float((shares * np.log2(np.maximum(shares, 1e-12))).sum())
-    squares = (X.astype(np.float64) ** 2).sum(1)
+    squares, least_step = (X.astype(np.float64) ** 2).sum(1), smallest_step(X)
     if goal.by_error:
         bits, step = 2.0 * d, float(np.sqrt(3 * goal.error * squares.mean() / d))
     else:
@@ -259,7 +267,7 @@ def _trained(
             octaves = np.log2(goal.error * (squares * scales).sum() / (left * scales).sum()) / 1.2
         else:
             octaves = (estimated_bits(codes, model) / n - bits) / max(min(1.3 * d, 7 * codes.count.mean()), 20)
-        step *= float(2 ** np.clip(octaves, -0.3, 0.3))
+        step = max(step * float(2 ** np.clip(octaves, -0.3, 0.3)), least_step)
         idle = used < 2.5 * codes.step**2
         fitted[idle] = X[rng.choice(n, int(idle.sum()))]
         A = rounded(fitted)

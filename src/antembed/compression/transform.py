@@ -14,6 +14,7 @@ OFFSET = 12  # the class of a column whose deviation is one step: half of what a
 RATE = 0.44  # price of a bit, in squared steps: the slope of error over bits at this grid
 SAMPLE = 1 << 19  # numbers
 ROUNDS = 3  # of frequencies and numbers that follow each other
+SMALLEST = 1e-6  # deviation
 OVERHEAD = 0.012  # of a block's bytes, for its state
 
 
@@ -185,7 +186,7 @@ def fit(
         )
     prepared = prepare(E, weighting, split_norms, importance)
     if goal.by_error:
-        step = float(np.sqrt(3 * goal.error) * np.sqrt((prepared.deviations**2).mean()))
+        step = float(np.sqrt(3 * goal.error) * max(np.sqrt((prepared.deviations**2).mean()), SMALLEST))
     else:
         step = _searched(prepared, goal.size, fixed, seed)
     model: Model | None = None
@@ -203,7 +204,8 @@ def _searched(prepared: Prepared, target: float, fixed: float, seed: int) -> flo
     V, d = prepared.Y.shape
     some = np.sort(np.random.default_rng(seed).choice(V, min(V, max(SAMPLE // d, 1024)), replace=False))
     sample, shifts = prepared.Y[some], prepared.shifts[some]
-    low, high = 1e-3 * prepared.deviations.max(), 8 * prepared.deviations.max()
+    largest = max(float(prepared.deviations.max()), SMALLEST)  # all vectors may be the same
+    low, high = 1e-3 * largest, 8 * largest
     for _ in range(14):
         step = float(np.sqrt(low * high))
         model = laplacian(step, prepared.deviations)

@@ -51,7 +51,7 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
     if "anchor_scales" in arrays:
         _shape(arrays, "anchors", (K - 1, d), ("i1",))
         _shape(arrays, "anchor_scales", (K - 1,), ("f2",))
-        _shape(arrays, "mean", (d,), ("f2",))
+        _shape(arrays, "mean", (d,), ("f2", "f4"))
         _check_finite(arrays, "anchor_scales")
         _check_finite(arrays, "mean")
     elif "anchors" in arrays:

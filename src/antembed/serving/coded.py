@@ -6,7 +6,7 @@
     frequencies          (96, 16): of the absolute numbers 0 … 14 and of an escape, in each context; they sum to 2¹⁴
     centres              (96, 4) int8, by context and min(m, 3)
     shift_places         rows from which on all classes are one less; row 0 has classes + first_shift (none: rows are alike)
-    norms                (V,) uint8, where lengths are stored apart: base·2^(norm/8)
+    norms                (V,) uint8, where lengths are stored apart: norm_base·2^(norm/8); else all rows are times norm_base
     about                step, rows_per_block, and weighting: row i was multiplied by ((i + 10)/mean_place)^−weighting before
 
 A row begins in state 0. In an even state a number m stands for 2m − centre/128 steps, in an odd one for 2m − 1 − centre/128 (0
@@ -28,7 +28,7 @@ CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
 WEIGHT = 4 * UNIT  # how much is assumed of a row before its first number
 HEAD = 10  # added to a row's number before it is weighted
-LARGEST_BLOCK, LARGEST_SCALE = 1 << 24, 1e12  # numbers of a block, step and lengths; more are damage
+LARGEST_BLOCK, LARGEST_SCALE, LARGEST_BASE = 1 << 24, 1e12, 1e20  # numbers of a block, step, unit of lengths; more are damage
 NORM_STEP = 1 / 8  # octaves between two norms
 MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
 
@@ -36,6 +36,17 @@ MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]
 def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
     """What rows were multiplied by: more for those that come first, the frequent ones."""
     return (((ids + HEAD) / mean) ** -weighting).astype(np.float32)
+
+
+def check_scales(step: float, mean_place: float, norm_base: float) -> None:
+    """Raise if the numbers that rows are multiplied by cannot be."""
+    for name, number, most in (
+        ("step", step, LARGEST_SCALE),
+        ("mean_place", mean_place, LARGEST_SCALE),
+        ("norm_base", norm_base, LARGEST_BASE),
+    ):
+        if not 0 < number < most:
+            raise DamagedError(f"{name} is {number}, not between 0 and {most:g}")
 
 
 class CodedRows(Rows):
@@ -101,9 +112,7 @@ class CodedRows(Rows):
             raise DamagedError(f"the blocks end at {self.offsets[-1]} of {len(self.payload)} bytes")
         if len(self.classes) and self.classes.max() >= CLASSES:
             raise DamagedError(f"a column has class {self.classes.max()}, there are {CLASSES}")
-        for name, number in (("step", self.step), ("mean_place", self.mean_place), ("norm_base", self.norm_base)):
-            if not 0 < number < LARGEST_SCALE:
-                raise DamagedError(f"{name} is {number}, not between 0 and {LARGEST_SCALE:g}")
+        check_scales(self.step, self.mean_place, self.norm_base)
         if not 0 <= self.weighting <= 1:
             raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
         if (np.diff(self.places) < 0).any() or abs(self.first_shift) > CLASSES:
@@ -138,7 +147,7 @@ class CodedRows(Rows):
     def _distinct(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of these ids, each once, and where each id is among them."""
         distinct, where = np.unique(ids, return_inverse=True)
-        scales = np.ones(len(distinct), np.float32)
+        scales = np.full(len(distinct), self.norm_base, np.float32)
         if self.norms is not None:
             scales = (self.norm_base * 2.0 ** (self.norms[distinct].astype(np.float32) * NORM_STEP)).astype(np.float32)
         rows = np.empty((len(distinct), len(self.classes) + 1), np.float32)

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.coded import LARGEST_BLOCK, LARGEST_SCALE, row_weights
+from antembed.serving.coded import LARGEST_BLOCK, check_scales, row_weights
 from antembed.serving.compiled import decode_on_all_cores, empty_rows, kernels
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows
@@ -62,7 +62,7 @@ class SparseCodedRows(Rows):
         self._check(arrays)
         self.reach = reached(int(self.ends[-1]), self.rate)
         norms = np.arange(max(len(self.norm_firsts) - 1, 1)) * NORM_STEP
-        self.scales = (self.norm_base * 2.0**norms).astype(np.float32) if len(self.norm_firsts) > 1 else np.ones(1, np.float32)
+        self.scales = (self.norm_base * 2.0**norms).astype(np.float32)
 
     def _check(self, arrays: dict[str, np.ndarray]) -> None:
         """Contents; checks.py has checked types and shapes."""
@@ -78,9 +78,7 @@ class SparseCodedRows(Rows):
             raise DamagedError(f"{K} anchors have {self.ends[-1]} places; each has one or more, {LONGEST} at most")
         if self.rate > 1 << UNIT:
             raise DamagedError(f"rate is {self.rate}, at most {1 << UNIT}")
-        for name, number in (("step", self.step), ("mean_place", self.mean_place), ("norm_base", self.norm_base)):
-            if not 0 < number < LARGEST_SCALE:
-                raise DamagedError(f"{name} is {number}, not between 0 and {LARGEST_SCALE:g}")
+        check_scales(float(self.step), self.mean_place, self.norm_base)
         if not 0 <= self.weighting <= 1:
             raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
         if K and self.group.max() >= len(self.firsts):
