@@ -1,6 +1,7 @@
 """Fitting a hashed n-gram classifier: kernels beside plain twins, the size asked for, planted objects found."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -283,7 +284,8 @@ def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):
     assert size <= 450  # less is enough here: no other object is worth the penalty
     scores = load_hashed_ngrams(tmp_path / "b.ngrams").scores(word_hashes(test), test.starts)
     assert (scores.argmax(1) == test.labels).mean() > 0.97
-    assert len(kept) == settings.ramp + 1
+    assert len(kept) == 6  # from 827 to 130 objects in as many sweeps as halvings, one more, and the end
+    assert len(list(fit_sweeps(train, replace(settings, size="20KB")))) == 3  # all fit: two sweeps, and the end
     assert [n for n, _ in kept] == sorted((n for n, _ in kept), reverse=True)  # fewer and fewer
     assert kept[-1] == (len(model.objects), size)
     assert fit_ngrams(train, settings).to_bytes() == model.to_bytes()

@@ -31,6 +31,7 @@ ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes 
 ANCHORS = 0.25  # of the file
 COUNTED_FROM = 1 << 21  # words and runs; below, sorting them is faster than counting in 2^bits buckets
 BLOCKS, BLOCKS_PER_OBJECT = 256, 8  # of a sweep, at least; and for each object of a document
+SETTLED, CHANGE = 0.25, 0.06  # the share of the loss, and of the codes, that a sweep changes when there is little left to gain
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -47,9 +48,9 @@ class NgramSettings:
     ridge: float = 20.0
     rarity: float = 2.5  # an object's ridge is divided by its idf to this power
     noise: float = 1.0  # objects are left out at random as often as not, on average (kernels/hashed_ngrams.py)
-    dense_sweeps: int = 4
-    ramp: int = 6
-    polish: int = 3
+    dense_sweeps: int = 4  # at most: they end when the loss is SETTLED
+    ramp: int = 6  # sweeps, at most: one for each halving of the objects, and one more
+    polish: int = 3  # sweeps, at most: they end when few codes CHANGE
     seed: int = 0
 
 
@@ -123,13 +124,17 @@ def fit_sweeps(train: Documents, settings: NgramSettings) -> "Iterator[NgramFit]
         raise BudgetError(f"a file without objects has {least} bytes, {budget.amount:.0f} are allowed; allow more")
     fit.dense()
     fit.choose_anchors()
-    for sweep in range(settings.ramp):
+    objects = len(fit.data.buckets)
+    wanted = SPARE * likely_objects(budget.amount - fit.overhead, fit.code_bits, bits)
+    ramp = int(np.clip(np.ceil(np.log2(max(objects, 1) / wanted)) + 1, min(2, settings.ramp), settings.ramp))
+    for sweep in range(ramp):
         wanted = SPARE * likely_objects(budget.amount - fit.overhead, fit.code_bits, bits)
-        fit.sweep(round(target(len(fit.data.buckets), wanted, (sweep + 1) / settings.ramp)))
+        fit.sweep(round(target(objects, wanted, (sweep + 1) / ramp)))
         yield fit
     fit.shrink_to(budget.amount)
     for _ in range(settings.polish):
-        fit.sweep(None)
+        if fit.sweep(None) < CHANGE:
+            break
     fit.shrink_to(budget.amount)
     yield fit
 
@@ -205,11 +210,14 @@ class NgramFit:
         data = self.data
         longest = LONGEST_STEP / data.scales.mean()
         for _ in range(self.settings.dense_sweeps):
+            before = self.loss
             order = self.random.permutation(len(data.buckets))
             descend_dense(
                 data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order,
                 self.cuts(order), longest, self.R, self.S, self.P, usable_cpus(),
             )  # fmt: skip
+            if abs(self.loss - before) < SETTLED * before:
+                break
 
     def cuts(self, order: np.ndarray) -> np.ndarray:
         """Blocks of objects that are fitted at the same time: so many that a document has hardly two of one block."""
@@ -222,10 +230,12 @@ class NgramFit:
         worth = np.diff(self.data.starts) * (self.R**2).sum(1)
         self.B = directions(self.R, worth, self.settings.anchors) / np.median(self.values)
 
-    def sweep(self, wanted: int | None) -> None:
-        """Codes for all objects, then the `wanted` best of them only, then anchors. None: those that are left choose anew."""
+    def sweep(self, wanted: int | None) -> float:
+        """Codes for all objects, then the `wanted` best of them only, then anchors. None: those that are left choose anew.
+        → the share of those that are left whose codes have changed."""
         data, frozen = self.data, wanted is None
-        order = self.random.permutation(np.flatnonzero(self.anchors >= 0) if frozen else np.arange(len(data.buckets)))
+        before = self.anchors * len(self.values) + self.levels
+        order = self.random.permutation(self._candidates(frozen))
         descend_codes(
             data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order,
             self.cuts(order), self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains, self.R, self.S,
@@ -234,6 +244,15 @@ class NgramFit:
         if wanted is not None:
             self.penalty = self.drop_to(wanted)
         self.refit_anchors()
+        changed = (before != self.anchors * len(self.values) + self.levels) & (self.anchors >= 0)
+        return float(changed.sum() / max(self.kept, 1))
+
+    def _candidates(self, frozen: bool) -> np.ndarray:
+        """Objects that may get a code: those that have one; in the ramp all but those that the last sweep found to be worth
+        less than what was needed then, and more is needed now."""
+        if not frozen and self.penalty == 0:
+            return np.arange(len(self.data.buckets))
+        return np.flatnonzero(self.anchors >= 0 if frozen else self.gains > 0)
 
     def drop_to(self, wanted: int) -> float:
         """Keep the objects that lower the loss most; by how much the last of them does."""

@@ -28,7 +28,7 @@ class NgramDescentConfig(SolverConfig):
 
     heading: ClassVar[str] = "Size"
     name: Literal["ngram_descent"] = option("ngram_descent", "How the loss is minimised.")
-    epochs: Whole = option(6, "Sweeps over which the number of n-grams falls to the size.", ge=1)
+    epochs: Whole = option(6, "Sweeps over which the number of n-grams falls to the size, at most.", ge=1)
     budget: Annotated[str, BeforeValidator(_number), AfterValidator(_bytes)] = option(
         "50KB", "Of the file, all that is needed to predict."
     )
