@@ -11,7 +11,8 @@ import os
 import statistics
 import time
 
-from antembed.experiments.bench import busy_processes, fused, shape_of_movielens_25m
+from antembed.experiments.bench import fused, shape_of_movielens_25m
+from antembed.experiments.race import busy_processes
 from antembed.kernels.threads import usable_cpus
 from common import publish
 

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share. Contestants take turns by antembed.experiments.bench.interleave."""
+"""What the benchmark scripts share. Contestants take turns by antembed.experiments.race."""
 
 import shlex
 import sys

@@ -11,7 +11,6 @@ step       sampled softmax, 8,192 words and 4,096 negatives, the network left ou
 
 import argparse
 import resource
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 import antembed as ant
 from antembed.embedding import AnchorEmbedding
+from antembed.experiments.race import Work, median_turns
 from antembed.kernels.softmax import sparse_log_totals
 from antembed.serving.nonzeros import Nonzeros
 from antembed.serving.table import read_table, serialized
@@ -35,13 +35,11 @@ FEWER = 16  # words of the full softmax: all scores of all words are 9 GB
 
 def interleaved(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median seconds of each, in turns."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(repeats + 1):
-        for name, run in contestants.items():
-            started = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - started)
-    return {name: float(np.median(found[1:])) for name, found in times.items()}
+
+    def once(run: Callable[[], object]) -> Work:
+        return lambda: (run(), 1)[1]
+
+    return median_turns({name: once(run) for name, run in contestants.items()}, repeats)
 
 
 def peak_memory() -> int:

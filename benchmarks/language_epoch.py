@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from antembed.config import from_options
 from antembed.data.corpus import Corpus, corpus_of
-from antembed.experiments.bench import interleave
+from antembed.experiments.race import median_turns
 from antembed.solvers.stochastic import Stochastic
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import make_splits
@@ -114,7 +114,7 @@ def main() -> None:
                 print(name, words / (time.perf_counter() - started), "words/s")
             print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=16, max_name_column_width=40))
         return
-    seconds = interleave(contestants, arguments.repeats)
+    seconds = median_turns(contestants, arguments.repeats)
     rates = {name: round(1 / found) for name, found in seconds.items()}
     ratios = {f"{name} ÷ plain": round(rates[name] / rates["plain"], 2) for name in ("full", "sampled")}
     shape = {"V": V, "d": WIDTH, "K": ANCHORS, "nonzeros": NONZEROS, "threads": arguments.threads, "repeats": arguments.repeats}

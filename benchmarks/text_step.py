@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import antembed as ant
-from antembed.experiments.bench import interleave
+from antembed.experiments.race import median_turns
 from antembed.tasks.text.model import TextCNN
 from common import publish
 
@@ -97,7 +97,7 @@ def main() -> None:
         turn[name] += 1
         return 1
 
-    seconds = interleave({name: lambda name=name: take(name) for name in names}, chosen.repeats)
+    seconds = median_turns({name: lambda name=name: take(name) for name in names}, chosen.repeats)
     publish(
         chosen.record,
         {

@@ -20,7 +20,7 @@ from antembed.data import read_documents
 from antembed.data.layouts import labelled_text
 from antembed.data.topics import write_topics
 from antembed.data.words import Numberer, library_tokenizer
-from antembed.experiments.bench import interleave
+from antembed.experiments.race import median_turns
 from common import publish
 
 PATTERN = re.compile(r"[^\W_]+(?:(?<=[0-9])[.,](?=[0-9])[^\W_]+)*|'(?:s|t|d|m|re|ve|ll)\b")
@@ -60,7 +60,7 @@ def measure(name: str, file: Path, most: float, threads: int, repeats: int) -> d
         f"tokenizers, {threads} threads": library_batch,
         "Python regex, 1 thread": regex,
     }
-    seconds = interleave(contestants, repeats)
+    seconds = median_turns(contestants, repeats)
     first = next(iter(contestants))
     return {
         "benchmark": "words of text",

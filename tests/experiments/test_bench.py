@@ -1,9 +1,6 @@
 """The benchmarks at a small scale: they run, and their numbers are about what they say."""
 
 import json
-from itertools import accumulate
-from subprocess import Popen
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -35,32 +32,6 @@ def test_growth(monkeypatch):
     speeds = json.loads(call("bench", "growth", "--ratings", 5000, "--repeats", 1, "--json"))["million_ratings_a_second"]
     assert list(speeds) == ["4,000 rows, K=8", "8,000 rows, K=16"]
     assert min(speeds.values()) > 0
-
-
-def test_contestants_take_turns_and_medians_count(monkeypatch):
-    calls = []
-    clock = iter(accumulate([0, 0, *(step for took in (60, 60, 1, 1, 2, 2) for step in (100, took))]))
-    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-
-    def contestant(name):
-        def work():
-            calls.append(name)
-            return 10
-
-        return work
-
-    seconds = bench.interleave({"a": contestant("a"), "b": contestant("b")}, 3)
-    assert calls == ["a", "b"] * 4  # the first turn warms up
-    assert seconds == {"a": 0.2, "b": 0.2}  # two seconds for ten, the median of 1, 2 and 60
-
-
-def test_busy_processes_are_beside_and_then_gone(monkeypatch):
-    started = []
-    monkeypatch.setattr(bench.subprocess, "Popen", lambda *words: started.append(Popen(*words)) or started[-1])
-    with bench.busy_processes(2):
-        assert [process.poll() for process in started] == [None, None]
-    assert len(started) == 2
-    assert all(process.poll() is not None for process in started)
 
 
 def test_busy_processes_go_with_one_benchmark():

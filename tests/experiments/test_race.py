@@ -1,5 +1,9 @@
 """Races with a clock that the test turns."""
 
+from itertools import accumulate
+from subprocess import Popen
+
+from antembed.experiments import race
 from antembed.experiments.race import Others, busy_processes, compare, rounded, take_turns
 
 
@@ -32,6 +36,32 @@ def test_turns_medians_quartiles_and_limit():
 
 def test_numbers_are_rounded_to_what_a_clock_gives():
     assert rounded([0.0123456, 3, "x"]) == [0.01235, 3, "x"]
+
+
+def test_contestants_take_turns_and_medians_count(monkeypatch):
+    calls = []
+    clock = iter(accumulate([0, 0, *(step for took in (60, 60, 1, 1, 2, 2) for step in (100, took))]))
+    monkeypatch.setattr(race.take_turns, "__defaults__", (lambda: next(clock),))
+
+    def contestant(name):
+        def work():
+            calls.append(name)
+            return 10
+
+        return work
+
+    seconds = race.median_turns({"a": contestant("a"), "b": contestant("b")}, 3)
+    assert calls == ["a", "b"] * 4  # the first turn warms up
+    assert seconds == {"a": 0.2, "b": 0.2}  # two seconds for ten, the median of 1, 2 and 60
+
+
+def test_busy_processes_are_beside_and_then_gone(monkeypatch):
+    started = []
+    monkeypatch.setattr(race.subprocess, "Popen", lambda *words: started.append(Popen(*words)) or started[-1])
+    with busy_processes(2):
+        assert [process.poll() for process in started] == [None, None]
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
 
 
 def test_busy_processes_end(monkeypatch):

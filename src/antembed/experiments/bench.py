@@ -1,14 +1,10 @@
 """Matrix factorization against its peers, as its tables grow, and in Amazon's shape: `antembed bench NAME`."""
 
 import resource
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,7 @@ from antembed.data.batches import permutation
 from antembed.data.cache import Column
 from antembed.data.synthetic import planted, ratings, stream
 from antembed.embedding import AnchorEmbedding, param_groups
+from antembed.experiments.race import Work, busy_processes, median_turns
 from antembed.files import JSON
 from antembed.kernels import ratings as kernel
 from antembed.optim import ProximalYogi
@@ -40,33 +37,6 @@ GROWTH = (*((V, 16) for V in (10**5, 10**6, 10**7, 5 * 10**7)), *((10**6, K) for
 SURPRISE_EPOCHS, CORNAC_EPOCHS = 4, 30
 PEERS = 1_000_000  # ratings for the compiled peers, whose set-up is slow
 DEFAULT_RATINGS = {"recommend": 4_000_000, "growth": 8_000_000, "amazon": AMAZON_RATINGS}
-BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends if the benchmark is killed
-Work = Callable[[], int]  # does some of the work and says how much
-
-
-def interleave(contestants: dict[str, Work], repeats: int) -> dict[str, float]:
-    """Median seconds a unit of work, contestants in turn so that a noisy moment hits all; the first turn does not count."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(repeats + 1):
-        for name, work in contestants.items():
-            started = time.perf_counter()
-            done = work()
-            if turn:
-                times[name].append((time.perf_counter() - started) / done)
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
-@contextmanager
-def busy_processes(n: int) -> Iterator[None]:
-    """Beside n processes that do nothing but keep a core busy."""
-    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(n)]
-    try:
-        time.sleep(0.3 if n else 0)  # until they are
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def shape_of_movielens_25m(n: int, seed: int = 0) -> Ratings:
@@ -198,7 +168,7 @@ def recommend(n: int, repeats: int, threads: int, busy: int = 0) -> JSON:
         "memory limit, 1 thread": memory_limit(data),
     }
     with busy_processes(busy):
-        seconds = interleave(contestants, repeats)
+        seconds = median_turns(contestants, repeats)
     return {
         "benchmark": f"matrix factorization beside {busy} busy" if busy else "matrix factorization",
         "setting": f"{USERS:,} users, {ITEMS:,} items, d={DIMENSIONS}, K={ANCHORS[0]}/{ANCHORS[1]}, batch {BATCH}",
@@ -222,7 +192,7 @@ def growth(n: int, repeats: int, threads: int) -> JSON:
         columns = tuple(np.concatenate(parts) for parts in zip(*stream(objects, n), strict=True))
         config = from_options(RatingsConfig, {"anchors": K})
         work = epochs_of(config, objects, Examples(columns, np.arange(n, dtype=np.int32)), threads)
-        seconds = interleave({"": work}, repeats)[""]
+        seconds = median_turns({"": work}, repeats)[""]
         speeds[f"{V:,} rows, K={K}"] = round(1e-6 / seconds, 3)
         del work  # before the next tables are made: two of the largest would not fit
     return {

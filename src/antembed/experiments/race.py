@@ -14,6 +14,7 @@ from antembed.files import JSON
 Work = Callable[[], int]  # does some of the work and says how much
 Clock = Callable[[], float]
 Times = dict[str, list[float]]
+BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends if the benchmark is killed
 
 
 def take_turns(contestants: dict[str, Work], repeats: int, clock: Clock = time.perf_counter) -> Times:
@@ -26,6 +27,11 @@ def take_turns(contestants: dict[str, Work], repeats: int, clock: Clock = time.p
             if turn:
                 times[name].append((clock() - started) / done)
     return times
+
+
+def median_turns(contestants: dict[str, Work], repeats: int) -> dict[str, float]:
+    """Median seconds a unit of work of each."""
+    return {name: statistics.median(found) for name, found in take_turns(contestants, repeats).items()}
 
 
 def processor_time_of_children() -> float:
@@ -86,7 +92,7 @@ def busy_processes(n: int) -> Iterator[None]:
     """Beside so many processes that do nothing but compute."""
     with ExitStack() as stack:
         for _ in range(n):
-            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            process = subprocess.Popen([sys.executable, "-c", BUSY])
             stack.callback(process.wait)
             stack.callback(process.kill)
         time.sleep(0.3 if n else 0)  # until they are
