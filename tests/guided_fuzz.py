@@ -116,6 +116,8 @@ def fuzz(name: str, folder: Path, seconds: int, seed: int) -> None:
 
     kept = Path("fuzz-failures")
     kept.mkdir(exist_ok=True)
+    for data in seeds(name):  # what is compiled at first is no slow input
+        one(data)
     limits = [f"-max_total_time={seconds}", f"-timeout={SECONDS}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}"]
     more = [f"-seed={seed}", "-print_final_stats=1", f"-artifact_prefix={kept}/{name}-", str(folder / "inputs")]
     atheris.Setup([sys.argv[0], *limits, *more], one, custom_mutator=mutated)

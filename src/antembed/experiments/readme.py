@@ -117,6 +117,28 @@ def startup(records: Records) -> str:
     return markdown(["what", "command", "processor time"], rows)
 
 
+TRIED = {"mutations": "mutations", "inputs": "inputs", "killed": "kills", "tables": "tables"}  # field of a record → a word
+
+
+def attacks(records: Records) -> str:
+    """The newest record of each attack (and command, reader), how much it tried, and how often a promise was broken."""
+    found = {
+        (record["attack"], record.get("reader", ""), "--only" in record["command"]): record
+        for record in records
+        if "attack" in record
+    }
+    rows = []
+    for (attack, reader, _), record in found.items():
+        tried = next((f"{record[field]:,} {word}" for field, word in TRIED.items() if field in record), "")
+        if attack == "load":
+            tried = f"{sum(part['look_ups'] for part in record['look-ups'].values()):,} look-ups"
+        seconds = f"{record['seconds']:,} s" if "seconds" in record else ""
+        rows.append(
+            [", ".join(filter(None, (attack, reader))), tried, seconds, str(record["failures"]), f"`{record['command']}`"]
+        )
+    return markdown(["attack", "tried", "lasted", "failures", "command"], rows)
+
+
 def scale(records: Records) -> str:
     """The newest record of each benchmark that is about size, one row a measurement."""
     rows = []
@@ -206,6 +228,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "instructions": ("instructions.jsonl", instructions),
     "step-profile": ("step-profile.jsonl", step_profile),
     "startup": ("startup.jsonl", startup),
+    "attacks": ("reliability.jsonl", attacks),
     "descent": ("descent.jsonl", descent),
     "scale": ("bench.jsonl", scale),
     "distributed-traffic": ("distributed.jsonl", distributed_tables.traffic),
