@@ -120,6 +120,20 @@ def test_likelihoods_by_a_sparse_table_are_those_of_a_dense_one(nonzeros):
     assert Likelihood(model).sparse is None
 
 
+def test_likelihoods_of_words_that_share_rows_are_those_of_all_words():
+    torch.manual_seed(0)
+    model = LanguageModel(ant.HashEmbedding(500, 8, PADDING, num_anchors=30), LSTM(8, 0, 2, 0.0))
+    model.bias.data.normal_(0, 5)
+    model.bias.data[PADDING] = 50.0  # must not count
+    states, targets = torch.randn(130, 8), torch.randint(1, 500, (130,))
+    scores = model.words.logits(states, bias=model.bias).double()
+    scores[:, PADDING] = -torch.inf
+    wanted = scores.log_softmax(1)[torch.arange(130), targets]
+    likelihood = Likelihood(model)
+    assert len(likelihood.X) == 30
+    torch.testing.assert_close(likelihood(states, targets).double(), wanted, atol=2e-5, rtol=0)
+
+
 @pytest.mark.parametrize("make", [lambda: LSTM(8, 0, 2, 0.3), lambda: Transformer(8, 0, 2, 0.3, 2)])
 def test_evaluation_is_that_of_one_long_stream(make):
     torch.manual_seed(0)

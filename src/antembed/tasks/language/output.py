@@ -283,7 +283,8 @@ class Likelihood:
         padding = torch.tensor(PADDING, device=model.bias.device)
         self.bias = model.bias.index_fill(0, padding, -torch.inf if self.sparse is None else IMPOSSIBLE)
         if self.shared is None and self.sparse is None:
-            self.X, self.A = words.coordinates(torch.arange(words.num_embeddings, device=model.bias.device))
+            first, self.row_of, self.totals = distinct_rows(words, self.bias)
+            self.X, self.A = words.coordinates(first)
         else:
             self.A = next((anchors for _, anchors in words.pairs), None)
 
@@ -293,14 +294,27 @@ class Likelihood:
             found: Tensor = self.adaptive(states, targets).output
             return found
         states = states if self.A is None else states @ self.A.T
-        rows = self.X[targets] if self.shared is None and self.sparse is None else self.words.tables[0](targets)
+        rows = self.X[self.row_of[targets]] if self.shared is None and self.sparse is None else self.words.tables[0](targets)
         right = (states * rows).sum(1) + self.bias[targets]
         if self.sparse is not None:
             totals = sparse_log_totals(states.numpy(), self.sparse, self.bias.numpy(), torch.get_num_threads())
             return right - torch.from_numpy(totals)
         if self.shared is not None:
             return right - self.shared.log_total(states, self.bias)
-        return right - log_total(self.X, states, self.bias)
+        return right - log_total(self.X, states, self.totals)
+
+
+def distinct_rows(words: Embedding, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where words share rows: a word of each row (n,), the row of every word (V,), and log Σ exp(bias) over the words of a row
+    (n,). Σ exp(score + bias) over rows is that over words, and only n rows are multiplied."""
+    V = words.num_embeddings
+    if (shared := words.row_index()) is None:
+        every = torch.arange(V, device=bias.device)
+        return every, every, bias
+    rows, of = shared.unique(return_inverse=True)
+    first = torch.full_like(rows, V).scatter_reduce(0, of, torch.arange(V, device=of.device), "amin")
+    largest = bias.new_full((len(rows),), torch.finfo(bias.dtype).min).scatter_reduce(0, of, bias, "amax")  # padding has −∞
+    return first, of, torch.zeros_like(largest).index_add(0, of, (bias - largest[of]).exp()).log() + largest
 
 
 def rows_if_sparse(words: Embedding) -> Sparse | None:
