@@ -158,3 +158,22 @@ def test_streams_are_converted_too(tmp_path):
     assert [len(batch[0]) for batch in stream] == [2, 1]
     assert stream.users.labels.to_list() == ["Jörg", "Ann"]
     assert "UTF-16" in stream.notes[0]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_text_that_begins_like_a_compressed_file(tmp_path, packed):
+    """polars takes "x^…" for zlib's."""
+
+    def written(name, text):
+        file = tmp_path / name
+        file.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        return file
+
+    ratings = read_ratings(written("r.csv", "x^a,5,3.5\nu,6,2\n"))
+    assert ratings.user_labels.to_list() == ["u", "x^a"]
+    named = read_documents(written("d.csv", "x^2;label\ntwo words;1\nthree words;2\n"), text="x^2", label="label")
+    assert named.classes == ["1", "2"]
+    assert len(read_documents(written("d.txt", "x^2 is a square\nand so on\n"))) == 2
+    stream = RatingStream(written("s.csv", "x^a,5,3.5\nu,6,2\n"), batch_size=2)
+    assert [len(batch[0]) for batch in stream] == [2]
+    assert stream.users.labels.to_list() == ["x^a", "u"]

@@ -1,5 +1,6 @@
 """Any text file as plain text: decompressed, in UTF-8, with doubled quotation marks and separators of one byte."""
 
+import codecs
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ UNIT = "\x1f"  # replaces "::", since polars splits at single bytes
 PIECE = 1 << 18
 PARTIAL = ".partial-"  # prefix of temporary files in a cache; those of killed processes are removed (cache.py)
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+LIKE_ZLIB = (b"x\x01", b"x^", b"x\x9c", b"x\xda")  # text may begin so, as "x^2"
 
 
 class DataError(ValueError):
@@ -77,7 +79,7 @@ class Converted(NamedTuple):
 def unpacked(path: Path, file: BinaryIO) -> tuple[Iterator[bytes], bool]:
     """The text of a UTF-8 file, only decompressed and with one-byte separators; and whether that differs from the file."""
     pieces, changed, _ = converted(path, file, Dialect())
-    return pieces, changed
+    return (piece for piece in pieces if piece != codecs.BOM_UTF8), changed
 
 
 def _magic(file: BinaryIO) -> bytes:
@@ -113,6 +115,8 @@ def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escape
         escaped = escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
     if escaped:
         first, pieces = _first(with_doubled_marks(pieces))
+    if first.startswith(LIKE_ZLIB):  # polars would decompress it
+        pieces, packed = chain([codecs.BOM_UTF8], pieces), True
     line = first.split(b"\n", 1)[0]
     double = line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS)
     return Converted(_narrow(pieces) if double else pieces, packed or double or escaped, Dialect(encoding, escaped))
