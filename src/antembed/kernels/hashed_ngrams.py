@@ -27,6 +27,7 @@ FREQUENT, LANES = 8, 256  # documents of an object from which they are taken sid
 LOG2E, LN2_HIGH, LN2_LOW, LOWEST = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10, -708.0
 FACTORIALS = (39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0)  # of 11 … 0
 compile_sums: Any = compile_kernel(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})  # sums in vectors
+SHARED_FROM = 1 << 20  # numbers of a block that threads share: two cores that read what both have written are slower than one
 TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, so H alone is singular
 
 
@@ -297,7 +298,7 @@ def _in_blocks(
     pairs = np.concatenate([[0], np.cumsum(np.diff(starts)[order])])
     for begin, end in pairwise(cuts.tolist()):
         some = (begin, end, starts, documents, times, scales, order, changes, S, P)
-        enough = S.shape[1] ** 2 * int(pairs[end] - pairs[begin]) >= PARALLEL_FROM
+        enough = S.shape[1] ** 2 * int(pairs[end] - pairs[begin]) >= SHARED_FROM
         share = threads if enough else 1
         # Parts with as many pairs each: a frequent object has as many as hundreds of others.
         wanted = pairs[begin] + (pairs[end] - pairs[begin]) * np.arange(1, share) / share
