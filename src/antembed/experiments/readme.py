@@ -121,9 +121,9 @@ TRIED = {"mutations": "mutations", "inputs": "inputs", "killed": "kills", "table
 
 
 def attacks(records: Records) -> str:
-    """The newest record of each attack (and command, reader), how much it tried, and how often a promise was broken."""
+    """The newest record of each attack (on a reader, on commands), how much it tried, how often a promise was broken."""
     found = {
-        (record["attack"], record.get("reader", ""), "--only" in record["command"]): record
+        (record["attack"], record.get("reader", ""), ", ".join(record.get("by_command", ()))): record
         for record in records
         if "attack" in record
     }
