@@ -166,6 +166,9 @@ class StoredVectors(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         return torch.from_numpy(self.table[ids.cpu().numpy()]).to(ids.device)
 
+    def row_index(self) -> None:
+        """None: the file says which rows are shared, and looks them up."""
+
     def coordinates(self, ids: Tensor) -> tuple[Tensor, None]:
         return self(ids), None
 
