@@ -5,12 +5,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from antembed.embedding.codes import can_be_compiled, descend_codes
+from antembed.kernels.threads import usable_cpus
+
 
 def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
     """k-means++ seeding: K row numbers, each drawn in proportion to its squared distance from those before it."""
+    E = E - E.mean(0)  # squared distances below lose less to rounding
+    squares = E.square().sum(1)
+
+    def distances(index: int) -> Tensor:
+        """‖e − e_index‖² as a product: no new array as large as E."""
+        return (squares + squares[index]).addmv_(E, E[index], alpha=-2).clamp_(min=0)
+
     chosen = [int(torch.randint(len(E), (1,), generator=generator))]
-    distance = (E - E[chosen[0]]).square().sum(1)
+    distance = distances(chosen[0])
     for _ in range(1, K):
+        distance[chosen[-1]] = 0
         total = float(distance.sum())
         if total > 0:
             spot = torch.rand(1, generator=generator, dtype=torch.float64).to(E.device) * total
@@ -18,7 +29,7 @@ def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
         else:  # fewer distinct rows than anchors
             index = int(torch.randint(len(E), (1,), generator=generator))
         chosen.append(index)
-        distance = torch.minimum(distance, (E - E[index]).square().sum(1))
+        distance = torch.minimum(distance, distances(index))
     return torch.tensor(chosen, device=E.device)
 
 
@@ -34,6 +45,14 @@ def descend_transform(
                 T[:, k] = best if support is None else torch.where(support[:, k], best, T[:, k])
 
 
+def descend(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2, support: Tensor | None = None) -> None:
+    """descend_transform, in compiled code on all cores where E is in the processor's memory: many times as fast."""
+    if can_be_compiled(E) and T.is_contiguous():
+        descend_codes(E, A, T, l1_penalty, sweeps, support, usable_cpus())
+    else:
+        descend_transform(E, A, T, l1_penalty, sweeps, support)
+
+
 @torch.no_grad()
 def nonnegative_factorize(
     E: Tensor,
@@ -43,7 +62,7 @@ def nonnegative_factorize(
     iterations: int = 50,
     seed: int = 0,
     tolerance: float = 1e-5,
-    descend: Callable[[Tensor, Tensor, Tensor, float], None] = descend_transform,  # or its twin in compiled code
+    descend: Callable[[Tensor, Tensor, Tensor, float], None] = descend,
 ) -> tuple[Tensor, Tensor, float]:
     """min over T ≥ 0, A:  ½‖E − T·A‖² + l1_penalty·‖T‖₁,  E (V, d) → T (V, K), A (K, d), and ‖E − T·A‖/‖E‖.
 

@@ -7,10 +7,11 @@ from antembed.kernels.vector import add_scaled
 
 
 @compiled
-def descend_codes(T: Any, target: Any, gram: Any, sweeps: int, first: int, stop: int) -> None:
+def descend_codes(T: Any, target: Any, gram: Any, support: Any, sweeps: int, first: int, stop: int) -> None:
     """Rows [first, stop) of T (V, K): `sweeps` times each weight in turn to the minimum of ½·tᵀ·gram·t − target·t over t ≥ 0.
 
-    target is (stop − first, KP), gram (K, KP), padded with zeros; target is used up.
+    target is (stop − first, KP), gram (K, KP), padded with zeros; target is used up. Only weights of `support` (V, K) move,
+    unless it is empty.
     """
     K, KP = gram.shape
     for r in range(first, stop):
@@ -22,7 +23,7 @@ def descend_codes(T: Any, target: Any, gram: Any, sweeps: int, first: int, stop:
             settled = True
             for k in range(K):
                 now, slope = T[r, k], target[r - first, k]
-                if (now == 0 and slope <= 0) or gram[k, k] <= 0:
+                if (now == 0 and slope <= 0) or gram[k, k] <= 0 or (len(support) and not support[r, k]):
                     continue
                 best = max(now + slope / gram[k, k], 0.0)
                 if best != now:

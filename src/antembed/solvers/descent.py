@@ -32,7 +32,7 @@ from antembed.solvers.normal_equations import (
     minimize_anchors,
     shared_cuts,
 )
-from antembed.solvers.products import along
+from antembed.kernels.products import along
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.short_rows import ShortRows, is_short
 from antembed.solvers.side import Penalties, Side

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from antembed.embedding.factorize import nonnegative_factorize
-from antembed.solvers.codes import descend_codes
-from antembed.solvers.products import along
+from antembed.embedding.codes import descend_codes
+from antembed.kernels.products import along
 
 MANY, EACH = 20_000, 64  # rows; of more than these, anchors are made from some: so many for each anchor
 ITERATIONS = 30
