@@ -74,7 +74,7 @@ def test_dense_steps_are_newtons():
     P = softmax(S)
     plain = R.copy()
     for _ in range(2):
-        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, ALONE, 0.8, R, S, P)
+        descend_dense(starts, *documents, scales, Y.argmax(1), ridge, 0.7, order, ALONE, 0.8, R, S, P)
         for j in order:
             g, H = plain_system(has, scales, Y, plain, j)
             change = np.linalg.solve(1.7 * H + ridge[j] * np.eye(3), g) - plain[j]
@@ -91,7 +91,7 @@ def test_objects_of_a_block_step_from_the_same_scores(threads, monkeypatch):
     order, cuts = random.permutation(30), np.array([0, 7, 7, 20, 30])
     R, S = np.zeros((30, 3)), np.zeros((80, 3))
     P, plain = softmax(S), R.copy()
-    descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, cuts, 0.8, R, S, P, threads)
+    descend_dense(starts, *documents, scales, Y.argmax(1), ridge, 0.7, order, cuts, 0.8, R, S, P, threads)
     for block in (order[:7], order[7:20], order[20:]):
         before = plain.copy()
         for j in block:
@@ -110,7 +110,7 @@ def test_with_many_classes_the_diagonal_is_enough():
     plain, X = R.copy(), has * scales[:, None]
     losses = []
     for _ in range(3):
-        descend_dense(starts, *documents, scales, Y, ridge, 0.7, order, ALONE, 0.8, R, S, P)
+        descend_dense(starts, *documents, scales, Y.argmax(1), ridge, 0.7, order, ALONE, 0.8, R, S, P)
         losses.append(-np.log(P[Y > 0]).sum() + 0.5 * (ridge[:, None] * R**2).sum())
         for j in order:
             H = X[:, j] ** 2 @ np.maximum(softmax(X @ plain), 0.25 * Y) + TINY
@@ -133,7 +133,7 @@ def test_codes_are_the_best_there_are(frozen):
         starts,
         *documents,
         scales,
-        Y,
+        Y.argmax(1),
         ridge,
         0.7,
         order,

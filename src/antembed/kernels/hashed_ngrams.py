@@ -2,7 +2,7 @@
 
     min over rows r_j :  Σ_i −Y_i·log softmax(s_i) + ½·Σ_j r_jᵀ·(ridge_j + noise·H_j)·r_j      s_i = scale_i·Σ_{j in i} r_j + b
 
-Object j occurs in documents[starts[j]:starts[j + 1]], and counts there as often as `times` says. With all others fixed, the
+Y_i is 1 for the label of document i. Object j occurs in documents[starts[j]:starts[j + 1]], and counts there as often as `times` says. With all others fixed, the
 loss in r_j is, to second order about its present value, −g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents.
 After each change the scores S and probabilities P of these documents are updated.
 
@@ -32,16 +32,17 @@ TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, 
 
 
 @compiled
-def _accumulate_few(documents: Any, times: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, g: Any, H: Any) -> None:
+def _accumulate_few(documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any) -> None:
     """Add to g and to the lower half of H, a document at a time."""
     C = len(g)
     for position in range(first, stop):
         i = documents[position]
         scale = times[position] * scales[i]
         square = scale * scale
+        g[labels[i]] += scale
         for a in range(C):
             p = P[i, a]
-            g[a] += scale * (Y[i, a] - p)
+            g[a] -= scale * p
             H[a, a] += square * p
             for c in range(a + 1):
                 H[a, c] -= square * p * P[i, c]
@@ -56,16 +57,16 @@ def _dot(one: Any, other: Any, n: int) -> float:
 
 
 @compiled
-def _accumulate_lanes(documents: Any, times: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, g: Any, H: Any) -> None:
+def _accumulate_lanes(documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any) -> None:
     """The same for up to LANES documents side by side, so that sums are computed in vectors."""
     C, n = len(g), stop - first
     scale, square, p = np.empty(LANES), np.empty(LANES), np.empty((C, LANES))
     for lane in range(n):
         i = documents[first + lane]
         scale[lane] = times[first + lane] * scales[i]
+        g[labels[i]] += scale[lane]
         for a in range(C):
             p[a, lane] = P[i, a]
-            g[a] += scale[lane] * Y[i, a]
     for a in range(C):
         g[a] -= _dot(scale, p[a], n)
         for lane in range(n):
@@ -77,7 +78,7 @@ def _accumulate_lanes(documents: Any, times: Any, first: int, stop: int, scales:
 
 @compiled
 def accumulate(
-    documents: Any, times: Any, first: int, stop: int, scales: Any, Y: Any, P: Any, r: Any, noise: float, g: Any, H: Any
+    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, r: Any, noise: float, g: Any, H: Any
 ) -> None:
     """g and (1 + noise)·H of an object whose row is r, without ridge; g is taken at r = 0."""
     C = len(r)
@@ -87,21 +88,22 @@ def accumulate(
             H[a, a] = TINY
         for position in range(first, stop):
             i = documents[position]
-            scale = times[position] * scales[i]
+            scale, own = times[position] * scales[i], labels[i]
+            g[own] += scale
             for a in range(C):
-                g[a] += scale * (Y[i, a] - P[i, a])
+                g[a] -= scale * P[i, a]
                 # Without − p·pᵀ, and no less than ¼ for a document's own class, whose p rises a long way from 1/C.
-                H[a, a] += scale * scale * max(P[i, a], 0.25 * Y[i, a])
+                H[a, a] += scale * scale * (max(P[i, a], 0.25) if a == own else P[i, a])
         for a in range(C):
             g[a] += H[a, a] * r[a]
             H[a, a] *= 1.0 + noise
         return
     H[:] = 0
     if stop - first < FREQUENT:
-        _accumulate_few(documents, times, first, stop, scales, Y, P, g, H)
+        _accumulate_few(documents, times, first, stop, scales, labels, P, g, H)
     else:
         for at in range(first, stop, LANES):
-            _accumulate_lanes(documents, times, at, min(at + LANES, stop), scales, Y, P, g, H)
+            _accumulate_lanes(documents, times, at, min(at + LANES, stop), scales, labels, P, g, H)
     for a in range(C):
         H[a, a] += TINY
         for c in range(a):
@@ -207,7 +209,7 @@ def solve(H: Any, g: Any) -> None:
 
 @compiled
 def _dense_steps(
-    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any,
+    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any,
     longest: float, R: Any, P: Any, changes: Any,
 ) -> None:  # fmt: skip
     """A Newton step for the rows of order[first:stop], and what it changes. Steps are limited to `longest`, since H is valid
@@ -216,7 +218,7 @@ def _dense_steps(
     g, H = np.empty(C), np.empty((C, C))
     for n in range(first, stop):
         j = order[n]
-        accumulate(documents, times, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
+        accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H)
         for a in range(C):
             H[a, a] += ridge[j]
         solve(H, g)
@@ -231,7 +233,7 @@ def _dense_steps(
 
 @compiled
 def _code_steps(
-    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any,
+    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any,
     B: Any, values: Any, needed: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, P: Any, changes: Any,
 ) -> None:  # fmt: skip
     """The best code of the objects of order[first:stop], and what it changes."""
@@ -240,7 +242,7 @@ def _code_steps(
     squares, slopes = (B * B).sum(axis=1), np.empty(K)
     for n in range(first, stop):
         j = order[n]
-        accumulate(documents, times, starts[j], starts[j + 1], scales, Y, P, R[j], noise, g, H)
+        accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H)
         best, anchor, level = needed, -1, -1
         likely = 0
         for k in range(K):
@@ -316,7 +318,7 @@ def _applied(some: tuple[Any, ...], low: int, high: int) -> None:
 
 
 def descend_dense(
-    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, cuts: Any,
+    starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any, cuts: Any,
     longest: float, R: Any, S: Any, P: Any, threads: int = 1,
 ) -> None:  # fmt: skip
     """A Newton step for each row of R (V, C): order[cuts[n]:cuts[n + 1]] at the same time, these blocks one after the other."""
@@ -324,13 +326,13 @@ def descend_dense(
     data = (starts, documents, times, scales)
 
     def steps(first: int, stop: int) -> None:
-        _dense_steps(first, stop, *data, Y, ridge, noise, order, longest, R, P, changes)
+        _dense_steps(first, stop, *data, labels, ridge, noise, order, longest, R, P, changes)
 
     _in_blocks(steps, cuts, *data, order, changes, S, P, threads)
 
 
 def descend_codes(
-    starts: Any, documents: Any, times: Any, scales: Any, Y: Any, ridge: Any, noise: float, order: Any, cuts: Any, B: Any,
+    starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any, cuts: Any, B: Any,
     values: Any, l0_penalty: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
     threads: int = 1,
 ) -> None:  # fmt: skip
@@ -346,7 +348,7 @@ def descend_codes(
 
     def steps(first: int, stop: int) -> None:
         _code_steps(
-            *(first, stop, *data, Y, ridge, noise, order, B, values, needed, frozen, anchors, levels, gains, R, P, changes)
+            *(first, stop, *data, labels, ridge, noise, order, B, values, needed, frozen, anchors, levels, gains, R, P, changes)
         )
 
     _in_blocks(steps, cuts, *data, order, changes, S, P, threads)

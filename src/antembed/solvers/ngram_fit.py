@@ -70,7 +70,7 @@ def incidence(documents: Documents, settings: NgramSettings, bits: int, least: i
     scales = document_scales(documents.starts, settings.orders)
     make = _sorted_pairs if len(documents.tokens) * settings.orders < COUNTED_FROM else _counted_pairs
     buckets, starts, inside, times = make(documents, settings.orders, bits, least)
-    return Incidence(buckets, starts, inside, times if settings.repeats else np.ones_like(times), scales)
+    return Incidence(buckets, starts, inside, times if settings.repeats else np.ones_like(times), scales.astype(np.float32))
 
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # buckets, starts, documents, times
@@ -162,13 +162,15 @@ class NgramFit:
     """The state of a fit: rows, codes, anchors, and the scores that they give."""
 
     def __init__(self, train: Documents, settings: NgramSettings) -> None:
-        self.settings, self.classes, self.labels = settings, train.classes, train.labels
+        self.settings, self.classes = settings, train.classes
+        self.labels = train.labels.astype(np.int32)
         self.data = incidence(train, settings, settings.bits)
         V, n, C = len(self.data.buckets), len(train), len(train.classes)
         counts = np.diff(self.data.starts)
         self.ridge = settings.ridge / (np.log(n / np.maximum(counts, 1)) + 1) ** settings.rarity
-        self.Y = np.eye(C)[train.labels]
-        self.R, self.S, self.P = np.zeros((V, C)), np.zeros((n, C)), np.full((n, C), 1 / C)
+        self.R = np.zeros((V, C))
+        # In single precision, since most of the time goes into fetching them; sums over documents are in double precision.
+        self.S, self.P = np.zeros((n, C), np.float32), np.full((n, C), 1 / C, np.float32)
         self.B, self.bias = np.zeros((settings.anchors, C)), np.zeros(C)
         self.values = np.array(settings.values)
         self.anchors, self.levels = np.full(V, -1), np.full(V, -1)
@@ -200,7 +202,8 @@ class NgramFit:
     @property
     def loss(self) -> float:
         """The mean cross-entropy over the training documents."""
-        return float(-np.log(np.maximum(self.P[np.arange(len(self.labels)), self.labels], 1e-300)).mean())
+        own = self.P[np.arange(len(self.labels)), self.labels].astype(np.float64)
+        return float(-np.log(np.maximum(own, 1e-300)).mean())
 
     @property
     def accuracy(self) -> float:
@@ -213,7 +216,7 @@ class NgramFit:
             before = self.loss
             order = self.random.permutation(len(data.buckets))
             descend_dense(
-                data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order,
+                data.starts, data.documents, data.times, data.scales, self.labels, self.ridge, self.settings.noise, order,
                 self.cuts(order), longest, self.R, self.S, self.P, usable_cpus(),
             )  # fmt: skip
             if abs(self.loss - before) < SETTLED * before:
@@ -237,7 +240,7 @@ class NgramFit:
         before = self.anchors * len(self.values) + self.levels
         order = self.random.permutation(self._candidates(frozen))
         descend_codes(
-            data.starts, data.documents, data.times, data.scales, self.Y, self.ridge, self.settings.noise, order,
+            data.starts, data.documents, data.times, data.scales, self.labels, self.ridge, self.settings.noise, order,
             self.cuts(order), self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains, self.R, self.S,
             self.P, usable_cpus(),
         )  # fmt: skip
