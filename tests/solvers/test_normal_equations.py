@@ -7,10 +7,10 @@ import pytest
 import torch
 from tests.solvers.test_descent import ITEMS, PENALTIES, USERS, build, data
 
+from antembed.embedding.codes import descend_codes
 from antembed.embedding.factorize import descend_transform
 from antembed.kernels.threads import take_turns
 from antembed.solvers import normal_equations
-from antembed.embedding.codes import descend_codes
 from antembed.solvers.descent import Descent
 from antembed.solvers.normal_equations import AnchorMoments, balanced_cuts, minimize_anchors
 from antembed.solvers.side import Penalties

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from antembed.kernels.descent import padded_columns
+from antembed.kernels.products import across, along
 from antembed.kernels.short_rows import ROUNDING
 from antembed.solvers import short_rows
 from antembed.solvers.descent import Descent
 from antembed.solvers.normal_equations import AnchorMoments
-from antembed.kernels.products import across, along
 from antembed.solvers.short_rows import Kroneckers, ShortRows, both_diagonal, conjugate_gradients, is_short
 from antembed.solvers.side import NO_BIAS, Penalties
 

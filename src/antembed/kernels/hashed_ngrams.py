@@ -2,8 +2,9 @@
 
     min over rows r_j :  Σ_i −Y_i·log softmax(s_i) + ½·Σ_j r_jᵀ·(ridge_j + noise·H_j)·r_j      s_i = scale_i·Σ_{j in i} r_j + b
 
-Y_i is 1 for the label of document i. Object j occurs in documents[starts[j]:starts[j + 1]], and counts there as often as `times` says. With all others fixed, the
-loss in r_j is, to second order about its present value, −g·r + ½·rᵀ·H·r, and g (C) and H (C, C) are sums over its documents.
+Y_i is 1 for the label of document i, else 0. Object j occurs in documents[starts[j]:starts[j + 1]], and counts there as often
+as `times` says. With all others fixed, the loss in r_j is, to second order about its present value, −g·r + ½·rᵀ·H·r, and
+g (C) and H (C, C) are sums over its documents.
 After each change the scores S and probabilities P of these documents are updated.
 
 noise·H is the mean effect of dropout, to second order: if each object is kept in a document with probability q and scaled by
@@ -32,7 +33,9 @@ TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, 
 
 
 @compiled
-def _accumulate_few(documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any) -> None:
+def _accumulate_few(
+    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any
+) -> None:
     """Add to g and to the lower half of H, a document at a time."""
     C = len(g)
     for position in range(first, stop):
@@ -57,7 +60,9 @@ def _dot(one: Any, other: Any, n: int) -> float:
 
 
 @compiled
-def _accumulate_lanes(documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any) -> None:
+def _accumulate_lanes(
+    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any
+) -> None:
     """The same for up to LANES documents side by side, so that sums are computed in vectors."""
     C, n = len(g), stop - first
     scale, square, p = np.empty(LANES), np.empty(LANES), np.empty((C, LANES))
@@ -209,8 +214,8 @@ def solve(H: Any, g: Any) -> None:
 
 @compiled
 def _dense_steps(
-    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any,
-    longest: float, R: Any, P: Any, changes: Any,
+    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float,
+    order: Any, longest: float, R: Any, P: Any, changes: Any,
 ) -> None:  # fmt: skip
     """A Newton step for the rows of order[first:stop], and what it changes. Steps are limited to `longest`, since H is valid
     only nearby."""
@@ -233,8 +238,9 @@ def _dense_steps(
 
 @compiled
 def _code_steps(
-    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any,
-    B: Any, values: Any, needed: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, P: Any, changes: Any,
+    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float,
+    order: Any, B: Any, values: Any, needed: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, P: Any,
+    changes: Any,
 ) -> None:  # fmt: skip
     """The best code of the objects of order[first:stop], and what it changes."""
     K, C = B.shape

@@ -21,6 +21,7 @@ import torch
 
 from antembed.checkpoint import Checkpoint
 from antembed.kernels import descent as kernel
+from antembed.kernels.products import along
 from antembed.kernels.threads import take_turns
 from antembed.solvers.anchor_search import fewest, prune_anchors
 from antembed.solvers.normal_equations import (
@@ -32,7 +33,6 @@ from antembed.solvers.normal_equations import (
     minimize_anchors,
     shared_cuts,
 )
-from antembed.kernels.products import along
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.short_rows import ShortRows, is_short
 from antembed.solvers.side import Penalties, Side

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from antembed.kernels import descent as kernel
-from antembed.kernels.threads import take_turns
 from antembed.kernels.products import across
+from antembed.kernels.threads import take_turns
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import Penalties, Side
 

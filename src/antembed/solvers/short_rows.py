@@ -14,9 +14,9 @@ import numpy as np
 
 from antembed.kernels import short_rows as kernel
 from antembed.kernels.descent import padded_columns
+from antembed.kernels.products import across, along
 from antembed.kernels.threads import take_turns
 from antembed.solvers.normal_equations import PARTS, shared_cuts
-from antembed.kernels.products import across, along
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import Penalties, Side
 

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from antembed.embedding.factorize import nonnegative_factorize
 from antembed.embedding.codes import descend_codes
+from antembed.embedding.factorize import nonnegative_factorize
 from antembed.kernels.products import along
 
 MANY, EACH = 20_000, 64  # rows; of more than these, anchors are made from some: so many for each anchor
