@@ -5,7 +5,8 @@
 
 Ours: sparse files (50 anchors, 2 a row; 100, 4; 500, 8), the same in int8, and with --coded the entropy-coded files at 16x and
 64x of a table of 24 smooth dimensions (fitted here, some minutes), without and with 50 000 kept vectors. Peers: nn.Embedding,
-NumPy rows in fp32 and fp16, int8 rows with a scale each, and faiss' product quantizer (64 bytes a row) if it is installed.
+NumPy rows in fp32 and fp16, int8 rows with a scale each, and, if they are installed, faiss' product quantizer (64 bytes a row) and
+torchao's nn.Embedding in int8 (a scale a row) and int4 (a scale for 32 numbers; in memory a byte each).
 
 In a turn all look the same ids up, in an order that is drawn anew. Each has looked other ids up just before, so it finds the
 caches as it left them itself. Results are new arrays, whose memory was used before: the page faults of fresh memory would take
@@ -22,6 +23,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -69,14 +71,39 @@ def peers(V: int) -> dict[str, tuple[Lookup, int]]:
         "NumPy fp16 → fp32": (lambda ids: half[ids].astype(np.float32), half.nbytes),
         "NumPy int8 → fp32": (lambda ids: whole[ids] * scales[ids], whole.nbytes + scales.nbytes),
     }
+    return found | faiss_peer(E) | torchao_peers(E)
+
+
+def faiss_peer(E: np.ndarray) -> dict[str, tuple[Lookup, int]]:
     try:
         import faiss
     except ImportError:
-        return found
+        return {}
     quantizer = faiss.ProductQuantizer(WIDTH, 64, 8)
     quantizer.train(E[:20_000])
     codes = quantizer.compute_codes(E)
-    return found | {"faiss PQ, 64 bytes": (lambda ids: quantizer.decode(codes[ids]), codes.nbytes + 256 * WIDTH * 4)}
+    return {"faiss PQ, 64 bytes": (lambda ids: quantizer.decode(codes[ids]), codes.nbytes + 256 * WIDTH * 4)}
+
+
+def torchao_peers(E: np.ndarray) -> dict[str, tuple[Lookup, int]]:
+    try:
+        from torchao.quantization import IntxWeightOnlyConfig, PerAxis, PerGroup, quantize_
+    except ImportError:
+        return {}
+    found: dict[str, tuple[Lookup, int]] = {}
+    for bits, granularity in ((8, PerAxis(0)), (4, PerGroup(32))):
+        model = torch.nn.Sequential(torch.nn.Embedding.from_pretrained(torch.from_numpy(E)))
+        how = IntxWeightOnlyConfig(weight_dtype=getattr(torch, f"int{bits}"), granularity=granularity)
+        quantize_(model, how, lambda module, name: isinstance(module, torch.nn.Embedding))
+        weight = model[0].weight
+        held = sum(part.nbytes for part in (weight.qdata, weight.scale, weight.zero_point))
+        found[f"torchao int{bits}"] = (partial(torchao_rows, model), held)
+    return found
+
+
+def torchao_rows(model: torch.nn.Module, ids: np.ndarray) -> object:
+    with torch.no_grad():
+        return model(torch.from_numpy(ids))
 
 
 def coded(V: int, folder: Path) -> dict[str, tuple[Lookup, int]]:
