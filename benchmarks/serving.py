@@ -5,7 +5,7 @@
 
 Ours: sparse files (50 anchors, 2 a row; 100, 4; 500, 8), the same in int8, and with --coded the entropy-coded files at 16x and
 64x of a table of 24 smooth dimensions (fitted here, some minutes), without and with 50 000 kept vectors. Peers: nn.Embedding,
-NumPy rows in fp32 and fp16, int8 rows with a scale each, and, if they are installed, faiss' product quantizer (64 bytes a row) and
+NumPy rows in fp32 and fp16, int8 rows with a scale each, and, if installed, faiss' product quantizer (64 bytes a row) and
 torchao's nn.Embedding in int8 (a scale a row) and int4 (a scale for 32 numbers; in memory a byte each).
 
 In a turn all look the same ids up, in an order that is drawn anew. Each has looked other ids up just before, so it finds the
