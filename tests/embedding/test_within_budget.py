@@ -71,3 +71,10 @@ def test_what_cannot_be():
         ant.replace_embeddings(nn.ModuleList([nn.Embedding(9, 2)]), budget="4x", fresh=True)
     with pytest.raises(ValueError, match="≥ 1"):
         ant.AnchorEmbedding.from_pretrained(E, num_anchors=0)
+
+
+def test_vectors_that_are_hardly_the_same_are_said():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(400, 16))
+    with pytest.warns(UserWarning, match=r"within 600 parameters, vectors are off by \d+ % of their length: train on"):
+        ant.replace_embeddings(model, budget="600")

@@ -1,5 +1,7 @@
 """Factorize a given table within a size: E ≈ T·A with T ≥ 0 and as many non-zeros as a budget allows."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from antembed.serving.table import file_size
 DENSE = 4  # rounds of the dense start: more of them gained nothing on MiniLM's table
 ROUNDS = 16  # in which T becomes sparse: at once it would lose more
 MOST = 4  # anchors a dimension
+FAR = 0.5  # ‖E − T·A‖/‖E‖ from which on a model hardly works without training
 BYTES = {"anchor": 4.0, "weight": 5.5}  # of a number of A, and of one of T with its place
 
 
@@ -47,7 +50,14 @@ def factorize_within(E: Tensor, allowed: Budget, K: int, *, seed: int = 0) -> tu
 
     BudgetController(allowed, size, 1.0, 1, 1.0).trim(int(fitted.count_nonzero()), keep)
     descend(E, A, T, 0.0, support=T > 0)
-    return T, A, float((E - T @ A).norm()) / max(float(E.norm()), torch.finfo(E.dtype).tiny)
+    error = float((E - T @ A).norm()) / max(float(E.norm()), torch.finfo(E.dtype).tiny)
+    if error > FAR:
+        warnings.warn(
+            f"within {allowed}, vectors are off by {100 * error:.0f} % of their length: train on (optimizer.freeze_support keeps "
+            "the size), allow more, or use antembed.compress, whose entropy-coded files lose less at the same size",
+            stacklevel=4,
+        )
+    return T, A, error
 
 
 def _weights(allowed: Budget, A: Tensor) -> int:
