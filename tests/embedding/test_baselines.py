@@ -219,6 +219,18 @@ class TestTensorTrain:
         assert not layer(torch.tensor(5)).any()
         assert layer.usage().parameters == sum(core.weight.numel() for core in layer.tables)
 
+    def test_grouped_and_one_by_one_agree(self):
+        layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3)
+        ids = torch.randint(0, 60, (40,))
+        torch.testing.assert_close(layer._by_middle(ids), layer._one_by_one(ids))
+        gradients = []
+        for way in (layer._by_middle, layer._one_by_one):
+            layer.zero_grad()
+            way(ids).square().sum().backward()
+            gradients.append([core.weight.grad.clone() for core in layer.tables])
+        torch.testing.assert_close(*gradients)
+        assert layer(torch.empty(0, dtype=torch.long)).shape == (0, 12)
+
     def test_new_objects_are_rows_of_the_first_core(self):
         layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3)
         before = layer.to_dense()

@@ -86,14 +86,33 @@ class TensorTrainEmbedding(Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.num_embeddings)
         flat = ids.reshape(-1)
+        # torch.compile knows no pieces whose lengths depend on the ids.
+        vectors = self._one_by_one(flat) if torch.compiler.is_compiling() else self._by_middle(flat)
+        vectors = vectors.reshape(*ids.shape, self.embedding_dim)
+        return vectors if self._padding is None else vectors * (ids != self._padding).unsqueeze(-1)
+
+    def _one_by_one(self, flat: Tensor) -> Tensor:
+        """(n,) → (n, d): three matrices for each object."""
         _, J, K = self.digits
+        n, r, (d1, d2, d3) = len(flat), self.rank, self.widths
         first, second, third = (
             core(digit) for core, digit in zip(self.tables, (flat // (J * K), flat // K % J, flat % K), strict=True)
         )
-        n, r, (d1, d2, d3) = len(flat), self.rank, self.widths
         left = first.view(n, d1, r) @ second.view(n, r, d2 * r)
-        vectors = (left.view(n, d1 * d2, r) @ third.view(n, r, d3)).reshape(*ids.shape, d1 * d2 * d3)
-        return vectors if self._padding is None else vectors * (ids != self._padding).unsqueeze(-1)
+        return (left.view(n, d1 * d2, r) @ third.view(n, r, d3)).view(n, d1 * d2 * d3)
+
+    def _by_middle(self, flat: Tensor) -> Tensor:
+        """The same in the order of the second digit: its matrices are the largest, and each is fetched and multiplied once."""
+        _, J, K = self.digits
+        n, r, (d1, d2, d3) = len(flat), self.rank, self.widths
+        middle, order = (flat // K % J).sort(stable=True)
+        digits, counts = middle.unique_consecutive(return_counts=True)
+        first = self.tables[0](flat[order] // (J * K)).view(n * d1, r)
+        second, third = self.tables[1](digits).view(-1, r, d2 * r), self.tables[2](flat[order] % K)
+        pieces = first.split((counts * d1).tolist())
+        left = torch.cat([piece @ matrix for piece, matrix in zip(pieces, second, strict=True)] or [first.new_empty(0, d2 * r)])
+        vectors = (left.view(n, d1 * d2, r) @ third.view(n, r, d3)).view(n, d1 * d2 * d3)
+        return vectors[order.argsort()]
 
     def factors(self) -> tuple[Tensor, None]:
         ids = torch.arange(self.num_embeddings, device=self.tables[0].weight.device)
