@@ -53,7 +53,7 @@ def factorize_within(E: Tensor, allowed: Budget, K: int, *, seed: int = 0) -> tu
     error = float((E - T @ A).norm()) / max(float(E.norm()), torch.finfo(E.dtype).tiny)
     if error > FAR:
         warnings.warn(
-            f"within {allowed}, vectors are off by {100 * error:.0f} % of their length: train on (optimizer.freeze_support keeps "
+            f"within {allowed}, vectors are off by {100 * error:.0f} % of their length: train on (freeze_support keeps "
             "the size), allow more, or use antembed.compress, whose entropy-coded files lose less at the same size",
             stacklevel=4,
         )
