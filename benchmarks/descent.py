@@ -2,12 +2,15 @@
 
     python benchmarks/descent.py ratings [--record results/descent.jsonl]
     python benchmarks/descent.py events sequences/yelp.txt [--record results/descent.jsonl]
+    python benchmarks/descent.py memory [--ratings 20000000] [--record results/descent.jsonl]
 
 `ratings`: planted ones of 100,000 users and 50,000 items. `events`: lines `user item item …`, the last item held out. A sweep
 of ours, with 48 or 64 anchors, beside an iteration of theirs of the same width: seconds of the clock, and of all cores.
+`memory`: ours alone, 8,000,000 users and 2,000,000 items, two sweeps; the most memory that the process has held.
 """
 
 import argparse
+import resource
 import statistics
 import time
 import warnings
@@ -70,6 +73,32 @@ def planted_ratings(n: int) -> tuple[Columns, tuple[int, int]]:
     return ratings(users, items, n, noise=0.5, seed=3).columns, sizes
 
 
+def many_objects(n: int) -> tuple[Columns, tuple[int, int]]:
+    """Popular items, rare users, tastes in four dimensions; in single precision, so that they take little beside the fit."""
+    sizes, rng = (8_000_000, 2_000_000), np.random.default_rng(0)
+    users = rng.integers(0, sizes[0], n, dtype=np.int32)
+    items = (sizes[1] * rng.random(n, np.float32) ** 3).astype(np.int32)
+    tastes = [rng.standard_normal((size, 4), np.float32) for size in sizes]
+    values = np.einsum("nd,nd->n", tastes[0][users], tastes[1][items]) + 0.5 * rng.standard_normal(n, np.float32)
+    return (users, items, values.astype(np.float32)), sizes
+
+
+def measure_memory(n: int, threads: int) -> JSON:
+    columns, sizes = many_objects(n)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    d, K, penalties = THEIRS["ratings"], 48, Penalties(1.0, 7.0, 0.02, 6.0)
+    compile_kernels(columns, K, d, penalties, threads)
+    descent = Descent(columns, sizes, (K, K), d, penalties, sweeps=2, threads=threads)
+    start, sweeps = timed(descent.init_weights), [timed(partial(descent.sweep, sweep)) for sweep in (1, 2)]
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "users": sizes[0], "items": sizes[1], "pairs": n, "d": d, "anchors": K,
+        "most_gigabytes": round(most / 1e6, 2), "gigabytes_before": round(before / 1e6, 2),
+        "seconds": {"start": round(start[0], 1), "sweeps": [round(sweep[0], 1) for sweep in sweeps]},
+        "loss": float(descent.loss()), "loss_of_the_mean": float(0.5 * ((columns[2] - columns[2].mean()) ** 2).sum()),
+    }  # fmt: skip
+
+
 def read_events(path: str) -> tuple[Columns, tuple[int, int], Held]:
     """Each user's items but the last, once each, and the last."""
     lines = [np.array(line.split(), np.int64) for line in find_data(path).read_text().splitlines()]
@@ -114,13 +143,17 @@ def compile_kernels(columns: Columns, K: int, d: int, penalties: Penalties, thre
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["ratings", "events"])
+    options.add_argument("what", choices=["ratings", "events", "memory"])
     options.add_argument("data", nargs="?", default="sequences/yelp.txt")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--ratings", type=int, default=4_000_000)
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--record", help="append the result to this JSONL file")
     chosen = options.parse_args()
+    if chosen.what == "memory":
+        about: JSON = {"benchmark": "coordinate descent, memory", "threads": chosen.threads}
+        publish(chosen.record, about | measure_memory(chosen.ratings, chosen.threads))
+        return
     d, threads = THEIRS[chosen.what], chosen.threads
     if chosen.what == "ratings":
         columns, sizes = planted_ratings(chosen.ratings)
