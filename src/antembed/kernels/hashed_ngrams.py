@@ -61,11 +61,11 @@ def _dot(one: Any, other: Any, n: int) -> float:
 
 @compiled
 def _accumulate_lanes(
-    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any
+    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, g: Any, H: Any, lanes: Any
 ) -> None:
-    """The same for up to LANES documents side by side, so that sums are computed in vectors."""
+    """The same for up to LANES documents side by side, so that sums are computed in vectors. `lanes` (C + 2, LANES): room."""
     C, n = len(g), stop - first
-    scale, square, p = np.empty(LANES), np.empty(LANES), np.empty((C, LANES))
+    p, scale, square = lanes, lanes[C], lanes[C + 1]
     for lane in range(n):
         i = documents[first + lane]
         scale[lane] = times[first + lane] * scales[i]
@@ -83,8 +83,9 @@ def _accumulate_lanes(
 
 @compiled
 def accumulate(
-    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, r: Any, noise: float, g: Any, H: Any
-) -> None:
+    documents: Any, times: Any, first: int, stop: int, scales: Any, labels: Any, P: Any, r: Any, noise: float, g: Any, H: Any,
+    lanes: Any,
+) -> None:  # fmt: skip
     """g and (1 + noise)·H of an object whose row is r, without ridge; g is taken at r = 0."""
     C = len(r)
     g[:] = 0
@@ -108,7 +109,7 @@ def accumulate(
         _accumulate_few(documents, times, first, stop, scales, labels, P, g, H)
     else:
         for at in range(first, stop, LANES):
-            _accumulate_lanes(documents, times, at, min(at + LANES, stop), scales, labels, P, g, H)
+            _accumulate_lanes(documents, times, at, min(at + LANES, stop), scales, labels, P, g, H, lanes)
     for a in range(C):
         H[a, a] += TINY
         for c in range(a):
@@ -120,12 +121,13 @@ def accumulate(
 
 
 @compiled
-def update_scores(documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any) -> None:
-    """Scores and probabilities after an object's row has changed."""
+def update_scores(
+    documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any, lanes: Any, whole: Any
+) -> None:
+    """Scores and probabilities after an object's row has changed. lanes (C + 2, LANES), whole (LANES,) int64: room."""
     if stop - first < FREQUENT:
         _update_few(documents, times, first, stop, scales, change, S, P)
         return
-    lanes, whole = np.empty((len(change), LANES)), np.empty(LANES, np.int64)
     for at in range(first, stop, LANES):
         _update_lanes(documents, times, at, min(at + LANES, stop), scales, change, S, P, lanes, whole, whole.view(np.float64))
 
@@ -154,10 +156,11 @@ def _update_lanes(
 ) -> None:  # fmt: skip
     """Up to LANES documents side by side."""
     C, n = len(change), stop - first
-    most, total = np.empty(LANES), np.zeros(LANES)
+    most, total = lanes[C], lanes[C + 1]
     for lane in range(n):
         i, position = documents[first + lane], first + lane
         largest = -np.inf
+        total[lane] = 0.0
         for a in range(C):
             S[i, a] += times[position] * scales[i] * change[a]
             lanes[a, lane] = S[i, a]
@@ -220,10 +223,10 @@ def _dense_steps(
     """A Newton step for the rows of order[first:stop], and what it changes. Steps are limited to `longest`, since H is valid
     only nearby."""
     C = R.shape[1]
-    g, H = np.empty(C), np.empty((C, C))
+    g, H, lanes = np.empty(C), np.empty((C, C)), np.empty((C + 2, LANES))
     for n in range(first, stop):
         j = order[n]
-        accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H)
+        accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H, lanes)
         for a in range(C):
             H[a, a] += ridge[j]
         solve(H, g)
@@ -244,11 +247,11 @@ def _code_steps(
 ) -> None:  # fmt: skip
     """The best code of the objects of order[first:stop], and what it changes."""
     K, C = B.shape
-    g, H = np.empty(C), np.empty((C, C))
+    g, H, lanes = np.empty(C), np.empty((C, C)), np.empty((C + 2, LANES))
     squares, slopes = (B * B).sum(axis=1), np.empty(K)
     for n in range(first, stop):
         j = order[n]
-        accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H)
+        accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H, lanes)
         best, anchor, level = needed, -1, -1
         likely = 0
         for k in range(K):
@@ -288,13 +291,18 @@ def _apply(
     S: Any, P: Any,
 ) -> None:  # fmt: skip
     """What order[begin:end] change in the scores of the documents from `low` to `high`."""
+    C, everything = S.shape[1], low == 0 and high == len(S)
+    lanes, whole = np.empty((C + 2, LANES)), np.empty(LANES, np.int64)
     for n in range(begin, end):
-        if np.abs(changes[n]).max() > 0:
-            j = order[n]
-            inside = documents[starts[j] : starts[j + 1]]
-            first = starts[j] + np.searchsorted(inside, low)
-            stop = starts[j] + np.searchsorted(inside, high)
-            update_scores(documents, times, first, stop, scales, changes[n], S, P)
+        changed = False
+        for a in range(C):
+            changed |= changes[n, a] != 0
+        if changed:
+            first, stop = starts[order[n]], starts[order[n] + 1]
+            if not everything:
+                inside = documents[first:stop]
+                first, stop = first + np.searchsorted(inside, low), first + np.searchsorted(inside, high)
+            update_scores(documents, times, first, stop, scales, changes[n], S, P, lanes, whole)
 
 
 def _in_blocks(
