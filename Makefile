@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Tests in clones and copies of the source share compiled kernels (their folders are named by source and processor): compiling all
+# of them takes minutes.
+test test-slow check: export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/antembed/kernels
+
 .PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
