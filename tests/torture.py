@@ -134,7 +134,7 @@ def die_at(n: int, after: bool) -> Callable[[], int]:
 
 def attempt(work: Work, out: Path, log: Path, at: tuple[int, bool] | None = None, delay: float | None = None) -> bool:
     """In a child; → whether it came to its end. An error of its own is a failure, with its text."""
-    child = os.fork()
+    started, child = time.monotonic(), os.fork()
     if not child:
         code = 1
         try:
@@ -150,10 +150,15 @@ def attempt(work: Work, out: Path, log: Path, at: tuple[int, bool] | None = None
             log.write_text(f"{type(error).__name__}: {error}")
         finally:
             os._exit(code)
-    if delay is not None:
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    ended, status = 0, 0
+    while delay is not None and not ended and time.monotonic() < started + delay:
+        time.sleep(0.002)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        if delay is not None:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    status = os.waitstatus_to_exitcode(status)
     if status not in (0, 99, -signal.SIGKILL):
         raise RuntimeError(f"exit code {status}: {log.read_text()[-500:]}")
     return status == 0

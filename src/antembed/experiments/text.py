@@ -265,10 +265,11 @@ def language(records: Records) -> str:
         knowledge = f", {own['anchors']['anchor_init']}" + "".join(f", {name}" for name in own["anchors"]["relations"])
         sparsity = own["solver"]["sparsity"]
         events = f", {sparsity['sparsify']} in {sparsity['events']} events" if sparsity["sparsify"] != "prox" else ""
+        softmax = "" if first["softmax"] == "sampled" else f", {first['softmax']} softmax".replace("nce softmax", "NCE")
         rows.append(
             [
                 f"{first['model']}-{own['tables']['embedding_dim']}",
-                first["embedding"] + (knowledge if known else "") + events,
+                first["embedding"] + (knowledge if known else "") + events + softmax,
                 str(first["anchors"]) if first["anchors"] else "–",
                 f"{mean(r['parameters'] for r in runs) / 1e6:.3f}M",
                 f"{full / mean(r['parameters'] for r in runs):.1f}",
