@@ -16,7 +16,7 @@ from numba.core import cgutils
 
 from antembed.kernels.coded import CLASSES, LARGEST, LOW, MOST, MOVES, PRECISION, TOTAL
 from antembed.kernels.coded_lanes import BYTE as FROM
-from antembed.kernels.coded_lanes import GOES, LANES, REACH
+from antembed.kernels.coded_lanes import GOES, LANES, REACH, aligned
 from antembed.kernels.coded_lanes import STATE as KNOWN
 from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.vector import LIMITS, _pointer, _splat, intrinsic
@@ -281,7 +281,8 @@ def columns_by_register(active: int, level: int, lanes: Any, data: Any, tables: 
     """As columns_by_number, 16 lanes at a time. Those that do not take part do what another does."""
     limits, bases, _, _, _, _, step, registers = tables
     K, used = limits.shape[1], (active + WIDE - 1) // WIDE
-    work = np.zeros((used * ROWS, WIDE), np.int32)
+    work = aligned(used * ROWS, WIDE, np.int32)
+    work[:] = 0
     one, base = 0, np.int64(len(data))
     for lane in range(active):
         if lanes[GOES, lane]:

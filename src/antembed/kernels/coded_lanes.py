@@ -8,7 +8,7 @@ import numpy as np
 from antembed.kernels.coded import CLASSES, LARGEST, LOW, MOST, MOVES, PRECISION, TOTAL
 from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.entries import next_bytes
-from antembed.kernels.vector import LIMITS, bit_length, count_reached
+from antembed.kernels.vector import LIMITS, address, bit_length, count_reached
 from antembed.kernels.whole import AVX512, WIDE
 
 compiled: Any = compile_kernel(nogil=True, error_model="numpy")
@@ -19,6 +19,16 @@ HALF, LEAST = PRECISION - 1, LOW.bit_length() - 1  # bits
 ROW, AT, END, BYTE, STOP, STATE, LEVEL, TRELLIS, SEEN, GOES, FIELDS = range(11)
 NEXT = sum(int(MOVES[s, b]) << 4 * (2 * s + b) for s in range(8) for b in range(2))
 REACH = 1 << 30  # bytes
+LINE = 64  # bytes of the memory that caches exchange
+
+
+@compiled
+def aligned(rows: int, width: int, kind: Any) -> Any:
+    """(rows, width) numbers of four bytes, not filled, at the beginning of a cache line: else every other register would lie
+    on two lines."""
+    memory = np.empty(rows * width + LINE // 4, kind)
+    start = -address(memory, 0) % LINE // 4
+    return memory[start : start + rows * width].reshape(rows, width)
 
 
 @compiled

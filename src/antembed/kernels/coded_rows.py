@@ -15,7 +15,7 @@ import numpy as np
 
 from antembed.kernels.coded_column import columns_by_register
 from antembed.kernels.coded_lanes import (
-    AT, BYTE, END, FIELDS, GOES, LANES, LEVEL, REACH, ROW, STATE, STOP, columns_by_number,
+    AT, BYTE, END, FIELDS, GOES, LANES, LEVEL, LINE, REACH, ROW, STATE, STOP, aligned, columns_by_number,
 )  # fmt: skip
 from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.entries import last_entry, remember
@@ -25,7 +25,6 @@ from antembed.kernels.vector import fence, prefetch_near
 from antembed.kernels.whole import AVX512
 
 compiled: Any = compile_kernel(nogil=True, error_model="numpy")
-LINE = 64  # bytes that come from memory at a time
 decode_columns = columns_by_register if AVX512 else columns_by_number
 
 
@@ -69,6 +68,7 @@ def _admit(active: int, at: int, lanes: Any, file: Any, wanted: Any, levels: int
         active += 1
     for ahead in range(at, min(at + LANES, len(wanted))):  # which are next
         row = wanted[ahead]
+        prefetch_near(entries, wanted[min(ahead + LANES, len(wanted) - 1)])
         byte = offsets[row // rows] + (entries[row] >> 32)
         if 0 <= byte < len(data) - LINE:
             prefetch_near(data, byte)
@@ -133,7 +133,7 @@ def decode_rows(file: Any, tables: Any, wanted: Any, factors: Any, out: Any) -> 
     """The values of rows `wanted` (sorted, each once) times their `factors` → out (len(wanted), K or more). → −1, or the block
     that is damaged. limits (levels, K, LIMITS), bases (levels·K): a row's level is how many of `places` are ≤ its number."""
     levels, K = tables[0].shape[:2]
-    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), np.empty((K, LANES), np.float32), np.ones(LANES, np.float32)
+    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K, LANES, np.float32), aligned(1, LANES, np.float32)[0]
     active, at = _admit(0, 0, lanes, file, wanted, levels)
     while active > 0:
         damaged = _decode(active, lanes, file, tables, wanted, factors, own, found)
@@ -164,25 +164,35 @@ def _to_front(active: int, lanes: Any, found: Any, done: Any) -> int:
 
 
 @compiled
+def _used(first: int, found: Any) -> int:
+    """How many lines of `found` there are without the last ones that are 0 in a group of rows."""
+    for used in range(len(found), 1, -1):
+        for n in range(first, first + GROUP):
+            if found[used - 1, n] != 0:
+                return used
+    return 1
+
+
+@compiled
 def decode_vectors(
     file: Any, tables: Any, wanted: Any, factors: Any, scales: Any, onto: Any, order: Any, uses: Any, out: Any
 ) -> int:
     """Rows `wanted` with `scales` behind them, times `onto` (of panels.packed) → out[order[uses[i] : uses[i + 1]]]. → as decode_rows."""
     levels, K = tables[0].shape[:2]
-    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), np.zeros((K + 1, LANES), np.float32), np.ones(LANES, np.float32)
+    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K + 1, LANES, np.float32), aligned(1, LANES, np.float32)[0]
     width, done = len(onto) * COLUMNS, np.empty(LANES, np.int64)
-    vectors, k, t = np.empty((LANES, width), np.float32), np.zeros(1, np.int64), np.ones(1, np.float32)
+    vectors, k, t = aligned(LANES, width, np.float32), np.zeros(1, np.int64), np.ones(1, np.float32)
     streamed = streams(out)
     active, at = _admit(0, 0, lanes, file, wanted, levels)
     while active > 0:
-        damaged = _decode(active, lanes, file, tables, wanted, factors, own, found)
+        damaged = _decode(active, lanes, file, tables, wanted, factors, own, found[1:])
         if damaged >= 0:
             return damaged
         some = _to_front(active, lanes, found, done)
         for n in range(some):
-            found[K, n] = scales[lanes[AT, done[n]]]
+            found[0, n] = scales[lanes[AT, done[n]]]
         for n in range(0, some, GROUP):
-            multiply_panel(K + 1, found, n, LANES, onto, len(onto), vectors, n * width)
+            multiply_panel(_used(n, found), found, n, LANES, len(onto), K + 1, onto, vectors, n * width)
         for n in range(some):
             at_row = lanes[AT, done[n]]
             for use in range(uses[at_row], uses[at_row + 1]):

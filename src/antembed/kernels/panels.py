@@ -13,30 +13,36 @@ from antembed.kernels.whole import AVX512, WIDE
 REGISTER = WIDE if AVX512 else VECTOR  # numbers
 GROUP, ACROSS = (8, 2) if AVX512 else (4, 2)  # rows and registers of a product at a time: half of the processor's registers
 COLUMNS = ACROSS * REGISTER
+LINE = 64  # bytes of the memory that caches exchange
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:
-    """(K, width) → (panels, K, COLUMNS): COLUMNS at a time, with zeros behind the last ones. Lines of a panel follow each other;
-    those of a matrix whose width is a power of two would drive each other out of the first cache."""
+    """(K, width) → (panels, K, COLUMNS): COLUMNS at a time, with zeros behind the last ones. Lines of a panel follow each other,
+    from the beginning of a cache line on; those of a matrix whose width is a power of two would drive each other out of the
+    first cache. The last line comes first, so that a product may leave out some of those behind it."""
     K, width = matrix.shape
     panels = -(-width // COLUMNS)
-    found = np.zeros((K, panels * COLUMNS), np.float32)
-    found[:, :width] = matrix
-    return np.ascontiguousarray(found.reshape(K, panels, COLUMNS).transpose(1, 0, 2))
+    memory = np.zeros(panels * K * COLUMNS + LINE // 4, np.float32)
+    start = -memory.ctypes.data % LINE // 4
+    found = memory[start : start + panels * K * COLUMNS].reshape(panels, K, COLUMNS)
+    for panel in range(panels):
+        some = matrix[:, panel * COLUMNS : (panel + 1) * COLUMNS]
+        found[panel, 1:, : some.shape[1]], found[panel, 0, : some.shape[1]] = some[:-1], some[-1]
+    return found
 
 
 @intrinsic
 def multiply_panel(
-    typing: Any, inner: Any, X: Any, X_at: Any, right: Any, Y: Any, panels: Any, out: Any, out_at: Any
+    typing: Any, inner: Any, X: Any, X_at: Any, right: Any, panels: Any, lines: Any, Y: Any, out: Any, out_at: Any
 ) -> Any:  # fmt: skip
-    """GROUP rows of `inner` numbers, number (r, k) at X[X_at + r + k·right], times Y (of `packed`: panels, inner, COLUMNS) →
-    out[out_at …] (GROUP, panels·COLUMNS)."""
+    """GROUP rows of `inner` numbers, number (r, k) at X[X_at + r + k·right], times the first lines of Y (of `packed`: panels,
+    lines, COLUMNS) → out[out_at …] (GROUP, panels·COLUMNS)."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        inner, X, X_at, right, Y, panels, out, out_at = values
+        inner, X, X_at, right, panels, lines, Y, out, out_at = values
         Xp = _pointer(context, builder, signature.args[1], X, X_at)
-        Yp = _pointer(context, builder, signature.args[4], Y, ir.Constant(INTP, 0))
-        Op = _pointer(context, builder, signature.args[6], out, out_at)
+        Yp = _pointer(context, builder, signature.args[6], Y, ir.Constant(INTP, 0))
+        Op = _pointer(context, builder, signature.args[7], out, out_at)
         width = builder.mul(panels, ir.Constant(INTP, COLUMNS))
         vector = ir.VectorType(ir.FloatType(), REGISTER)
         totals = [[cgutils.alloca_once(builder, vector) for _ in range(ACROSS)] for _ in range(GROUP)]
@@ -48,7 +54,7 @@ def multiply_panel(
             return builder.bitcast(pointer, vector.as_pointer())
 
         with cgutils.for_range(builder, panels) as panel:
-            panel_at = builder.gep(Yp, [builder.mul(builder.mul(panel.index, inner), ir.Constant(INTP, COLUMNS))])
+            panel_at = builder.gep(Yp, [builder.mul(builder.mul(panel.index, lines), ir.Constant(INTP, COLUMNS))])
             j = builder.mul(panel.index, ir.Constant(INTP, COLUMNS))
             for total in (total for row in totals for total in row):
                 builder.store(zero, total)
@@ -68,4 +74,4 @@ def multiply_panel(
         return context.get_dummy_value()
 
     n = types.intp
-    return types.void(n, X, n, n, Y, n, out, n), emit
+    return types.void(n, X, n, n, n, n, Y, out, n), emit

@@ -91,7 +91,8 @@ class CodedRows(Rows):
         shifts = self.first_shift - np.arange(levels)
         classes = np.clip(self.classes + shifts[:, None], 0, CLASSES - 1)
         promised = np.cumsum(self.promise[classes], 1) - self.promise[classes]
-        limits = np.full((*classes.shape, LARGEST + 1), np.iinfo(np.int32).max, np.int32)
+        limits = empty_rows(classes.size, LARGEST + 1).view(np.int32).reshape(*classes.shape, LARGEST + 1)  # aligned
+        limits[:] = np.iinfo(np.int32).max
         exact = np.maximum(-((WEIGHT * 1024 - self.thresholds * (promised[..., None] + WEIGHT)) // (UNIT * 1024)), 0)
         contexts = classes[..., None] - SHIFTS + np.arange(1, 2 * SHIFTS + 1)  # that are reached; only 0 … 47 exist
         limits[..., : 2 * SHIFTS] = np.where((contexts > 0) & (contexts < CLASSES), exact, limits[..., : 2 * SHIFTS])
