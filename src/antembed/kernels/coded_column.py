@@ -3,8 +3,7 @@ number. serving/coded.py describes the format.
 
 Nothing is looked up in memory but the rows' bytes. The 26 contexts that a column's numbers can have (13 by what was seen of the
 row, in even and odd states) fit into two registers, so limits of slots and centres are found by permuting these. The limits of
-16 bits are compared two by two; those above 4 only if a row has such a number, as are the bits of escapes. Eight bytes of each
-row are held; more are fetched when a row has too few of them left.
+16 bits are compared two by two; those above 4 only if a row has such a number, as are the bits of escapes.
 """
 
 from typing import Any
@@ -22,19 +21,17 @@ from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.vector import LIMITS, _pointer, _splat, intrinsic
 from antembed.kernels.whole import REALS, WIDE, WORD, WORDS, Held, Whole, any_of, same, while_any
 
-# Of each row: the decoder's state; where the bytes were fetched, relative to `base`; these eight bytes, without those that were
-# used, and how many these are; the trellis; what was seen. The trellis state s is 2s + 16·(s mod 2).
-FIELDS = "state", "byte", "bytes", "more_bytes", "used", "trellis", "seen"
-STATE, BYTE, USED = (FIELDS.index(name) for name in ("state", "byte", "used"))
+# Of each row: the decoder's state; the next byte, relative to `base`; the trellis, whose state s is 2s + 16·(s mod 2), and above
+# them −(s mod 2); what was seen.
+FIELDS = "state", "byte", "trellis", "seen"
+STATE, BYTE = (FIELDS.index(name) for name in ("state", "byte"))
 ROWS, WORK = len(FIELDS), len(FIELDS) * WIDE  # registers and numbers that the rows of a register take
-HELD = 8  # bytes
-NEEDED = 3  # bytes at most for a number and its sign, and for the bits of an escape that is
-SHORT = 11  # or less long
+SHORT = 11  # bits of an escape that are taken at once
 HALF, LEAST = PRECISION - 1, LOW.bit_length() - 1  # bits
 PAIRS, FEW = LARGEST // 2 + 1, 2  # limits of slots, two at a time; those that are always compared
 CENTRES = PAIRS  # the table behind them
 CONTEXTS = 2 * CLASSES + WIDE  # registers are read from any context on
-NEXT = [2 * int(MOVES[s, b]) + 16 * int(MOVES[s, b] % 2) for s in range(8) for b in range(2)]
+NEXT = [2 * int(s) + int(s % 2) * (16 - 32) for s in MOVES.reshape(-1)]
 
 
 def column_tables(firsts: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -66,24 +63,14 @@ class _Column:
             place = self.builder.gep(self.work, [ir.Constant(ir.IntType(64), WIDE * at)])
             self.builder.store(getattr(self.row, name).value, self.builder.bitcast(place, WORDS.as_pointer()), align=4)
 
-    def fetch(self) -> None:
-        """Eight bytes of each row, if one has fewer than are needed; behind the data they are 0."""
-        row = self.row
-        with self.builder.if_then(any_of(self.builder, row.used >= 8 * (HELD - NEEDED + 1)), likely=False):
-            row.byte = row.byte + (row.used >> 3)
-            row.used = row.used - row.used
-            for name, offset in (("bytes", 0), ("more_bytes", 4)):
-                place = row.byte + offset
-                held = place.least(self.last)
-                missing = (place - held).least(4) << 2
-                setattr(row, name, held.four_bytes(self.base).swapped() << missing << missing)
-
-    def drop_bytes(self, bits: Whole) -> None:
-        """So many bits, of whole bytes, were taken."""
-        row = self.row
-        row.bytes = row.bytes.shifted_in(row.more_bytes, bits)
-        row.more_bytes = row.more_bytes << bits
-        row.used = row.used + bits
+    def next_bytes(self, skipped: int = 0) -> Whole:
+        """Four bytes of each row, the first one highest; behind the data they are 0."""
+        builder, place = self.builder, self.row.byte + skipped
+        found = Held(builder, bytes=place.least(self.last).four_bytes(self.base).swapped())
+        with builder.if_then(any_of(builder, place >= self.last), likely=False):
+            missing = (place - place.least(self.last)).least(4) << 2
+            found.bytes = found.bytes << missing << missing
+        return found.bytes
 
     def find_context(self, limits: Any) -> Whole:
         """How many of the column's limits, which rise, were reached; by halving. Plus 16 in odd states."""
@@ -105,9 +92,8 @@ class _Column:
         even, odd = (self._load(self.tables, CONTEXTS * number + offset).value for offset in (0, CLASSES))
         return context.of_two(even, odd)
 
-    def find_number(self, context: Whole) -> tuple[Whole, Whole]:
-        """The number (LARGEST: an escape) whose slots hold the state's; it is taken from the state. → it, and how many bits of
-        the bytes belong to the state now.
+    def find_number(self, context: Whole) -> Whole:
+        """The number (LARGEST: an escape) whose slots hold the state's; it is taken from the state.
 
         slot − limit in 16 bits is small if the limit was reached, else large: the least of them is the place among the number's
         slots, the largest says how many follow."""
@@ -129,21 +115,71 @@ class _Column:
             found.missed = found.missed - (PAIRS - FEW)
         least, most = found.least.whole(), found.most.whole()
         least, most = least.halves().least((least >> 16).halves()).whole(), most.halves().most((most >> 16).halves()).whole()
-        state = ((least - most) & 0xFFFF) * (state >> PRECISION) + (least & 0xFFFF)
-        need = self._same(8).where(state < LOW, 0)
-        need = (need + 8).where(state < LOW >> 8, need)
-        row.state = state.shifted_in(row.bytes, need)
-        return self._same(2 * FEW) - found.missed.added_halves(), need
+        row.state = ((least - most) & 0xFFFF) * (state >> PRECISION) + (least & 0xFFFF)
+        return self._same(2 * FEW) - found.missed.added_halves()
 
-    def take_sign(self, number: Whole, before: Whole) -> Whole:
+    def take_number(self, bytes: Whole) -> Whole:
+        """Fill the state up after a number was taken. → how many bits of the bytes it took: 0, 8 or 16."""
+        need = (self.row.state.leading_zeros() - (32 - LEAST - 8)) & 24
+        self.row.state = self.row.state.shifted_in(bytes, need)
+        return need
+
+    def take_sign(self, number: Whole, bytes: Whole, before: Whole) -> Whole:
         """A bit, if the number is not 0, in the highest place; else anything. `before`: bits of the bytes that were taken."""
         row = self.row
         sign, low = (row.state << 31 - HALF) & 1 << 31, (1 << HALF) - 1
         state = ((row.state >> 1) & (0xFFFFFFFF ^ low) | row.state & low).where(number >= 1, row.state)
         need = self._same(8).where(state < LOW, 0)
-        row.state = state.shifted_in(row.bytes << before, need)
-        self.drop_bytes(before + need)
+        row.state = state.shifted_in(bytes << before, need)
+        row.byte = row.byte + ((before + need) >> 3)
         return sign
+
+    def escape(self, number: Whole, bytes: Whole, taken: Whole) -> tuple[Whole, Whole, Any]:
+        """The numbers with those that are escaped; signs; how far they are from 0, without centres.
+
+        The bits that are coming, in their order: those of the state above HALF, as many as it can spare before it needs a byte;
+        then those below and those of the bytes, eight by eight."""
+        builder, row, escaped = self.builder, self.row, number.is_(LARGEST)
+        bytes = bytes.shifted_in(self.next_bytes(4), taken)  # without waiting for what was taken
+        row.byte = row.byte + (taken >> 3)
+        spare = (self._same(32 - LEAST) - row.state.leading_zeros()).least(8)
+        behind = row.state << 32 - HALF | bytes >> HALF
+        bits = (row.state >> HALF) & ((self._same(1) << spare) - 1) | behind.swapped() << spare
+        length = (bits & 31).where(escaped, 0)
+        top = self._same(1) << length
+        above = Held(builder, by=(bits >> 5) & (top - 1) | top)  # by how much, LARGEST − 1
+        sign = Held(builder, at=((bits >> 5) >> length).where(escaped, bits) << 31)
+        far = cgutils.alloca_once(builder, REALS)
+        with builder.if_else(any_of(builder, length >= SHORT + 1), likely=False) as (some, none):
+            with some:
+                above.by, sign.at, wide = self.long_escape(number, escaped)
+                builder.store(wide, far)
+            with none:
+                self.take_coming((length + 6).where(escaped, self.signs(number)), spare, behind, bytes << 32 - HALF)
+                whole = (above.by + (LARGEST - 1)).where(escaped, number)
+                builder.store(self.far(whole), far)
+        # At most MOST counts. If a number has more than 32 bits, its parity is still right.
+        row.seen = row.seen + (above.by.least(MOST - LARGEST + 1) + (LARGEST - 1)).where(escaped, number)
+        return (above.by + (LARGEST - 1)).where(escaped, number), sign.at, builder.load(far)
+
+    def take_coming(self, count: Whole, spare: Whole, behind: Whole, more: Whole) -> None:
+        """Take so many of the coming bits, of which `behind` and `more` are those after the first `spare`."""
+        row = self.row
+        due = count + 8 - spare
+        need = due & 24  # bits of the bytes that are due
+        window = behind.shifted_in(more, (need - 8) & 31) >> 32 - HALF - 8
+        filled = (row.state >> HALF) >> spare << HALF + 8 | window
+        state, left = filled.where(need >= 8, row.state), (due & 7).where(need >= 8, count)
+        row.state = (state >> HALF) >> left << HALF | state & (1 << HALF) - 1
+        row.byte = row.byte + (need >> 3)
+
+    def signs(self, number: Whole) -> Whole:
+        """How many bits the signs take."""
+        return self._same(1).where(number >= 1, 0)
+
+    def far(self, number: Whole) -> Any:
+        """How far the numbers are from 0, without centres: 2m, or in odd states 2m − 1."""
+        return ((number << 1) + self.row.trellis.signed_right(5)).as_real()
 
     def take_bits(self, counts: Whole) -> Whole:
         """So many bits of each row, up to 32, least significant first; as many at once as can be taken before the next byte."""
@@ -151,7 +187,6 @@ class _Column:
         nothing = self._same(0)
         bits = Held(builder, left=counts, taken=nothing, found=nothing)
         with while_any(builder, lambda: bits.left >= 1):
-            self.fetch()
             state, left, taken = row.state, bits.left, bits.taken
             spare = self._same(32 - LEAST) - state.leading_zeros()
             some = spare.where(spare < 32 - LEAST, 1).most(1).least(left)
@@ -159,67 +194,22 @@ class _Column:
             bits.found = bits.found | own << (taken & 31)
             state = (state >> HALF) >> some << HALF | state & (1 << HALF) - 1
             need = self._same(8).where(state < LOW, 0)
-            row.state = state.shifted_in(row.bytes, need)
-            self.drop_bytes(need)
+            row.state = state.shifted_in(self.next_bytes(), need)
+            row.byte = row.byte + (need >> 3)
             bits.left, bits.taken = left - some, taken + some
         return bits.found
 
-    def coming_bits(self) -> tuple[Whole, Whole, Whole, Whole]:
-        """At least 25 bits of each row in the order in which they would be taken. A byte is due after `spare` of them and then
-        after every 8. → they, `spare`, and the bits behind those that are above: 64 of them in two registers."""
-        row = self.row
-        spare = (self._same(32 - LEAST) - row.state.leading_zeros()).least(8)
-        above = row.state >> HALF
-        own = above & ((self._same(1) << spare) - 1)
-        behind = row.state << 32 - HALF | row.bytes >> HALF
-        more = row.bytes.shifted_in(row.more_bytes, self._same(32 - HALF))
-        return own | behind.swapped() << spare, spare, behind, more
-
-    def drop_bits(self, count: Whole, spare: Whole, behind: Whole, more: Whole) -> None:
-        """Take so many of the coming bits, up to 24."""
-        row, low = self.row, (1 << HALF) - 1
-        due = count + 8 - spare
-        need = due & ~7 & 31  # bits of the bytes that are due
-        window = behind.shifted_in(more, (need - 8) & 31) >> 32 - HALF - 8
-        filled = (row.state >> HALF) >> spare << HALF + 8 | window
-        after_byte = need >= 8
-        state, left = filled.where(after_byte, row.state), (due & 7).where(after_byte, count)
-        row.state = (state >> HALF) >> left << HALF | state & low
-        self.drop_bytes(need)
-
-    def escape(self, number: Whole, odd: Whole, before: Whole) -> tuple[Whole, Whole, Any]:
-        """The numbers with those that are escaped; signs; how far they are from 0, without centres."""
-        builder, escaped = self.builder, number.is_(LARGEST)
-        self.drop_bytes(before)
-        self.fetch()
-        bits, spare, behind, more = self.coming_bits()
-        length = (bits & 31).where(escaped, 0)
-        above = Held(builder, by=(bits >> 5) & ((self._same(1) << length) - 1) | self._same(1) << length)
-        sign = Held(builder, at=((bits >> 5) >> length).where(escaped, bits) << 31)
-        long = any_of(builder, length >= SHORT + 1)
-        far = cgutils.alloca_once(builder, REALS)
-        with builder.if_else(long, likely=False) as (some, none):
-            with some:
-                above.by, sign.at, wide = self._long_escape(number, odd, escaped)
-                builder.store(wide, far)
-            with none:
-                self.drop_bits((length + 6).where(escaped, self._same(1).where(number >= 1, 0)), spare, behind, more)
-                whole = (above.by + (LARGEST - 1)).where(escaped, number)
-                builder.store(((whole << 1) - odd).as_real(), far)
-        # At most MOST counts. If a number has more than 32 bits, its parity is still right.
-        self.row.seen = self.row.seen + (above.by.least(MOST - LARGEST + 1) + (LARGEST - 1)).where(escaped, number)
-        return (above.by + (LARGEST - 1)).where(escaped, number), sign.at, builder.load(far)
-
-    def _long_escape(self, number: Whole, odd: Whole, escaped: Any) -> tuple[Whole, Whole, Any]:
-        """Of any length: how much more than LARGEST − 1 they are, signs, and how far from 0, for which 32 bits may be too few."""
+    def long_escape(self, number: Whole, escaped: Any) -> tuple[Whole, Whole, Any]:
+        """Of any length: how much more than LARGEST − 1 they are; signs; how far from 0, for which 32 bits may be too few."""
         builder, long = self.builder, ir.VectorType(ir.IntType(64), WIDE)
-        first = self.take_bits(self._same(5).where(escaped, self._same(1).where(number >= 1, 0)))
+        first = self.take_bits(self._same(5).where(escaped, self.signs(number)))
         length = first.where(escaped, 0)
         more = self.take_bits((length + 1).where(escaped, 0))
         above = more & ((self._same(1) << length) - 1) | self._same(1) << length
         wide = builder.add(builder.zext(above.value, long), same(long, LARGEST - 1))
         wide = builder.select(escaped, wide, builder.zext(number.value, long))
-        wide = builder.sub(builder.shl(wide, same(long, 1)), builder.zext(odd.value, long))
+        odd = builder.sext(self.row.trellis.signed_right(5).value, long)
+        wide = builder.add(builder.shl(wide, same(long, 1)), odd)
         return above, (more >> length).where(escaped, first) << 31, builder.sitofp(wide, REALS)
 
     def value(self, context: Whole, number: Whole, sign: Whole, far: Any, step: Any) -> Any:
@@ -234,20 +224,20 @@ class _Column:
     def decode(self, limits: Any, step: Any) -> Any:
         """All of it. → the values."""
         builder, row = self.builder, self.row
-        self.fetch()
+        bytes = self.next_bytes()
         context = self.find_context(limits)
-        number, before = self.find_number(context)
-        odd = (row.trellis >> 4) & 1
+        number = self.find_number(context)
+        taken = self.take_number(bytes)
         found = Held(builder, number=number, sign=number)
         far = cgutils.alloca_once(builder, REALS)
         with builder.if_else(any_of(builder, number.is_(LARGEST)), likely=False) as (some, none):
             with some:
-                found.number, found.sign, real = self.escape(number, odd, before)
+                found.number, found.sign, real = self.escape(number, bytes, taken)
                 builder.store(real, far)
             with none:
-                found.sign = self.take_sign(number, before)
+                found.sign = self.take_sign(number, bytes, taken)
                 row.seen = row.seen + number
-                builder.store(((number << 1) - odd).as_real(), far)
+                builder.store(self.far(number), far)
         number = found.number
         row.trellis = (row.trellis | number & 1).of(ir.Constant(WORDS, NEXT))
         return self.value(context, number, found.sign, builder.load(far), step)
@@ -291,8 +281,7 @@ def columns_by_register(active: int, level: int, lanes: Any, data: Any, tables: 
     last = min(len(data) - 4 - base, 2 * REACH - 16)
     for lane in range(used * WIDE):
         own, first, at = lane if lane < active and lanes[GOES, lane] else one, lane // WIDE * ROWS, lane % WIDE
-        work[first + STATE, at], work[first + USED, at] = np.int32(lanes[KNOWN, own]), 8 * HELD
-        work[first + BYTE, at] = lanes[FROM, own] - base - HELD
+        work[first + STATE, at], work[first + BYTE, at] = np.int32(lanes[KNOWN, own]), lanes[FROM, own] - base
     for j in range(K):
         context, own_limits = bases[np.uint64(level * K + j)], (level * K + j) * LIMITS
         for n in range(used):
@@ -302,4 +291,4 @@ def columns_by_register(active: int, level: int, lanes: Any, data: Any, tables: 
         if lanes[GOES, lane]:
             first, at = lane // WIDE * ROWS, lane % WIDE
             lanes[KNOWN, lane] = np.int64(np.uint32(work[first + STATE, at]))
-            lanes[FROM, lane] = base + work[first + BYTE, at] + (work[first + USED, at] >> 3)
+            lanes[FROM, lane] = base + work[first + BYTE, at]

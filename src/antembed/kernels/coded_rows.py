@@ -15,7 +15,20 @@ import numpy as np
 
 from antembed.kernels.coded_column import columns_by_register
 from antembed.kernels.coded_lanes import (
-    AT, BYTE, END, FIELDS, GOES, LANES, LEVEL, LINE, REACH, ROW, STATE, STOP, aligned, columns_by_number,
+    AT,
+    BYTE,
+    END,
+    FIELDS,
+    GOES,
+    LANES,
+    LEVEL,
+    LINE,
+    REACH,
+    ROW,
+    STATE,
+    STOP,
+    aligned,
+    columns_by_number,
 )  # fmt: skip
 from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.entries import last_entry, remember
@@ -30,7 +43,7 @@ decode_columns = columns_by_register if AVX512 else columns_by_number
 
 @compiled
 def _level(row: int, places: Any, levels: int) -> int:
-    """How many of `places`, which rise, are ≤ row; at most levels − 1. By halving (np.searchsorted takes a second to compile)."""
+    """How many of `places`, which rise, are ≤ row; at most levels − 1. np.searchsorted takes a second to compile."""
     low, high = 0, len(places)
     while low < high:
         middle = (low + high) >> 1
@@ -177,7 +190,8 @@ def _used(first: int, found: Any) -> int:
 def decode_vectors(
     file: Any, tables: Any, wanted: Any, factors: Any, scales: Any, onto: Any, order: Any, uses: Any, out: Any
 ) -> int:
-    """Rows `wanted` with `scales` behind them, times `onto` (of panels.packed) → out[order[uses[i] : uses[i + 1]]]. → as decode_rows."""
+    """Rows `wanted` with `scales` behind them, times `onto` (of panels.packed) → out[order[uses[i] : uses[i + 1]]]. → −1, or
+    the block that is damaged."""
     levels, K = tables[0].shape[:2]
     lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K + 1, LANES, np.float32), aligned(1, LANES, np.float32)[0]
     width, done = len(onto) * COLUMNS, np.empty(LANES, np.int64)

@@ -17,9 +17,9 @@ LINE = 64  # bytes of the memory that caches exchange
 
 
 def packed(matrix: np.ndarray) -> np.ndarray:
-    """(K, width) → (panels, K, COLUMNS): COLUMNS at a time, with zeros behind the last ones. Lines of a panel follow each other,
-    from the beginning of a cache line on; those of a matrix whose width is a power of two would drive each other out of the
-    first cache. The last line comes first, so that a product may leave out some of those behind it."""
+    """(K, width) → (panels, K, COLUMNS): COLUMNS at a time, with zeros behind the last ones. Lines of a panel follow each
+    other, from the beginning of a cache line on; those of a matrix whose width is a power of two would drive each other out of
+    the first cache. The last line comes first, so that a product may leave out some of those behind it."""
     K, width = matrix.shape
     panels = -(-width // COLUMNS)
     memory = np.zeros(panels * K * COLUMNS + LINE // 4, np.float32)
