@@ -21,8 +21,8 @@ from antembed.kernels.compiled import compile_kernel
 from antembed.kernels.vector import LIMITS, _pointer, _splat, intrinsic
 from antembed.kernels.whole import REALS, WIDE, WORD, WORDS, Held, Whole, any_of, same, while_any
 
-# Of each row: the decoder's state; the next byte, relative to `base`; the trellis, whose state s is 2s + 16·(s mod 2), and above
-# them −(s mod 2); what was seen.
+# Of each row: the decoder's state; the next byte, relative to `base`; the trellis, whose state s is 2s + 16·(s mod 2), and
+# above them −(s mod 2); what was seen.
 FIELDS = "state", "byte", "trellis", "seen"
 STATE, BYTE = (FIELDS.index(name) for name in ("state", "byte"))
 ROWS, WORK = len(FIELDS), len(FIELDS) * WIDE  # registers and numbers that the rows of a register take

@@ -129,7 +129,10 @@ class Whole:
 
 
 class Held:
-    """Registers that code assigns to, also within `when`."""
+    """Registers that the emitted code assigns to, also where it branches; their names are attributes."""
+
+    _builder: Any
+    _places: dict[str, Any]
 
     def __init__(self, builder: Any, **begin: Any):
         object.__setattr__(self, "_builder", builder)
