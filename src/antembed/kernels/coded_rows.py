@@ -1,128 +1,223 @@
 """Rows of entropy-coded numbers (kernels/coded.py writes them), several at a time; serving/coded.py has the plain twin.
 
-A symbol waits for the one before it, so one row alone leaves the processor idle: LANES rows of different blocks are decoded
-column by column side by side, without branches that depend on their numbers. Limits of `seen` take the place of the ratio of
-seen and promised, since what is promised depends on the column and the row's class alone.
+A symbol waits for the one before it, so one row alone leaves the processor idle: rows are decoded side by side, column by
+column, in LANES. With AVX-512 (kernels/coded_column.py) 16 of them are one register; else each is decoded by itself, without
+branches that depend on its numbers. Limits of `seen` take the place of the ratio of seen and promised, since what is promised
+depends on the column and the row's class alone.
+
+Arguments that belong together are one: `file` is data, offsets, places, rows of a block and entries; `tables` are those of
+serving/coded.py, _compiled.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.kernels.coded import CLASSES, LARGEST, LOW, MOST, MOVES, PRECISION, TOTAL
+from antembed.kernels.coded_column import columns_by_register
+from antembed.kernels.coded_lanes import (
+    AT,
+    BYTE,
+    END,
+    FIELDS,
+    GOES,
+    LANES,
+    LEVEL,
+    LINE,
+    REACH,
+    ROW,
+    STATE,
+    STOP,
+    aligned,
+    columns_by_number,
+)  # fmt: skip
 from antembed.kernels.compiled import compile_kernel
-from antembed.kernels.entries import last_entry, next_bytes, remember
-from antembed.kernels.vector import LIMITS, bit_length, count_reached
+from antembed.kernels.entries import last_entry, remember
+from antembed.kernels.mixes import mix, streams
+from antembed.kernels.panels import COLUMNS, GROUP, multiply_panel
+from antembed.kernels.vector import fence, prefetch_near
+from antembed.kernels.whole import AVX512
 
 compiled: Any = compile_kernel(nogil=True, error_model="numpy")
-LANES = 8
-HALF, LEAST = PRECISION - 1, LOW.bit_length() - 1  # bits
-# Of each lane: its row, the wanted rows [AT, END) that are left in its block, the next byte, the end of the block, and what the
-# decoder knows.
-ROW, AT, END, BYTE, STOP, STATE, LEVEL, TRELLIS, SEEN, FIELDS = range(10)
-NEXT = sum(int(MOVES[s, b]) << 4 * (2 * s + b) for s in range(8) for b in range(2))
+decode_columns = columns_by_register if AVX512 else columns_by_number
 
 
 @compiled
-def _bits(count: int, state: int, byte: int, data: Any) -> tuple[int, int, int]:
-    """So many bits, least significant first: as many at once as can be taken before the next byte. → they, state, byte."""
-    found, taken = 0, 0
-    while taken < count:
-        some = max(min(count - taken, bit_length(state | 1) - LEAST), 1)
-        found |= (state >> HALF & (1 << some) - 1) << taken
-        state = state >> HALF + some << HALF | state & (1 << HALF) - 1
-        if state < LOW:
-            state = state << 8 | next_bytes(data, byte) >> 24
-            byte += 1
-        taken += some
-    return found, state, byte
+def _level(row: int, places: Any, levels: int) -> int:
+    """How many of `places`, which rise, are ≤ row; at most levels − 1. np.searchsorted takes a second to compile."""
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high) >> 1
+        if places[middle] <= row:
+            low = middle + 1
+        else:
+            high = middle
+    return min(low, levels - 1)
 
 
 @compiled
-def _decode_columns(
-    active: int, lanes: Any, data: Any, limits: Any, bases: Any, firsts: Any, shares: Any, values: Any, centres: Any, step: Any,
-    out: Any,
-) -> None:  # fmt: skip
-    """One row in each active lane → out (LANES, K). Behind its end a block has other numbers: the caller looks whether it was
-    read that far."""
-    K = out.shape[1]
-    for lane in range(active):
-        lanes[TRELLIS, lane], lanes[SEEN, lane], lanes[LEVEL, lane] = 0, 0, lanes[LEVEL, lane] * K
-    for j in range(K):
-        for n in range(active):
-            at: Any = np.uint64(n)  # unsigned, or each use asks whether it is below 0
-            trellis, state, byte = lanes[TRELLIS, at], lanes[STATE, at], lanes[BYTE, at]
-            column = lanes[LEVEL, at] + j
-            odd, slot = trellis & 1, state & (TOTAL - 1)
-            context = bases[np.uint64(column)] + count_reached(limits, column * LIMITS, lanes[SEEN, at]) + odd * CLASSES
-            symbol = np.uint64(context * LIMITS + count_reached(firsts, context * LIMITS, slot) - 1)
-            state = shares[symbol] * (state >> PRECISION) + slot - firsts[symbol]
-            need, coming = np.int64(state < LOW) + np.int64(state < LOW >> 8), next_bytes(data, byte)
-            state, byte = state << 8 * need | coming >> 32 - 8 * need, byte + need
-            m = np.int64(symbol) & (LIMITS - 1)
-            if m == LARGEST:
-                length, state, byte = _bits(5, state, byte, data)
-                more, state, byte = _bits(length + 1, state, byte, data)  # the last bit is the sign
-                m = LARGEST + (more & (1 << length) - 1 | 1 << length) - 1
-                value = (np.float32(2 * m - odd) - centres[context, 3]) * step
-                out[at, np.uint64(j)] = value * np.float32(1 - 2 * (more >> length))
-            else:
-                some = np.int64(m > 0)
-                negative = state >> HALF & some
-                state = (state >> PRECISION) << PRECISION - some | state & (1 << PRECISION - some) - 1
-                need = np.int64(state < LOW)
-                state = state << 8 * need | coming >> 24 - 8 * (byte - lanes[BYTE, at]) & 255 & -need
-                byte += need
-                out[at, np.uint64(j)] = values[symbol] * np.float32(1 - 2 * negative)
-            lanes[STATE, at], lanes[BYTE, at] = state, byte
-            lanes[TRELLIS, at] = NEXT >> 4 * (2 * trellis + (m & 1)) & 7
-            lanes[SEEN, at] += min(m, MOST)
-
-
-@compiled
-def _seek(lane: int, lanes: Any, data: Any, offsets: Any, wanted: Any, rows: int, entries: Any) -> bool:
+def _seek(lane: int, lanes: Any, file: Any, wanted: Any, levels: int) -> bool:
     """Begin where the next wanted row does, or as near before it as is known. → False: the block has no bytes."""
+    data, offsets, places, rows, entries = file
     row, byte, stop, state = last_entry(wanted[lanes[AT, lane]], rows, data, offsets, entries)
     lanes[ROW, lane], lanes[BYTE, lane], lanes[STOP, lane], lanes[STATE, lane] = row, byte, stop, state
+    lanes[LEVEL, lane] = _level(row, places, levels)
     return bool(stop >= 0)
 
 
 @compiled
-def decode_rows(
-    data: Any, offsets: Any, wanted: Any, factors: Any, places: Any, rows: int, limits: Any, bases: Any,
-    firsts: Any, shares: Any, values: Any, centres: Any, step: Any, entries: Any, out: Any,
-) -> int:  # fmt: skip
-    """The values of rows `wanted` (sorted, each once) times their `factors` → out (len(wanted), K or more). → −1, or the block
-    that is damaged. limits (levels, K, LIMITS), bases (levels·K): a row's level is how many of `places` are ≤ its number."""
-    lanes, found = np.zeros((FIELDS, LANES), np.int64), np.empty((LANES, limits.shape[1]), np.float32)
-    active, at = 0, 0
-    while True:
-        while active < LANES and at < len(wanted):  # a block for each lane
-            lanes[AT, active] = at
-            block = wanted[at] // rows
-            while at < len(wanted) and wanted[at] // rows == block:
-                at += 1
-            lanes[END, active] = at
-            if not _seek(active, lanes, data, offsets, wanted, rows, entries):
-                return block
-            active += 1
-        if active == 0:
-            return -1
-        for lane in range(active):
-            lanes[LEVEL, lane] = min(np.searchsorted(places, lanes[ROW, lane], side="right"), len(limits) - 1)
-        _decode_columns(active, lanes, data, limits, bases, firsts, shares, values, centres, step, found)
-        for lane in range(active):
-            row, at_row = lanes[ROW, lane], lanes[AT, lane]
+def _admit(active: int, at: int, lanes: Any, file: Any, wanted: Any, levels: int) -> tuple[int, int]:
+    """Wanted rows from `at` on for the lanes that are free. A row that is found only by way of those before it goes into their
+    lane. → active lanes, or −1 − the block that has no bytes; the next wanted row."""
+    data, offsets, _, rows, entries = file
+    while active < LANES and at < len(wanted):
+        lanes[AT, active] = at
+        block = wanted[at] // rows
+        at += 1
+        while at < len(wanted) and wanted[at] // rows == block and entries[wanted[at]] == 0:
+            at += 1
+        lanes[END, active] = at
+        if not _seek(active, lanes, file, wanted, levels):
+            return -1 - block, at
+        active += 1
+    for ahead in range(at, min(at + LANES, len(wanted))):  # which are next
+        row = wanted[ahead]
+        prefetch_near(entries, wanted[min(ahead + LANES, len(wanted) - 1)])
+        byte = offsets[row // rows] + (entries[row] >> 32)
+        if 0 <= byte < len(data) - LINE:
+            prefetch_near(data, byte)
+            prefetch_near(data, byte + LINE)
+    return active, at
+
+
+@compiled
+def _choose(active: int, lanes: Any) -> int:
+    """Which lanes take part: those of the lowest level, within reach of each other. → the level."""
+    level, base = lanes[LEVEL, 0], np.int64(-1)
+    for lane in range(active):
+        level = min(level, lanes[LEVEL, lane])
+    for lane in range(active):
+        if lanes[LEVEL, lane] == level and (base < 0 or lanes[BYTE, lane] < base):
+            base = lanes[BYTE, lane]
+    for lane in range(active):
+        lanes[GOES, lane] = lanes[LEVEL, lane] == level and lanes[BYTE, lane] - base < REACH
+    return level
+
+
+@compiled
+def _decode(active: int, lanes: Any, file: Any, tables: Any, wanted: Any, factors: Any, own: Any, found: Any) -> int:
+    """One row of each lane that takes part → found. → −1, or the block that is damaged. After it GOES says which of the lanes'
+    rows are wanted ones."""
+    data, offsets, _, rows, entries = file
+    level = _choose(active, lanes)
+    for lane in range(active):
+        own[lane] = factors[lanes[AT, lane]]
+    decode_columns(active, level, lanes, data, tables, own, found)
+    for lane in range(active):
+        if lanes[GOES, lane]:
+            row = lanes[ROW, lane]
             if lanes[BYTE, lane] > lanes[STOP, lane]:
                 return row // rows
             remember(row + 1, rows, offsets, lanes[BYTE, lane], lanes[STATE, lane], entries)
-            if wanted[at_row] == row:
-                lanes[AT, lane] += 1
-                for j in range(found.shape[1]):
-                    out[at_row, j] = found[lane, j] * factors[at_row]
-        for lane in range(active - 1, -1, -1):
+            lanes[GOES, lane] = wanted[lanes[AT, lane]] == row
+            if lanes[GOES, lane] == 0:
+                lanes[ROW, lane] = row + 1
+    return -1
+
+
+@compiled
+def _advance(active: int, lanes: Any, file: Any, wanted: Any, levels: int) -> int:
+    """Lanes whose row was wanted go on to the next, or are done. → how many lanes are left, or −1 − a block without bytes."""
+    for lane in range(active - 1, -1, -1):
+        if lanes[GOES, lane]:
+            lanes[AT, lane] += 1
             if lanes[AT, lane] == lanes[END, lane]:
                 active -= 1
-                lanes[:, lane] = lanes[:, active]
-            elif not _seek(lane, lanes, data, offsets, wanted, rows, entries):
-                return lanes[ROW, lane] // rows
+                for field in range(FIELDS):
+                    lanes[field, lane] = lanes[field, active]
+            elif not _seek(lane, lanes, file, wanted, levels):
+                return -1 - lanes[ROW, lane] // file[3]
+        else:
+            lanes[LEVEL, lane] = _level(lanes[ROW, lane], file[2], levels)
+    return active
+
+
+@compiled
+def decode_rows(file: Any, tables: Any, wanted: Any, factors: Any, out: Any) -> int:
+    """The values of rows `wanted` (sorted, each once) times their `factors` → out (len(wanted), K or more). → −1, or the block
+    that is damaged. limits (levels, K, LIMITS), bases (levels·K): a row's level is how many of `places` are ≤ its number."""
+    levels, K = tables[0].shape[:2]
+    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K, LANES, np.float32), aligned(1, LANES, np.float32)[0]
+    active, at = _admit(0, 0, lanes, file, wanted, levels)
+    while active > 0:
+        damaged = _decode(active, lanes, file, tables, wanted, factors, own, found)
+        if damaged >= 0:
+            return damaged
+        for lane in range(active):
+            if lanes[GOES, lane]:
+                for j in range(K):
+                    out[lanes[AT, lane], j] = found[j, lane]
+        active = _advance(active, lanes, file, wanted, levels)
+        if active >= 0:
+            active, at = _admit(active, at, lanes, file, wanted, levels)
+    return -1 - active if active < 0 else -1
+
+
+@compiled
+def _to_front(active: int, lanes: Any, found: Any, done: Any) -> int:
+    """Move the rows of those lanes whose rows are wanted to the front of `found`. → how many; `done`: which."""
+    some = 0
+    for lane in range(active):
+        if lanes[GOES, lane]:
+            if some < lane:
+                for j in range(len(found)):
+                    found[j, some] = found[j, lane]
+            done[some] = lane
+            some += 1
+    return some
+
+
+@compiled
+def _used(first: int, found: Any) -> int:
+    """How many lines of `found` there are without the last ones that are 0 in a group of rows."""
+    for used in range(len(found), 1, -1):
+        for n in range(first, first + GROUP):
+            if found[used - 1, n] != 0:
+                return used
+    return 1
+
+
+@compiled
+def decode_vectors(
+    file: Any, tables: Any, wanted: Any, factors: Any, scales: Any, onto: Any, order: Any, uses: Any, out: Any
+) -> int:
+    """Rows `wanted` with `scales` behind them, times `onto` (of panels.packed) → out[order[uses[i] : uses[i + 1]]]. → −1, or
+    the block that is damaged."""
+    levels, K = tables[0].shape[:2]
+    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K + 1, LANES, np.float32), aligned(1, LANES, np.float32)[0]
+    width, done = len(onto) * COLUMNS, np.empty(LANES, np.int64)
+    vectors, k, t = aligned(LANES, width, np.float32), np.zeros(1, np.int64), np.ones(1, np.float32)
+    streamed = streams(out)
+    active, at = _admit(0, 0, lanes, file, wanted, levels)
+    while active > 0:
+        damaged = _decode(active, lanes, file, tables, wanted, factors, own, found[1:])
+        if damaged >= 0:
+            return damaged
+        some = _to_front(active, lanes, found, done)
+        for n in range(some):
+            found[0, n] = scales[lanes[AT, done[n]]]
+        for n in range(0, some, GROUP):
+            multiply_panel(_used(n, found), found, n, LANES, len(onto), K + 1, onto, vectors, n * width)
+        for n in range(some):
+            at_row = lanes[AT, done[n]]
+            for use in range(uses[at_row], uses[at_row + 1]):
+                if out.shape[1] == width:
+                    k[0] = n
+                    mix(0, 1, k, t, vectors, out, order[use], streamed)
+                else:
+                    for j in range(out.shape[1]):
+                        out[order[use], j] = vectors[n, j]
+        active = _advance(active, lanes, file, wanted, levels)
+        if active >= 0:
+            active, at = _admit(active, at, lanes, file, wanted, levels)
+    fence()
+    return -1 - active if active < 0 else -1

@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 import numba
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import get_host_cpu_features
 
 from antembed.files import default_cache, locked
 
@@ -28,6 +29,12 @@ BOUNDS_CHECKED = os.environ.get("ANTEMBED_BOUNDSCHECK", "") not in ("", "0")
 HERE = Path(__file__).parent
 config: Any = numba.config
 log = logging.getLogger("antembed")
+
+
+def features() -> set[str]:
+    """What the processor that kernels are compiled for can do, in LLVM's words."""
+    named = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    return {word[1:] for word in named.split(",") if word.startswith("+")}
 
 
 def _digest() -> str:

@@ -15,12 +15,13 @@ for 0); MOVES[state][m mod 2] is the next state. A number's context is its colum
 """
 
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.compiled import decode_on_all_cores, kernels, take_rows
+from antembed.serving.compiled import decode_on_all_cores, empty_rows, kernels, take_rows
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows
 
@@ -35,6 +36,8 @@ MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]
 
 def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
     """What rows were multiplied by: more for those that come first, the frequent ones."""
+    if weighting == 0:
+        return np.ones(len(ids), np.float32)
     return (((ids + HEAD) / mean) ** -weighting).astype(np.float32)
 
 
@@ -63,6 +66,7 @@ class CodedRows(Rows):
         self.norm_base = float(about.get("norm_base", 1.0))
         self.total, self.per_block = int(about["objects"]), int(about["rows_per_block"])
         self.step, self.weighting, self.mean_place = float(about["step"]), float(about["weighting"]), float(about["mean_place"])
+        self._last_packed = np.empty((0, 0)), np.empty((0, 0))
         self._check()
         self.firsts = np.cumsum(self.shares, 1) - self.shares
         self.thresholds = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
@@ -87,15 +91,24 @@ class CodedRows(Rows):
         shifts = self.first_shift - np.arange(levels)
         classes = np.clip(self.classes + shifts[:, None], 0, CLASSES - 1)
         promised = np.cumsum(self.promise[classes], 1) - self.promise[classes]
-        limits = np.full((*classes.shape, LARGEST + 1), np.iinfo(np.int32).max, np.int32)
-        exact = -((WEIGHT * 1024 - self.thresholds * (promised[..., None] + WEIGHT)) // (UNIT * 1024))
+        limits = empty_rows(classes.size, LARGEST + 1).view(np.int32).reshape(*classes.shape, LARGEST + 1)  # aligned
+        limits[:] = np.iinfo(np.int32).max
+        exact = np.maximum(-((WEIGHT * 1024 - self.thresholds * (promised[..., None] + WEIGHT)) // (UNIT * 1024)), 0)
         contexts = classes[..., None] - SHIFTS + np.arange(1, 2 * SHIFTS + 1)  # that are reached; only 0 … 47 exist
         limits[..., : 2 * SHIFTS] = np.where((contexts > 0) & (contexts < CLASSES), exact, limits[..., : 2 * SHIFTS])
+        limits.sort(-1)
         m, odd = np.arange(LARGEST + 1), np.repeat([0, 1], CLASSES)[:, None]
         values = np.where(m > 0, (2 * m - odd).astype(np.float32) - self.centres[:, np.minimum(m, 3)], np.float32(0))
         flat = self.firsts.astype(np.int16).reshape(-1), self.shares.astype(np.int16).reshape(-1)
-        step = np.float32(self.step)
-        return limits, np.maximum(classes - SHIFTS, 0).reshape(-1), *flat, (values * step).reshape(-1), self.centres, step
+        step, centres = np.float32(self.step), (self.centres * 128).astype(np.int64)
+        registers = import_module("antembed.kernels.coded_column").column_tables(self.firsts, centres)
+        bases = np.maximum(classes - SHIFTS, 0).reshape(-1)
+        return limits, bases, *flat, (values * step).reshape(-1), self.centres, step, registers
+
+    @property
+    def _file(self) -> tuple[Any, ...]:
+        """What the compiled decoder reads besides."""
+        return self.payload, self.offsets, self.places, self.per_block, self.entries
 
     def _check(self) -> None:
         """Contents; checks.py has checked types and shapes."""
@@ -128,13 +141,10 @@ class CodedRows(Rows):
     def _decode(self, wanted: np.ndarray, factors: np.ndarray, out: np.ndarray, compiled: bool = True) -> None:
         """The values of rows `wanted` (sorted, each once) times `factors` → the first K columns of out."""
         if compiled and (kernel := kernels("coded_rows")) is not None:
-            known = (*self._compiled, self.entries)  # made here, once, and not by every thread
+            file, tables = self._file, self._compiled  # made here, once, and not by every thread
 
-            def decode(start: int, stop: int) -> int:
-                damaged: int = kernel.decode_rows(
-                    *(self.payload, self.offsets, wanted[start:stop], factors[start:stop], self.places, self.per_block),
-                    *(*known, out[start:stop]),
-                )
+            def decode(a: int, b: int) -> int:
+                damaged: int = kernel.decode_rows(file, tables, wanted[a:b], factors[a:b], out[a:b])
                 return damaged
 
             decode_on_all_cores(decode, *out.shape)
@@ -144,15 +154,20 @@ class CodedRows(Rows):
             here = wanted // self.per_block == block
             out[here, : len(self.classes)] = rows[wanted[here] - block * self.per_block] * factors[here, None]
 
+    def _scales(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the last numbers of rows are, and what the others are multiplied by."""
+        scales = np.full(len(wanted), self.norm_base, np.float32)
+        if self.norms is not None:
+            scales = (self.norm_base * 2.0 ** (self.norms[wanted].astype(np.float32) * NORM_STEP)).astype(np.float32)
+        return scales, scales / row_weights(wanted, self.weighting, self.mean_place)
+
     def _distinct(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of these ids, each once, and where each id is among them."""
         distinct, where = np.unique(ids, return_inverse=True)
-        scales = np.full(len(distinct), self.norm_base, np.float32)
-        if self.norms is not None:
-            scales = (self.norm_base * 2.0 ** (self.norms[distinct].astype(np.float32) * NORM_STEP)).astype(np.float32)
+        scales, factors = self._scales(distinct)
         rows = np.empty((len(distinct), len(self.classes) + 1), np.float32)
         rows[:, -1] = scales
-        self._decode(distinct, scales / row_weights(distinct, self.weighting, self.mean_place), rows)
+        self._decode(distinct, factors, rows)
         return rows, where
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
@@ -160,9 +175,33 @@ class CodedRows(Rows):
         return take_rows(rows, where)
 
     def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        """Each row is multiplied once."""
-        rows, where = self._distinct(ids)
-        return take_rows(rows @ anchors, where)
+        """Each row is multiplied once; compiled, while it is in the cache."""
+        if (kernel := kernels("coded_rows")) is None:
+            rows, where = self._distinct(ids)
+            return take_rows(rows @ anchors, where)
+        out, order = empty_rows(len(ids), anchors.shape[1]), np.argsort(ids)
+        begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
+        wanted, uses = ids[order][begins], np.append(begins, len(ids))
+        scales, factors = self._scales(wanted)
+        file, tables, onto = self._file, self._compiled, self._packed(anchors)
+
+        def decode(a: int, b: int) -> int:
+            some = wanted[a:b], factors[a:b], scales[a:b]
+            damaged: int = kernel.decode_vectors(file, tables, *some, onto, order, uses[a : b + 1], out)
+            return damaged
+
+        decode_on_all_cores(decode, len(wanted), anchors.shape[1])
+        return out
+
+    def _packed(self, anchors: np.ndarray) -> np.ndarray:
+        """As the compiled code reads them. A table's anchors are always the same: the last ones are kept."""
+        given, packed = self._last_packed
+        if given is not anchors:
+            kernel = kernels("panels")
+            assert kernel is not None
+            packed = kernel.packed(anchors)
+            self._last_packed = anchors, packed
+        return packed
 
     def _block(self, block: int) -> np.ndarray:
         """All rows of a block, number by number: what the compiled decoder does."""
