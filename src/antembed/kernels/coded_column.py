@@ -273,7 +273,7 @@ def columns_by_register(active: int, level: int, lanes: Any, data: Any, tables: 
     K, used = limits.shape[1], (active + WIDE - 1) // WIDE
     work = aligned(used * ROWS, WIDE, np.int32)
     work[:] = 0
-    one, base = 0, np.int64(len(data))
+    one, base = 0, len(data)
     for lane in range(active):
         if lanes[GOES, lane]:
             one, base = lane, min(base, lanes[FROM, lane])
