@@ -26,8 +26,8 @@ EPS = {np.float32: 2e-6, np.float64: 1e-14}  # of the terms of a sum: some sixte
 
 
 @njit
-def call_catch_up(x, m, v, out, numbers):
-    catch_up(K, (x, m, v), (K, 0, 0), (out, out), (0, K), numbers)
+def call_catch_up(x, m, v, inside, out, numbers):
+    catch_up(K, (x, m, v, inside), (K, 0, 0, 0), (out,), (0,), numbers)
 
 
 @njit
@@ -103,17 +103,21 @@ class TestAgainstNumpy:
 
     def test_catch_up(self, dtype):
         x, m, v = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2
-        numbers, out = (0.9, 0.3, 0.2, 0.5, 1e-3, 0.0), np.empty((2, K), dtype)
-        call_catch_up(x, m, v, out, numbers)
-        scale = np.abs(x[1]).max() + ((np.abs(m) * 0.3 + 0.2) / (np.sqrt(v) + 1e-3)).max()
-        np.testing.assert_allclose(out, caught_up(x[1], m, v, *numbers), rtol=0, atol=EPS[dtype] * scale)
-        assert 0 < (out[0] == 0).sum() < K
+        inside = (np.arange(K) < K - 2).astype(dtype)
+        x[1, -2:] = np.nan  # whatever is in the padding
+        m[-2:] = v[-2:] = 0.0
+        numbers, out = (0.9, 0.3, 0.2, 1e-3, 0.0), np.empty(K, dtype)
+        call_catch_up(x, m, v, inside, out, numbers)
+        scale = np.abs(x[1, :-2]).max() + ((np.abs(m) * 0.3 + 0.2) / (np.sqrt(v) + 1e-3)).max()
+        np.testing.assert_allclose(out, caught_up(x[1], m, v, inside, *numbers)[0], rtol=0, atol=EPS[dtype] * scale)
+        assert (out[-2:] == 0).all()
+        assert 0 < (out[:-2] == 0).sum() < K - 2
 
     def test_take_step(self, dtype):
         x, m, v, g = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2, self.draw(dtype, K)
         v[0] = g[0] = 0.0
         v[1] = g[1] * g[1]
-        numbers, out = (0.99, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0), np.empty((3, K), dtype)
+        numbers, out = (0.7, 0.99, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0), np.empty((3, K), dtype)
         call_take_step(x, m, v, g, out, numbers)
         wanted = stepped(x[1], m, v, g, *numbers)
         scale = np.abs(x[1]).max() + ((0.1 * np.abs(wanted[1]) + 0.05) / (np.sqrt(wanted[2]) + 1e-3)).max()
@@ -125,7 +129,7 @@ class TestAgainstNumpy:
         x, m, v, g = self.draw(dtype, 2, K), self.draw(dtype, K), self.draw(dtype, K) ** 2, self.draw(dtype, K)
         g[3] = np.nan
         out = np.empty((3, K), dtype)
-        call_take_step(x, m, v, g, out, (1.0, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0))
+        call_take_step(x, m, v, g, out, (1.0, 1.0, 0.1, 0.05, 0.1, 0.001, 1e-3, 0.0))
         assert np.isnan(out[:, 3]).all()
         assert np.isfinite(np.delete(out, 3, axis=1)).all()
 

@@ -101,7 +101,7 @@ class PlainFactorization(torch.nn.Module):
 
 
 def surprise_svd(data: Ratings) -> Work:
-    """scikit-surprise's SVD, several epochs, so that making its tables hardly counts."""
+    """scikit-surprise's SVD without biases, as ours, several epochs, so that making its tables hardly counts."""
     from surprise import SVD, Trainset
 
     by_user: dict[int, list[tuple[int, float]]] = {u: [] for u in range(USERS)}
@@ -113,14 +113,17 @@ def surprise_svd(data: Ratings) -> Work:
     trainset = Trainset(by_user, by_item, USERS, ITEMS, n, (1, 5), range(USERS), range(ITEMS))
 
     def work() -> int:
-        SVD(n_factors=DIMENSIONS, n_epochs=SURPRISE_EPOCHS, random_state=0).fit(trainset)
+        SVD(n_factors=DIMENSIONS, n_epochs=SURPRISE_EPOCHS, biased=False, random_state=0).fit(trainset)
         return n * SURPRISE_EPOCHS
 
     return work
 
 
 def cornac_mf(data: Ratings, threads: int = 1) -> Work:
-    """cornac's MF, many epochs, so that making its tables hardly counts."""
+    """cornac's MF without biases, as ours, many epochs, so that making its tables hardly counts.
+
+    With a seed it takes one thread, whatever it is told: with two it has none.
+    """
     from cornac.data import Dataset
     from cornac.models import MF
 
@@ -128,7 +131,9 @@ def cornac_mf(data: Ratings, threads: int = 1) -> Work:
     dataset = Dataset(USERS, ITEMS, {u: u for u in range(USERS)}, {i: i for i in range(ITEMS)}, triples)
 
     def work() -> int:
-        MF(k=DIMENSIONS, max_iter=CORNAC_EPOCHS, num_threads=threads, seed=0).fit(dataset)
+        seed = 0 if threads == 1 else None
+        model = MF(k=DIMENSIONS, max_iter=CORNAC_EPOCHS, num_threads=threads, use_bias=False, seed=seed).fit(dataset)
+        assert model.num_threads == threads
         return len(data) * CORNAC_EPOCHS
 
     return work

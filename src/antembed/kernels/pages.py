@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 HUGE = 1 << 21  # bytes
-LARGE = 1 << 25  # bytes from which on a table is worth it
+LARGE = 1 << 22  # bytes from which on a table is worth it: a page table of 4 KB pages no longer fits into its cache
 
 
 def ask_for_huge_pages(address: int, size: int) -> None:

@@ -34,6 +34,12 @@ class Lanes:
     def __init__(self, builder: Any, value: Any):
         self.builder, self.value = builder, value
 
+    def filled(self, number: "float | Lanes") -> "Lanes":
+        """A register like this one, full of one number."""
+        if isinstance(number, Lanes):
+            return number
+        return Lanes(self.builder, ir.Constant(self.value.type, [number] * self.value.type.count))
+
     def _with(self, operation: str, other: "Lanes") -> "Lanes":
         return Lanes(self.builder, getattr(self.builder, operation)(self.value, other.value, flags=FUSE))
 
@@ -49,8 +55,8 @@ class Lanes:
     def __truediv__(self, other: "Lanes") -> "Lanes":
         return self._with("fdiv", other)
 
-    def __lt__(self, other: "Lanes") -> "Lanes":
-        return Lanes(self.builder, self.builder.fcmp_ordered("<", self.value, other.value))
+    def __lt__(self, other: "float | Lanes") -> "Lanes":
+        return Lanes(self.builder, self.builder.fcmp_ordered("<", self.value, self.filled(other).value))
 
 
 def _suffix(number: Any) -> str:
@@ -72,7 +78,8 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
     """yes where the condition holds, else no; for lanes and for arrays."""
     if not isinstance(condition, Lanes):
         return np.where(condition, yes, no)
-    return Lanes(condition.builder, condition.builder.select(condition.value, yes.value, no.value))
+    some = no if isinstance(no, Lanes) else yes
+    return Lanes(condition.builder, condition.builder.select(condition.value, *(some.filled(x).value for x in (yes, no))))
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
@@ -307,6 +314,28 @@ def weighted_sum(registers: int, streamed: bool = False) -> Any:
         return types.void(n, n, places, weights, rows, n, n, out, n), emit
 
     return op
+
+
+@intrinsic
+def read(typing: Any, array: Any, at: Any) -> Any:
+    """Number `at` ≥ 0 of an array's memory: a place that is itself read from memory costs no look whether it is negative."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.load(_pointer(context, builder, signature.args[0], *values))
+
+    return array.dtype(array, types.intp), emit
+
+
+@intrinsic
+def write(typing: Any, array: Any, at: Any, number: Any) -> Any:
+    """Set number `at` ≥ 0 of an array's memory."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        cast = context.cast(builder, values[2], signature.args[2], signature.args[0].dtype)
+        builder.store(cast, _pointer(context, builder, signature.args[0], *values[:2]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, number), emit
 
 
 @intrinsic

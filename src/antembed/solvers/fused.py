@@ -76,27 +76,29 @@ class _Side:
     def __init__(self, weight: Tensor, bias: Tensor | None, optimizer: ProximalYogi):
         V, K = weight.shape
         self.width, self.K = K, kernel.padded(K)
-        self.rows = kernel.make_rows(V, K, weight.detach().numpy().dtype)
+        biased, number = bias is not None, weight.detach().numpy().dtype
+        self.head = kernel.head_of(K, biased)
+        self.rows = kernel.make_rows(V, kernel.row_length(K, biased, number.itemsize), number)
         prox = _group_of(optimizer, weight)["prox"]
         self.free: FreeEntries | None = prox.free if isinstance(prox, NonNegativeL1) else None
-        _adopt(optimizer, weight, self.rows, kernel.WEIGHTS, self.K)
+        _adopt(optimizer, weight, self.rows, 0, self.K)
         if bias is not None:
-            _adopt(optimizer, bias, self.rows, kernel.BIAS, 1)
+            _adopt(optimizer, bias, self.rows, self.head + kernel.LAST, 1)
 
-    def laid_out(self, batch: int, parts: int, K_users: int, K_items: int) -> kernel.Side:
+    def laid_out(self, batch: int, parts: int) -> kernel.Side:
         """As the kernel wants it, with room for `parts` workers to show each other a batch."""
         dtype = self.rows.dtype
         return kernel.Side(
             self.rows,
             kernel.integers(self.rows),
             self.width,
+            self.head,
+            (np.arange(self.K) < self.width).astype(dtype),
             NO_INTS if self.free is None else self.free.starts.numpy(),
             NO_INTS if self.free is None else self.free.columns.numpy(),
             np.empty((2, batch), np.int32),
             np.zeros((2, parts * batch + kernel.VECTOR, self.K), dtype),
             np.zeros((2, parts * batch), dtype),
-            np.empty((2, parts, K_users, K_items), dtype),
-            np.empty((2, parts), dtype),
         )
 
 
@@ -182,7 +184,8 @@ class FusedEngine:
         steep = set((np.flatnonzero(strengths[1:] < self.rule.beta1 * strengths[:-1]) + 1).tolist())
         cuts = sorted({*range(0, batches, chunk_size(batch_size) // batch_size), *steep, batches})
         parts = max(self.threads // 2, 1)
-        sides = [side.laid_out(batch_size, parts, self.users.K, self.items.K) for side in (self.users, self.items)]
+        sides = [side.laid_out(batch_size, parts) for side in (self.users, self.items)]
+        sums = self._sums(parts)
         A = self._anchors()
         now = 0
         try:
@@ -192,7 +195,7 @@ class FusedEngine:
                 self._torn = True
                 if start in steep:
                     self._flush(sides, history, start, anew=False)
-                self._train(chunk, sides, A, history, start, losses)
+                self._train(chunk, [*sides, sums], A, history, start, losses)
                 self._torn, now = False, stop
                 counts = np.full(stop - start, batch_size)
                 counts[-1] = len(chunk.ratings) - batch_size * (stop - start - 1)
@@ -220,9 +223,12 @@ class FusedEngine:
         )
 
     def _train(
-        self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
+        self, chunk: kernel.Batches, sides: list[Any], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
     ) -> None:
-        """A chunk of batches, by as many workers as are faster just now: one and two give the same bytes."""
+        """A chunk of batches, by as many workers as are faster just now: one and two give the same bytes.
+
+        `sides`: and the sums.
+        """
         batches, parts = losses.shape
         if self.threads < 2 or (parts == 1 and self.pace.alone):
             started = time.perf_counter()
@@ -233,7 +239,7 @@ class FusedEngine:
         self.pace.took(False, (time.perf_counter() - started) / batches, slept > OFTEN * batches)
 
     def _train_together(
-        self, chunk: kernel.Batches, sides: list[kernel.Side], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
+        self, chunk: kernel.Batches, sides: list[Any], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
     ) -> int:
         """Each worker in a thread of its own; → how often one had to sleep until the others came."""
         workers, counter = 2 * losses.shape[1], barrier_counter()
@@ -251,6 +257,11 @@ class FusedEngine:
         run_workers(work, workers, give_up)
         return int(counter[SLEPT])
 
+    def _sums(self, parts: int) -> kernel.Sums:
+        """Memory for the anchors' gradients, which the side with fewer objects adds up: it has fewer distinct rows a batch."""
+        dtype, fewer = self.users.rows.dtype, len(self.items.rows) <= len(self.users.rows)
+        return kernel.Sums(fewer, np.empty((2, parts, self.users.K, self.items.K), dtype), np.empty((2, parts), dtype))
+
     def _history(self, first: int, lr: Schedule, strengths: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
         batches = len(strengths)
@@ -263,7 +274,7 @@ class FusedEngine:
         some = [(weights[:1] or [None])[0] for weights in (self.tables, self.biases, self.anchors, [self.model.bias])]
         decays = [0.0 if w is None else _group_of(self.optimizer, w)["weight_decay"] for w in some]
         keeps = [1 - np.array(rates) * decay for decay in decays]
-        idle = np.zeros((batches + 1, 8))
+        idle = np.zeros((batches + 1, kernel.IDLE))
         idle[:, [kernel.SCALE, kernel.BIAS_SCALE]] = 1.0
         for keep, drift, scale in (
             (keeps[0], kernel.DRIFT, kernel.SCALE),
@@ -277,7 +288,7 @@ class FusedEngine:
                 )
             kernel.future_drift(steps / idle[1:, scale], self.rule.beta1, idle[:, drift])
         idle[1:, kernel.CLOCK] = np.cumsum(takes / idle[1:, kernel.SCALE])
-        fading = np.concatenate([[1.0], fading_powers(self.rule.beta1)[::-1]])
+        fading = np.concatenate([[1.0], fading_powers(self.rule.beta1)[::-1], [0.0]])
         return kernel.History(idle, np.stack([steps, takes, *keeps], axis=1), fading)
 
     def _anchors(self) -> kernel.Anchors:
