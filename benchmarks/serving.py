@@ -1,6 +1,6 @@
 """Look-up beside its peers: 25 600 ids, Zipf and uniform, of 500 000 vectors of 256 numbers; medians of turns.
 
-    python benchmarks/serving.py [--objects 500000] [--repeats 15] [--threads 2] [--coded] [--fitted FOLDER]
+    python benchmarks/serving.py [--objects 500000] [--repeats 15] [--threads 2] [--coded transform sparse] [--fitted FOLDER]
         [--record results/serving.jsonl]
 
 Ours: sparse files (50 anchors, 2 a row; 100, 4; 500, 8), the same in int8, and with --coded the entropy-coded files at 16x and
@@ -106,11 +106,13 @@ def torchao_rows(model: torch.nn.Module, ids: np.ndarray) -> object:
         return model(torch.from_numpy(ids))
 
 
-def coded(V: int, folder: Path) -> dict[str, tuple[Lookup, int]]:
+def coded(V: int, methods: list[str], folder: Path) -> dict[str, tuple[Lookup, int]]:
     rng = np.random.default_rng(1)
     E = (rng.normal(size=(V, WIDTH)) * 0.97 ** np.arange(WIDTH)).astype(np.float32)
     found: dict[str, tuple[Lookup, int]] = {}
     for budget, method in (("16x", "transform"), ("64x", "sparse")):
+        if method not in methods:
+            continue
         file = folder / f"{V}-{budget}-{method}.ant"
         if not file.exists():
             compress(E, budget=budget, method=method, split_norms=False).save(file)
@@ -128,7 +130,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=500_000)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--coded", action="store_true")
+    parser.add_argument("--coded", nargs="*", default=[], choices=["transform", "sparse"], help="entropy-coded files, too")
     parser.add_argument("--fitted", help="where entropy-coded files are kept, and found again")
     parser.add_argument("--record")
     arguments = parser.parse_args()
@@ -144,7 +146,7 @@ def main() -> None:
             for K, per_row in SETTINGS
             for values in ("fp32", "int8")
         }
-        contestants = peers(V) | contestants | (coded(V, Path(arguments.fitted or temporary)) if arguments.coded else {})
+        contestants = peers(V) | contestants | coded(V, arguments.coded, Path(arguments.fitted or temporary))
         for drawn, popularity in (("Zipf", zipf(V, 1.0)), ("uniform", None)):
             rng = np.random.default_rng(2)
             order = rng.permutation(V)  # popular rows are anywhere

@@ -234,13 +234,15 @@ def main() -> None:
             chosen = {
                 n: work for n, work in scenarios(data, run, url).items() if any(part in n for part in options.only.split(","))
             }
-            for number, (each, work) in enumerate(chosen.items()):
+            for number, (each, work) in enumerate(chosen.items()):  # Ctrl-C ends it, and what is done is recorded
                 (folder / f"s{number}").mkdir()
                 share = -(-options.kills * (number + 1) // len(chosen)) - total["killed"]
                 counts = torture(each, work, folder / f"s{number}", share, np.random.default_rng([options.seed, number]))
                 total += counts
                 by_name[each] = dict(counts)
                 print(each, dict(counts), round(time.monotonic() - started), flush=True)
+        except KeyboardInterrupt:
+            by_name["interrupted"] = {}
         finally:
             server.terminate()
             server.communicate()
