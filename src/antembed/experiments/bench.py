@@ -19,7 +19,7 @@ from antembed.data.batches import permutation
 from antembed.data.cache import Column
 from antembed.data.synthetic import planted, ratings, stream
 from antembed.embedding import AnchorEmbedding, param_groups
-from antembed.experiments.race import Work, busy_processes, median_turns
+from antembed.experiments.race import Others, Work, busy_processes, median_turns
 from antembed.files import JSON
 from antembed.kernels import ratings as kernel
 from antembed.optim import ProximalYogi
@@ -172,6 +172,7 @@ def recommend(n: int, repeats: int, threads: int, busy: int = 0) -> JSON:
         "cornac MF, 2 threads": cornac_mf(peers_data, 2),
         "memory limit, 1 thread": memory_limit(data),
     }
+    others = Others()  # what the host gives to other machines counts, too: it stalls two threads more than one
     with busy_processes(busy):
         seconds = median_turns(contestants, repeats)
     return {
@@ -186,6 +187,7 @@ def recommend(n: int, repeats: int, threads: int, busy: int = 0) -> JSON:
         "ratings": n,
         "threads_of_torch": threads,
         "busy_processes": busy,
+        "busy_cores_of_others": others(),
     }
 
 

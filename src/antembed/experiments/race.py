@@ -56,7 +56,8 @@ def compare(times: Times, ours: str, limit: str | None = None, busy: int = 0) ->
 
 
 class Others:
-    """How many cores other processes keep busy, from its making to its call; None where the system does not say."""
+    """How many cores other processes keep busy, or the host gives to other machines, from its making to its call; None where
+    the system does not say."""
 
     def __init__(self) -> None:
         self.before = self._now()

@@ -70,7 +70,10 @@ def bench(records: Records) -> str:
         several = any(isinstance(peers, dict) for peers in ratios.values())
         named = {f"{name}: {ours}": peers for ours, peers in ratios.items()} if several else {name: ratios}
         for what, peers in named.items():
-            rows += [[what, record["setting"], peer, *["–"] * 2, f"{ratio:.3g} ×", *["–"] * 3] for peer, ratio in peers.items()]
+            rows += [
+                [what, record["setting"], peer, *["–"] * 2, f"{ratio:.3g} ×", *["–"] * 2, others(record)]
+                for peer, ratio in peers.items()
+            ]
         rows += [[name, record["setting"], *race(row), others(record)] for row in record.get("rows", [])]
     header = ["what", "setting", "peer", "antembed", "peer's", "peer ÷ antembed", "quartiles", "share of the limit", "others"]
     return markdown(header, rows)
