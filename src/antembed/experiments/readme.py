@@ -221,8 +221,6 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "text-budgets": ("budgets.jsonl", text.budgets),
     "text-front": ("ngrams.jsonl", text.front),
     "language": ("language.jsonl", text.language),
-    "language-wide": ("language-wide.jsonl", text.language),
-    "language-awd": ("language-awd.jsonl", text.language),
     "language-softmax": ("language-softmax.jsonl", text.language),
     "text8": ("text8.jsonl", text.language),
     "after-training": ("after-training.jsonl", text.after_training),
