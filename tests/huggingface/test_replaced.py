@@ -70,7 +70,7 @@ def test_tables_grow(name, tmp_path):
     before = logits(model)
     assert model.resize_token_embeddings(V + 5).num_embeddings == V + 5
     assert model.config.vocab_size == V + 5
-    torch.testing.assert_close(logits(model)[..., :V], before)
+    torch.testing.assert_close(logits(model)[..., :V], before, rtol=1e-4, atol=1e-4)
     mean = model.get_input_embeddings().to_dense()[:V].mean(0)
     torch.testing.assert_close(model.get_input_embeddings().to_dense()[V], mean)
     model.save_pretrained(tmp_path)
@@ -90,10 +90,11 @@ def test_it_becomes_plain_again(name, tmp_path):
     model = replaced(name)
     before = logits(model)
     plain = model.dequantize()
-    torch.testing.assert_close(logits(plain), before)
+    close = {"rtol": 1e-4, "atol": 1e-4}  # T·(A·h) and (T·A)·h, through all layers
+    torch.testing.assert_close(logits(plain), before, **close)
     plain.save_pretrained(tmp_path)
     again = loaded(type(plain), tmp_path)
-    torch.testing.assert_close(logits(again), before)
+    torch.testing.assert_close(logits(again), before, **close)
     assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
     assert type(again.get_input_embeddings()) is torch.nn.Embedding
 
