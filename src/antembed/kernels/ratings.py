@@ -537,7 +537,7 @@ def train_part(
 ) -> None:  # fmt: skip
     """One worker's share of mini-batches from step `now` on; `workers` of them wait for each other at `barrier_counter()`.
 
-    A is its own copy; counter[SLEPT] says how often a worker had to sleep.
+    A is its own copy.
     """
     own, other, ids = (users, items, batches.users) if is_users else (items, users, batches.items)
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]

@@ -444,7 +444,7 @@ def address(typing: Any, array: Any, place: Any) -> Any:
 # Linux can put a thread to sleep until a number changes (a futex: its four bytes are the lower ones of counter[ARRIVED]).
 # Elsewhere a waiting thread sleeps for a moment at a time.
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
-ARRIVED, ASLEEP, LOOKS, SECONDS, NANOSECONDS, SLEPT = range(6)
+ARRIVED, ASLEEP, LOOKS, SECONDS, NANOSECONDS = range(5)
 WAIT, WAKE = 128, 129  # within this process
 NAP = 10_000_000  # ns: a cancelled barrier is noticed within this time
 if FUTEX:
@@ -478,7 +478,7 @@ else:
 
 def barrier_counter() -> np.ndarray:
     """The counter of a barrier."""
-    return np.array([0, 0, PATIENCE, 0, NAP, 0])
+    return np.array([0, 0, PATIENCE, 0, NAP])
 
 
 @compile_kernel(nogil=True)
@@ -503,7 +503,6 @@ def barrier(counter: Any, arrivals: int) -> bool:
         seen = _read_counter(counter, ARRIVED)
     if looks > PATIENCE:
         counter[LOOKS] = max(patience // 2, HASTE)
-        counter[SLEPT] += 1  # two may count at once and lose one: it is an estimate
     elif looks > 0:
         counter[LOOKS] = PATIENCE
     return seen < CANCELLED

@@ -5,6 +5,7 @@ parameters become views of those rows. Evaluation, checkpoints and export work a
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -19,7 +20,7 @@ from antembed.embedding import AnchorEmbedding, FullEmbedding, LowRankEmbedding,
 from antembed.embedding.anchor import AnchoredTable
 from antembed.kernels import ratings as kernel
 from antembed.kernels.threads import parallel_for, run_workers, usable_cpus
-from antembed.kernels.vector import CANCELLED, SLEPT, barrier_counter
+from antembed.kernels.vector import CANCELLED, barrier_counter
 from antembed.optim import ProximalYogi
 from antembed.optim.base import ProximalOptimizer
 from antembed.optim.lazy import SMALLEST_SCALE, fading_powers
@@ -30,7 +31,6 @@ from antembed.tasks.base import Source
 from antembed.tasks.ratings.model import MatrixFactorization
 
 NO_INTS = np.empty(0, np.int64)
-OFTEN = 0.1  # sleeps a batch from which on a machine is busy
 HOLD = 32  # chunks, at most
 KNOWN: tuple[type, ...] = (AnchorEmbedding, LowRankEmbedding, NonnegativeLowRank, FullEmbedding)
 
@@ -123,31 +123,27 @@ def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, a
 
 
 class Pace:
-    """Whether one thread alone is faster than two, as on a machine that is busy with other things.
+    """Whether one thread alone is faster than two, as on a machine that is busy, or that a host lends to others meanwhile.
 
-    Two as long as none has to wait for a core. When one does, a chunk is done alone to see how fast that is. The faster way is
-    kept for a chunk before both are compared again, and for twice as many each time that it wins again: a disturbance costs
-    little, and a machine that stays busy is seldom tried. `seconds` are those of a batch.
+    Both ways are timed. The faster one is kept for a chunk before the other is tried again, and for twice as many each time
+    that it wins again: a machine that stays as it is costs a chunk in HOLD, and a disturbance is noticed within so many.
     """
 
     def __init__(self) -> None:
-        self.alone, self.hold, self.kept = False, 0, 0
-        self.won: bool | None = None  # which way was faster the last time: alone or not
-        self.seconds: dict[bool, float] = {}
+        self.alone, self.kept, self.left = False, 1, 1  # `left`: chunks until the other way is tried
+        self.won = False  # which way was faster the last time: alone or not
+        self.seconds: dict[bool, deque[float]] = {way: deque(maxlen=2) for way in (True, False)}
 
-    def took(self, alone: bool, seconds: float, waited: bool) -> None:
-        """What the last chunk took, and whether a thread had to wait for a core."""
-        self.seconds[alone] = seconds
-        if self.hold:
-            self.hold -= 1
-            if not self.hold:
-                self.alone = False  # see whether the machine is still busy
-        elif alone or (waited and True in self.seconds):
-            self.alone = self.seconds[True] < self.seconds.get(False, 0.0)
+    def took(self, alone: bool, seconds: float) -> None:
+        """What a batch of the last chunk took; the lesser of two counts, since the first one may wait for the compiler."""
+        self.seconds[alone].append(seconds)
+        if self.left:
+            self.left -= 1
+            self.alone = self.won if self.left else not self.won
+        else:
+            self.alone = min(self.seconds[True]) < min(self.seconds[False])
             self.kept = min(2 * self.kept, HOLD) if self.alone is self.won else 1
-            self.won, self.hold = self.alone, self.kept
-        elif waited:
-            self.alone = True
+            self.won, self.left = self.alone, self.kept
 
 
 class FusedEngine:
@@ -230,18 +226,18 @@ class FusedEngine:
         `sides`: and the sums.
         """
         batches, parts = losses.shape
-        if self.threads < 2 or (parts == 1 and self.pace.alone):
-            started = time.perf_counter()
+        started, alone = time.perf_counter(), self.threads < 2 or (parts == 1 and self.pace.alone)
+        if alone:
             kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
-            self.pace.took(True, (time.perf_counter() - started) / batches, False)
-            return
-        started, slept = time.perf_counter(), self._train_together(chunk, sides, A, history, now, losses)
-        self.pace.took(False, (time.perf_counter() - started) / batches, slept > OFTEN * batches)
+        else:
+            self._train_together(chunk, sides, A, history, now, losses)
+        if self.threads > 1 and parts == 1:
+            self.pace.took(alone, (time.perf_counter() - started) / batches)
 
     def _train_together(
         self, chunk: kernel.Batches, sides: list[Any], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
-    ) -> int:
-        """Each worker in a thread of its own; → how often one had to sleep until the others came."""
+    ) -> None:
+        """Each worker in a thread of its own."""
         workers, counter = 2 * losses.shape[1], barrier_counter()
 
         def work(worker: int) -> None:
@@ -255,7 +251,6 @@ class FusedEngine:
         # Everybody starts from the same anchors; worker 0 changes ours.
         copies = [[p.copy() for p in A] for _ in range(workers)]
         run_workers(work, workers, give_up)
-        return int(counter[SLEPT])
 
     def _sums(self, parts: int) -> kernel.Sums:
         """Memory for the anchors' gradients, which the side with fewer objects adds up: it has fewer distinct rows a batch."""
