@@ -1,7 +1,8 @@
 """Products of small matrices that are in the cache, as one step of a longer pass over rows.
 
 A tile of TILE_ROWS rows and two registers of columns is summed in twelve registers: enough that additions do not wait for each
-other, and few enough for the sixteen of AVX2.
+other, and few enough for the sixteen of AVX2. Registers are as wide as the processor has them, which changes no sum: each
+number has its own.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from numba import types
 from numba.core import cgutils
 
 from antembed.kernels.vector import FUSE, INTP, VECTOR, _load, _pointer, _register, _splat, intrinsic
+from antembed.kernels.whole import AVX512, WIDE
 
 TILE_ROWS = 6
 
@@ -44,14 +46,17 @@ def multiply_tiles(
         Xp = _pointer(context, builder, kinds[3], X, X_at)
         Yp = _pointer(context, builder, kinds[7], Y, zero)
         Op = _pointer(context, builder, kinds[9], out, zero)
-        vector = ir.VectorType(Xp.type.pointee, VECTOR)
-        totals = [cgutils.alloca_once(builder, vector) for _ in range(2 * TILE_ROWS)]
+        widest = WIDE if AVX512 and isinstance(Xp.type.pointee, ir.FloatType) else VECTOR
+        totals = {
+            lanes: [cgutils.alloca_once(builder, ir.VectorType(Xp.type.pointee, lanes)) for _ in range(2 * TILE_ROWS)]
+            for lanes in {widest, VECTOR}
+        }
         lines = [ir.Constant(INTP, line) for line in range(TILE_ROWS)]
         added = builder.icmp_signed("!=", adding, zero)
 
-        def tile(r: Any, j: Any, registers: int) -> None:
-            sums = [totals[2 * line : 2 * line + registers] for line in range(TILE_ROWS)]
-            steps = [ir.Constant(INTP, VECTOR * register) for register in range(registers)]
+        def tile(r: Any, j: Any, registers: int, lanes: int) -> None:
+            sums = [totals[lanes][2 * line : 2 * line + registers] for line in range(TILE_ROWS)]
+            steps = [ir.Constant(INTP, lanes * register) for register in range(registers)]
             targets = []
             for line in lines:
                 start = builder.gep(Op, [builder.add(builder.mul(builder.add(r, line), out_stride), j)])
@@ -60,36 +65,38 @@ def multiply_tiles(
                 with yes:
                     for own, places in zip(sums, targets, strict=True):
                         for total, place in zip(own, places, strict=True):
-                            builder.store(_load(builder, place), total)
+                            builder.store(_load(builder, place, lanes), total)
                 with no:
                     for own in sums:
                         for total in own:
-                            builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
+                            builder.store(ir.Constant(total.type.pointee, [0.0] * lanes), total)
             starts = [builder.gep(Xp, [builder.mul(builder.add(r, line), down)]) for line in lines]
             with cgutils.for_range(builder, inner) as loop:
                 across = builder.mul(loop.index, right)
                 row = builder.gep(Yp, [builder.add(builder.mul(loop.index, Y_stride), j)])
-                ys = [_load(builder, builder.gep(row, [step])) for step in steps]
+                ys = [_load(builder, builder.gep(row, [step]), lanes) for step in steps]
                 for start, own in zip(starts, sums, strict=True):
-                    x = _splat(builder, builder.load(builder.gep(start, [across])))
+                    x = _splat(builder, builder.load(builder.gep(start, [across])), lanes)
                     for y, total in zip(ys, own, strict=True):
                         product = builder.fmul(x, y, flags=FUSE)
                         builder.store(builder.fadd(builder.load(total), product, flags=FUSE), total)
             for own, places in zip(sums, targets, strict=True):
                 for total, place in zip(own, places, strict=True):
-                    register, align = _register(builder, place)
+                    register, align = _register(builder, place, lanes)
                     builder.store(builder.load(total), register, align=align)
 
-        def down_the_rows(j: Any, registers: int) -> None:
-            with cgutils.for_range_slice(builder, zero, rows, ir.Constant(INTP, TILE_ROWS), inc=True) as (r, _):
-                tile(r, j, registers)
+        def across_columns(first: Any, last: Any, registers: int, lanes: int) -> None:
+            step = ir.Constant(INTP, registers * lanes)
+            with (
+                cgutils.for_range_slice(builder, first, last, step, inc=True) as (j, _),
+                cgutils.for_range_slice(builder, zero, rows, ir.Constant(INTP, TILE_ROWS), inc=True) as (r, _),
+            ):
+                tile(r, j, registers, lanes)
 
-        two = ir.Constant(INTP, 2 * VECTOR)
+        two = ir.Constant(INTP, 2 * widest)
         whole = builder.mul(builder.sdiv(columns, two), two)
-        with cgutils.for_range_slice(builder, zero, whole, two, inc=True) as (j, _):
-            down_the_rows(j, 2)
-        with builder.if_then(builder.icmp_signed("<", whole, columns)):
-            down_the_rows(whole, 1)
+        across_columns(zero, whole, 2, widest)
+        across_columns(whole, columns, 1, VECTOR)
         return context.get_dummy_value()
 
     n = types.intp

@@ -87,14 +87,14 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -
     return builder.gep(data, [at])
 
 
-def _register(builder: Any, pointer: Any) -> tuple[Any, int]:
+def _register(builder: Any, pointer: Any, lanes: int = VECTOR) -> tuple[Any, int]:
     """The pointer cast to a register, and its alignment, which is that of a number."""
     number = pointer.type.pointee
-    return builder.bitcast(pointer, ir.VectorType(number, VECTOR).as_pointer()), 4 if isinstance(number, ir.FloatType) else 8
+    return builder.bitcast(pointer, ir.VectorType(number, lanes).as_pointer()), 4 if isinstance(number, ir.FloatType) else 8
 
 
-def _load(builder: Any, pointer: Any) -> Any:
-    register, align = _register(builder, pointer)
+def _load(builder: Any, pointer: Any, lanes: int = VECTOR) -> Any:
+    register, align = _register(builder, pointer, lanes)
     return builder.load(register, align=align)
 
 
