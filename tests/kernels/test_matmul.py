@@ -12,7 +12,9 @@ def call(rows, inner, columns, X, down, right, Y, out, adding):
     multiply_tiles(rows, inner, columns, X, 3, down, right, Y, Y.shape[1], out, out.shape[1], adding)
 
 
-@pytest.mark.parametrize(("rows", "inner", "columns"), [(6, 5, 16), (13, 40, 24), (1, 1, 8), (18, 0, 40), (7, 9, 32), (12, 20, 120)])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(6, 5, 16), (13, 40, 24), (1, 1, 8), (18, 0, 40), (7, 9, 32), (12, 20, 120)]
+)
 @pytest.mark.parametrize("transposed", [False, True])
 def test_products_of_any_shape(rows, inner, columns, transposed):
     rng = np.random.default_rng(0)

@@ -259,11 +259,25 @@ def test_incidence_is_who_has_what(planted):
 
 
 @pytest.mark.parametrize("orders", [1, 2, 4])
-@pytest.mark.parametrize("least", [1, 2])
-def test_counting_is_sorting(planted, orders, least):
+@pytest.mark.parametrize(("least", "enough"), [(1, np.inf), (2, np.inf), (2, 300), (2, 40)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_counting_is_sorting(planted, monkeypatch, orders, least, enough, threads):
     train, _ = planted
-    for one, other in zip(_counted_pairs(train, orders, 14, least), _sorted_pairs(train, orders, 14, least), strict=True):
+    monkeypatch.setattr("antembed.solvers.ngram_fit.usable_cpus", lambda: threads)
+    counted, ordered = (make(train, orders, 14, least, enough) for make in (_counted_pairs, _sorted_pairs))
+    for one, other in zip(counted, ordered, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_of_many_objects_the_most_frequent_are_taken(planted):
+    train, _ = planted
+    everything, some = incidence(train, NgramSettings(), 16), incidence(train, NgramSettings(), 16, enough=100)
+    counts = np.diff(everything.starts)
+    rarest = np.sort(counts)[-100]
+    assert rarest > 2
+    np.testing.assert_array_equal(some.buckets, everything.buckets[counts >= rarest])
+    assert len(some.buckets) >= 100
+    assert len(incidence(train, NgramSettings(), 16, enough=10**9).buckets) == len(counts)
 
 
 def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):

@@ -370,16 +370,17 @@ def descend_codes(
 
 @compiled
 def count_objects(
-    tokens: Any, starts: Any, hashes: Any, orders: int, bits: int, rows: Any, counts: Any, last: Any, places: Any,
-    documents: Any, times: Any,
+    first: int, stop: int, tokens: Any, starts: Any, hashes: Any, orders: int, bits: int, rows: Any, counts: Any, last: Any,
+    places: Any, documents: Any, times: Any,
 ) -> None:  # fmt: skip
-    """Words and runs of up to `orders` words of each document, by the first `bits` bits of their hashes (serving/ngrams.py).
+    """Words and runs of up to `orders` words of documents [first, stop), by the first `bits` bits of their hashes
+    (serving/ngrams.py).
 
     Without `rows` (2^bits; else empty): counts[bucket] = how many documents have it; `last` is −1 everywhere. With it, row
     rows[bucket] ≥ 0 of the table gets its documents, from places[row] on, which moves on, and how often they have it.
     """
     shift = np.uint64(64 - bits)
-    for i in range(len(starts) - 1):
+    for i in range(first, stop):
         for t in range(starts[i], starts[i + 1]):
             run = hashes[tokens[t]]
             for more in range(min(orders, starts[i + 1] - t)):

@@ -18,7 +18,7 @@ from antembed.config.budget import BudgetError, parse_budget
 from antembed.data.documents import Documents
 from antembed.kernels.hashed_ngrams import MANY, count_objects, descend_codes, descend_dense, gather_codes
 from antembed.kernels.logistic import score_rows
-from antembed.kernels.threads import usable_cpus
+from antembed.kernels.threads import take_turns, usable_cpus
 from antembed.serving.hashed_ngrams import HashedNgrams
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.solvers.budget import target
@@ -29,9 +29,11 @@ LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
 ANCHORS = 0.25  # of the file
+MOST_PARTS, PARTED_UP_TO = 4, 24  # threads that count, since each needs memory for 2^bits buckets, and bits
 COUNTED_FROM = 1 << 21  # words and runs; below, sorting them is faster than counting in 2^bits buckets
 BLOCKS, BLOCKS_PER_OBJECT = 256, 8  # of a sweep, at least; and for each object of a document
 SETTLED, CHANGE = 0.25, 0.06  # the share of the loss, and of the codes, that a sweep changes when there is little left to gain
+CANDIDATES, LEAST_CANDIDATES = 3, 60_000  # objects, the most frequent: so many for each that fits, and at least so many
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
 
 
@@ -65,38 +67,61 @@ class Incidence:
     scales: np.ndarray  # (n,)
 
 
-def incidence(documents: Documents, settings: NgramSettings, bits: int, least: int = 2) -> Incidence:
-    """The objects that `least` documents have: what is seen once says nothing of others."""
+def incidence(documents: Documents, settings: NgramSettings, bits: int, least: int = 2, enough: float = np.inf) -> Incidence:
+    """The objects that `least` documents have: what is seen once says nothing of others. And that more documents have, as long
+    as there are `enough` of these."""
     scales = document_scales(documents.starts, settings.orders)
     make = _sorted_pairs if len(documents.tokens) * settings.orders < COUNTED_FROM else _counted_pairs
-    buckets, starts, inside, times = make(documents, settings.orders, bits, least)
+    buckets, starts, inside, times = make(documents, settings.orders, bits, least, enough)
     return Incidence(buckets, starts, inside, times if settings.repeats else np.ones_like(times), scales.astype(np.float32))
 
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # buckets, starts, documents, times
 
 
-def _sorted_pairs(documents: Documents, orders: int, bits: int, least: int) -> Pairs:
+def _frequent(counts: np.ndarray, least: int, enough: float) -> np.ndarray:
+    """Which of objects that so many documents have are taken."""
+    n = len(counts)
+    rarest = np.partition(counts, n - int(enough))[n - int(enough)] if 0 < enough <= n else 0
+    return counts >= max(least, rarest, 1)
+
+
+def _sorted_pairs(documents: Documents, orders: int, bits: int, least: int, enough: float) -> Pairs:
     hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, orders)
     pairs, times = np.unique((buckets_of(hashes, bits) << 32) | owners, return_counts=True)
     buckets, counts = np.unique(pairs >> 32, return_counts=True)
-    enough = np.repeat(counts >= least, counts)
-    starts = np.concatenate([[0], np.cumsum(counts[counts >= least])])
-    inside = (pairs[enough] & 0xFFFFFFFF).astype(np.int32)
-    return buckets[counts >= least], starts, inside, times[enough].astype(np.float32)
+    taken = _frequent(counts, least, enough)
+    inside = np.repeat(taken, counts)
+    starts = np.concatenate([[0], np.cumsum(counts[taken])])
+    return buckets[taken], starts, (pairs[inside] & 0xFFFFFFFF).astype(np.int32), times[inside].astype(np.float32)
 
 
-def _counted_pairs(documents: Documents, orders: int, bits: int, least: int) -> Pairs:
-    """The same in two passes, without all hashes in memory."""
+def _counted_pairs(documents: Documents, orders: int, bits: int, least: int, enough: float) -> Pairs:
+    """The same in two passes, without all hashes in memory. Threads share the documents, and each has counts of its own."""
     text = (documents.tokens, documents.starts, hash_words(documents.vocabulary.words), orders, bits)
-    none, counts = np.empty(0, np.int32), np.zeros(1 << bits, np.int32)
-    count_objects(*text, none, counts, np.full(1 << bits, -1, np.int32), none.astype(np.int64), none, none.astype(np.float32))
-    buckets = np.flatnonzero(counts >= max(least, 1))
-    starts = np.concatenate([[0], np.cumsum(counts[buckets], dtype=np.int64)])
+    none, longs, reals = (np.empty(0, dtype) for dtype in (np.int32, np.int64, np.float32))
+    parts = min(usable_cpus(), MOST_PARTS) if bits <= PARTED_UP_TO else 1
+    counts, cuts = np.zeros((parts, 1 << bits), np.int32), [len(documents) * part // parts for part in range(parts + 1)]
+
+    def count(part: int) -> None:
+        last = np.full(1 << bits, -1, np.int32)
+        count_objects(cuts[part], cuts[part + 1], *text, none, counts[part], last, longs, none, reals)
+
+    take_turns(count, parts, parts)
+    total = counts.sum(0, dtype=np.int32)
+    buckets = np.flatnonzero(_frequent(total, least, enough))
+    starts = np.concatenate([[0], np.cumsum(total[buckets], dtype=np.int64)])
     rows = np.full(1 << bits, -1, np.int32)
     rows[buckets] = np.arange(len(buckets), dtype=np.int32)
     inside, times = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
-    count_objects(*text, rows, none, np.full(len(buckets), -1, np.int32), starts[:-1].copy(), inside, times)
+    # Documents of earlier parts come first, as without parts.
+    places = starts[:-1] + np.cumsum(counts[:, buckets], axis=0) - counts[:, buckets]
+
+    def place(part: int) -> None:
+        last = np.full(len(buckets), -1, np.int32)
+        count_objects(cuts[part], cuts[part + 1], *text, rows, none, last, places[part], inside, times)
+
+    take_turns(place, parts, parts)
     return buckets, starts, inside, times
 
 
@@ -144,6 +169,11 @@ def likely_anchors(size: float, classes: int, values: int) -> int:
     return min((12 if size > ROOMY else 6) * classes, max(int(ANCHORS * size / (2 * classes + values)), classes))
 
 
+def usual_bits(codes: int) -> float:
+    """Entropy of an object's code, of so many."""
+    return float(0.85 * np.log2(codes))
+
+
 def likely_objects(size: float, code_bits: float, bits: int) -> int:
     """How many objects fit into `size` bytes, if each takes `code_bits` and the entropy of a gap between 2^bits buckets."""
     n = room = 8 * max(size, 1)
@@ -154,7 +184,7 @@ def likely_objects(size: float, code_bits: float, bits: int) -> int:
 
 def likely_bits(size: float, codes: int) -> int:
     """Bits of a bucket's number such that there are 64 buckets an object: fewer, and too many others fall on it."""
-    n = likely_objects(size - 4 * codes, 0.85 * np.log2(codes), 20)
+    n = likely_objects(size - 4 * codes, usual_bits(codes), 20)
     return int(np.clip(np.ceil(np.log2(n)) + 6, 12, MOST_BITS - 2))
 
 
@@ -164,7 +194,10 @@ class NgramFit:
     def __init__(self, train: Documents, settings: NgramSettings) -> None:
         self.settings, self.classes = settings, train.classes
         self.labels = train.labels.astype(np.int32)
-        self.data = incidence(train, settings, settings.bits)
+        room = likely_objects(
+            parse_budget(settings.size, 0).amount, usual_bits(settings.anchors * len(settings.values)), settings.bits
+        )
+        self.data = incidence(train, settings, settings.bits, enough=max(CANDIDATES * room, LEAST_CANDIDATES))
         V, n, C = len(self.data.buckets), len(train), len(train.classes)
         counts = np.diff(self.data.starts)
         self.ridge = settings.ridge / (np.log(n / np.maximum(counts, 1)) + 1) ** settings.rarity
@@ -194,7 +227,7 @@ class NgramFit:
         """Entropy of an object's code as codes are now; at first, what is usual."""
         used = self.anchors >= 0
         if not used.any():
-            return float(0.85 * np.log2(self.B.shape[0] * len(self.values)))
+            return usual_bits(self.B.shape[0] * len(self.values))
         counts = np.bincount((self.anchors * len(self.values) + self.levels)[used])
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log2(shares)).sum())
