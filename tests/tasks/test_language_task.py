@@ -20,7 +20,16 @@ from antembed.tasks.language import task as task_module
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import Streams, make_splits
 from antembed.tasks.language.model import LSTM, LanguageModel, Transformer
-from antembed.tasks.language.output import Full, Likelihood, Noise, NoiseContrast, Sampled, Thresholded
+from antembed.tasks.language.output import (
+    Full,
+    Likelihood,
+    Noise,
+    NoiseContrast,
+    Sampled,
+    Thresholded,
+    make_output,
+    starting_biases,
+)
 from antembed.tasks.language.task import Language
 
 SMALL = (
@@ -166,7 +175,8 @@ def test_right_scores_have_no_gradient_on_average(loss, kind):
     with torch.no_grad():
         model.words.rows.weight.zero_()
         model.bias[1:] = p.log() + math.log(12)
-    output = loss(Noise(np.arange(1, 13), kind, 8))
+    noise = Noise(np.arange(1, 13), kind, 8)
+    output = NoiseContrast(noise, math.log(12)) if loss is NoiseContrast else Sampled(noise)
 
     def mean_gradient():
         total = torch.zeros(12)
@@ -180,6 +190,14 @@ def test_right_scores_have_no_gradient_on_average(loss, kind):
     with torch.no_grad():
         model.bias[1:] = 0  # wrong ones do
     assert mean_gradient() > 0.04
+
+
+def test_noise_contrast_starts_with_probabilities():
+    """Scores of words as likely as their counts say are normalized, so nothing but the model is left to learn."""
+    counts = np.array([0, 900, 50, 30, 10, 5, 5])
+    config = from_options(LanguageConfig, {"softmax": "nce", "negatives": 5})
+    output = make_output(config, counts)
+    assert float((starting_biases(counts) - output.log_total).exp().sum()) == pytest.approx(1.0)
 
 
 def test_thresholded_gradients_are_near_the_full_ones():

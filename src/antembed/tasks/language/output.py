@@ -231,17 +231,20 @@ class SampledSoftmax(torch.autograd.Function):
 
 
 class NoiseContrast(Sampled):
-    """NCE: is a word the next one, or noise? Scores are taken as logarithms of probabilities. A target that is also drawn as
-    noise is both."""
+    """NCE: is a word the next one, or noise? Scores less `log_total` are taken as logarithms of probabilities, which they are at
+    first, when words are as likely as their counts say. A target that is also drawn as noise is both."""
+
+    def __init__(self, noise: Noise, log_total: float):
+        super().__init__(noise)
+        self.log_total = log_total
 
     def __call__(self, model: LanguageModel, states: Tensor, targets: Tensor) -> Tensor:
         negatives = self.noise.draw().to(states.device)
         right, vectors = self.of_targets(model, states, targets, negatives)
         wrong = states @ vectors.T + model.bias[negatives]
         expected = self.noise.log_expected.to(states.device)
-        log_V = float(np.log(model.words.num_embeddings))  # scores start near 0, probabilities near 1/V
-        right = right - log_V - expected[targets]
-        wrong = wrong - log_V - expected[negatives]
+        right = right - self.log_total - expected[targets]
+        wrong = wrong - self.log_total - expected[negatives]
         return (F.softplus(-right) + F.softplus(wrong).sum(1)).mean()
 
 
@@ -254,12 +257,20 @@ class Adaptive(Output):
         return loss
 
 
+def starting_biases(counts: np.ndarray) -> Tensor:
+    """Words start as likely as they are: (V,), 0 on average."""
+    logs = (torch.from_numpy(np.array(counts, np.float32)) + 0.5).log()
+    return logs - logs.mean()
+
+
 def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
     own, threads = config.output, config.machine.threads
     if own.softmax in ("sampled", "nce"):
         assert counts is not None
         noise = Noise(counts, own.noise, own.negatives)
-        return Sampled(noise) if own.softmax == "sampled" else NoiseContrast(noise)
+        if own.softmax == "sampled":
+            return Sampled(noise)
+        return NoiseContrast(noise, float(starting_biases(counts).logsumexp(0)))
     made: dict[str, Callable[[], Output]] = {
         "full": lambda: Full(threads),
         "thresholded": lambda: Thresholded(own.threshold),

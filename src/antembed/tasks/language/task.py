@@ -21,7 +21,7 @@ from antembed.tasks.language.config import EVENTS, PROX_OPTIONS, LanguageConfig
 from antembed.tasks.language.data import LanguageSplits, make_splits, read_input
 from antembed.tasks.language.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
-from antembed.tasks.language.output import Likelihood, make_output
+from antembed.tasks.language.output import Likelihood, make_output, starting_biases
 from antembed.tasks.text.explain import explain_words
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
@@ -91,9 +91,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
             adaptive = nn.AdaptiveLogSoftmaxWithLoss(tables.embedding_dim, V, cutoffs)
         model = LanguageModel(table, make_network(config), word_dropout=tables.word_dropout, adaptive=adaptive)
         model.anchor_ids = anchors
-        with torch.no_grad():  # words start as likely as they are
-            counts = torch.from_numpy(np.array(words.counts, np.float32))
-            model.bias.copy_((counts + 0.5).log() - (counts + 0.5).log().mean())
+        model.bias.data.copy_(starting_biases(words.counts))
         model.output = make_output(config, words.counts)
         return model.to(config.solver.train.device)
 
