@@ -231,8 +231,8 @@ class SampledSoftmax(torch.autograd.Function):
 
 
 class NoiseContrast(Sampled):
-    """NCE: is a word the next one, or noise? Scores less `log_total` are taken as logarithms of probabilities, which they are at
-    first, when words are as likely as their counts say. A target that is also drawn as noise is both."""
+    """NCE: is a word the next one, or noise? Scores less `log_total` are taken as logarithms of probabilities, which they are
+    at first, when words are as likely as their counts say. A target that is also drawn as noise is both."""
 
     def __init__(self, noise: Noise, log_total: float):
         super().__init__(noise)
