@@ -22,6 +22,7 @@ from antembed.embedding import AnchorEmbedding, param_groups
 from antembed.experiments.race import Others, Work, busy_processes, median_turns
 from antembed.files import JSON
 from antembed.kernels import ratings as kernel
+from antembed.kernels.threads import run_workers
 from antembed.optim import ProximalYogi
 from antembed.solvers.fused import FusedEngine
 from antembed.solvers.stochastic import count_nonzeros
@@ -54,6 +55,21 @@ def fused(data: Ratings, embedding: str, threads: int) -> Work:
     return epochs_of(
         config, data.objects, Examples(data.columns, np.arange(len(data), dtype=np.int32), threads=threads), threads
     )
+
+
+def at_once(*works: Work) -> Work:
+    """Each in a thread of its own, with nothing in common: what two cores of this machine are worth to such work."""
+
+    def together() -> int:
+        done = [0] * len(works)
+
+        def work(which: int) -> None:
+            done[which] = works[which]()
+
+        run_workers(work, len(works), lambda: None)
+        return sum(done)
+
+    return together
 
 
 def build(config: RatingsConfig, num_embeddings: tuple[int, int]) -> MatrixFactorization:
@@ -164,6 +180,7 @@ def recommend(n: int, repeats: int, threads: int, busy: int = 0) -> JSON:
     contestants = {
         "anchored, fused, 1 thread": fused(data, "anchor", 1),
         "anchored, fused, 2 threads": fused(data, "anchor", 2),
+        "anchored, fused, two models at once": at_once(fused(data, "anchor", 1), fused(data, "anchor", 1)),
         "full, fused, 2 threads": fused(data, "full", 2),
         "full, PyTorch, SparseAdam": torch_steps(data, plain, torch.optim.SparseAdam(plain.parameters(), lr=0.01), 20),
         "anchored, PyTorch, dense T": torch_steps(data, dense, ProximalYogi(param_groups(dense, L1)), 3),
