@@ -3,6 +3,7 @@
 look-ups   4 processes of 8 threads each read one mapped file; every row is compared with what it should be
 stopped    runs that are stopped and continued (SIGSTOP, SIGCONT) at random moments end in the same bytes
 memory     runs under limits of address space end well or with an error of one line; continued without, in the same bytes
+cgroup     the same where the kernel kills what takes more than its control group may
 clock      runs during which the clock jumps by hours, back and forth, end in the same bytes
 """
 
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ import antembed as ant
 from antembed.experiments.records import append_record
 from antembed.serving import load_table
 
+PARTS = ("look-ups", "stopped", "memory", "cgroup", "clock")
 PROCESSES, THREADS = 4, 8
 ROWS, ASKED = 80_000, 512
 RUN = ("train", "recommend", "RATINGS", *map(str, QUICK), "--epochs", "6", "--threads", "1", "--resume", "--out")
@@ -113,23 +116,38 @@ def stopped(folder: Path, expected: dict[str, str], times: int, rng: random.Rand
     return {"runs": times, "stops": stops, "different": different}
 
 
-def short_of_memory(folder: Path, expected: dict[str, str], limits: list[int]) -> dict[str, object]:
-    """Limits in MB, of address space: less than the program takes, about as much, more."""
+def short_of_memory(
+    folder: Path, expected: dict[str, str], kind: str, limits: list[int], limited: Callable[[int], Callable[[], None]]
+) -> dict[str, object]:
+    """limited(MB) is what a new process does to itself; limits are less than the program takes, about as much, more."""
     ends: dict[str, str] = {}
     different = 0
     for limit in limits:
-        size = limit << 20
-        process = run(
-            folder, f"memory{limit}", preexec_fn=lambda size=size: resource.setrlimit(resource.RLIMIT_AS, (size, size))
-        )
+        name = f"{kind}{limit}"
+        process = run(folder, name, preexec_fn=limited(limit))
         _, text = process.communicate()
         lines = [line for line in text.splitlines() if line.strip()]
         ends[str(limit)] = (
             "finished" if process.returncode == 0 else f"exit {process.returncode}: {lines[-1][:120] if lines else ''}"
         )
-        run(folder, f"memory{limit}").communicate()
-        different += contents(folder / f"memory{limit}") != expected
+        run(folder, name).communicate()
+        different += contents(folder / name) != expected
     return {"ends": ends, "different": different}
+
+
+def address_space(limit: int) -> Callable[[], None]:
+    size = limit << 20
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def control_group(limit: int) -> Callable[[], None]:
+    """A group of this one's, of version 1 or 2, is made; needs root."""
+    mount = Path("/sys/fs/cgroup")
+    second = (mount / "cgroup.controllers").exists()
+    group = (mount if second else mount / "memory") / f"antembed-load-{limit}"
+    group.mkdir(exist_ok=True)
+    (group / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(limit << 20))
+    return lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def jumping_clock(folder: Path, expected: dict[str, str], times: int) -> dict[str, int]:
@@ -147,21 +165,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=600, help="of look-ups")
     parser.add_argument("--times", type=int, default=10, help="runs that are stopped, and with a jumping clock")
+    parser.add_argument("--only", default=",".join(PARTS), help="of these, with commas between (default all of them)")
     parser.add_argument("--record", help="append the counts to this file")
     options = parser.parse_args()
+    row: dict[str, object] = {"attack": "load"}
+    failures = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["ANTEMBED_CACHE"] = str(folder / "cache")
         write_ratings(folder / "ratings.csv")
-        row: dict[str, object] = {"attack": "load", "seconds": options.seconds, "look-ups": look_ups(folder, options.seconds)}
         run(folder, "whole").communicate()
         expected = contents(folder / "whole")
-        row["stopped"] = stopped(folder, expected, options.times, random.Random(0))
-        row["memory"] = short_of_memory(folder, expected, [500, 1500, 2500, 4000])
-        row["clock"] = jumping_clock(folder, expected, options.times)
-    row["failures"] = sum(part["different"] for part in (row["stopped"], row["memory"], row["clock"])) + sum(
-        part["wrong"] for part in row["look-ups"].values()
-    )
+        for part in options.only.split(","):
+            if part == "look-ups":
+                row["seconds"], row[part] = options.seconds, look_ups(folder, options.seconds)
+                failures += sum(found["wrong"] for found in row[part].values())
+                continue
+            if part == "stopped":
+                found = stopped(folder, expected, options.times, random.Random(0))
+            elif part == "memory":
+                found = short_of_memory(folder, expected, part, [500, 1500, 2500, 4000], address_space)
+            elif part == "cgroup":
+                found = short_of_memory(folder, expected, part, [100, 200, 300, 600], control_group)
+            elif part == "clock":
+                found = jumping_clock(folder, expected, options.times)
+            else:
+                raise SystemExit(f"{part!r} is none of {', '.join(PARTS)}")
+            row[part] = found
+            failures += found["different"]
+    row["failures"] = failures
     row["command"] = shlex.join(["python", "-m", "tests.load", *sys.argv[1:]])
     print(json.dumps(row, indent=1))
     if options.record:
