@@ -123,18 +123,28 @@ def startup(records: Records) -> str:
 TRIED = {"mutations": "mutations", "inputs": "inputs", "killed": "kills", "tables": "tables"}  # field of a record → a word
 
 
+def load(record: JSON) -> str:
+    """What a record of long use and hard conditions has tried."""
+    parts = [part for part in record.values() if isinstance(part, dict)]
+    counts = {
+        "look-ups": sum(found["look_ups"] for found in record.get("look-ups", {}).values()),
+        "runs": sum(part.get("runs", 0) + len(part.get("ends", ())) for part in parts),
+    }
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+
+
 def attacks(records: Records) -> str:
     """The newest record of each attack (on a reader, on commands), how much it tried, how often a promise was broken."""
     found = {
-        (record["attack"], record.get("reader", ""), ", ".join(record.get("by_command", ()))): record
+        (record["attack"], record.get("reader", ""), ", ".join(record.get("by_command", ())), "look-ups" in record): record
         for record in records
         if "attack" in record
     }
     rows = []
-    for (attack, reader, _), record in found.items():
+    for (attack, reader, *_), record in found.items():
         tried = next((f"{record[field]:,} {word}" for field, word in TRIED.items() if field in record), "")
         if attack == "load":
-            tried = f"{sum(part['look_ups'] for part in record['look-ups'].values()):,} look-ups"
+            tried = load(record)
         seconds = f"{record['seconds']:,} s" if "seconds" in record else ""
         rows.append(
             [", ".join(filter(None, (attack, reader))), tried, seconds, str(record["failures"]), f"`{record['command']}`"]
