@@ -265,7 +265,9 @@ def language(records: Records) -> str:
         knowledge = f", {own['anchors']['anchor_init']}" + "".join(f", {name}" for name in own["anchors"]["relations"])
         sparsity = own["solver"]["sparsity"]
         events = f", {sparsity['sparsify']} in {sparsity['events']} events" if sparsity["sparsify"] != "prox" else ""
-        softmax = "" if first["softmax"] == "sampled" else f", {first['softmax']} softmax".replace("nce softmax", "NCE")
+        softmax = "" if first["softmax"] == "sampled" else f", {first['softmax']} softmax"
+        if first["softmax"] == "nce":
+            softmax = f", NCE with {own['output']['negatives']:,} negatives"
         rows.append(
             [
                 f"{first['model']}-{own['tables']['embedding_dim']}",
