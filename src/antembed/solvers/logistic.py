@@ -1,7 +1,6 @@
 """Logistic regression with a quadratic penalty for each feature, warm-started: the anchors of hashed n-grams."""
 
 import numpy as np
-from scipy.optimize import minimize
 
 from antembed.kernels.logistic import logistic_loss
 from antembed.kernels.threads import usable_cpus
@@ -25,6 +24,8 @@ def logistic(
     """min over B (K, C), bias (C):  mean_i −log softmax(Z_i·B + bias)[labels_i]  +  ½/n·Σ_k B_kᵀ·penalty_k·B_k.
 
     From those given. A penalty is a matrix (K, C, C) or its diagonals (K, C)."""
+    from scipy.optimize import minimize  # a fifth of a second, which other solvers' runs need not wait for
+
     shape, size, threads = B.shape, B.size, usable_cpus()
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
