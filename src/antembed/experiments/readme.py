@@ -235,6 +235,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "language": ("language.jsonl", text.language),
     "language-softmax": ("language-softmax.jsonl", text.language),
     "language-wide": ("language-wide.jsonl", text.language),
+    "language-awd": ("language-awd.jsonl", text.language),
     "text8": ("text8.jsonl", text.language),
     "after-training": ("after-training.jsonl", text.after_training),
     "compress": ("compress.jsonl", comparisons.compress),
