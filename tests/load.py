@@ -32,6 +32,7 @@ from antembed.experiments.records import append_record
 from antembed.serving import load_table
 
 PARTS = ("look-ups", "stopped", "memory", "cgroup", "clock")
+GROUPS = [100, 200, 300, 600]  # MB
 PROCESSES, THREADS = 4, 8
 ROWS, ASKED = 80_000, 512
 RUN = ("train", "recommend", "RATINGS", *map(str, QUICK), "--epochs", "6", "--threads", "1", "--resume", "--out")
@@ -140,13 +141,17 @@ def address_space(limit: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
-def control_group(limit: int) -> Callable[[], None]:
-    """A group of this one's, of version 1 or 2, is made; needs root."""
+def group_folder(limit: int) -> Path:
+    """Of a control group of version 2 or 1."""
     mount = Path("/sys/fs/cgroup")
-    second = (mount / "cgroup.controllers").exists()
-    group = (mount if second else mount / "memory") / f"antembed-load-{limit}"
+    return (mount if (mount / "cgroup.controllers").exists() else mount / "memory") / f"antembed-load-{limit}"
+
+
+def control_group(limit: int) -> Callable[[], None]:
+    group = group_folder(limit)
     group.mkdir(exist_ok=True)
-    (group / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(limit << 20))
+    name = next(name for name in ("memory.max", "memory.limit_in_bytes") if (group / name).exists())
+    (group / name).write_text(str(limit << 20))
     return lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
@@ -168,6 +173,14 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="of these, with commas between (default all of them)")
     parser.add_argument("--record", help="append the counts to this file")
     options = parser.parse_args()
+    parts = options.only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"{', '.join(sorted(unknown))} is none of {', '.join(PARTS)}")
+    if "cgroup" in parts:  # known before the long part, not after it
+        try:
+            control_group(GROUPS[0])
+        except (OSError, StopIteration) as error:
+            parser.error(f"no control group for memory can be made here ({error}); be root, or leave it out with --only")
     row: dict[str, object] = {"attack": "load"}
     failures = 0
     with tempfile.TemporaryDirectory() as name:
@@ -176,7 +189,7 @@ def main() -> None:
         write_ratings(folder / "ratings.csv")
         run(folder, "whole").communicate()
         expected = contents(folder / "whole")
-        for part in options.only.split(","):
+        for part in parts:
             if part == "look-ups":
                 row["seconds"], row[part] = options.seconds, look_ups(folder, options.seconds)
                 failures += sum(found["wrong"] for found in row[part].values())
@@ -186,11 +199,11 @@ def main() -> None:
             elif part == "memory":
                 found = short_of_memory(folder, expected, part, [500, 1500, 2500, 4000], address_space)
             elif part == "cgroup":
-                found = short_of_memory(folder, expected, part, [100, 200, 300, 600], control_group)
-            elif part == "clock":
-                found = jumping_clock(folder, expected, options.times)
+                found = short_of_memory(folder, expected, part, GROUPS, control_group)
+                for limit in GROUPS:
+                    group_folder(limit).rmdir()
             else:
-                raise SystemExit(f"{part!r} is none of {', '.join(PARTS)}")
+                found = jumping_clock(folder, expected, options.times)
             row[part] = found
             failures += found["different"]
     row["failures"] = failures
