@@ -5,9 +5,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Tests in clones and copies of the source share compiled kernels (their folders are named by source and processor): compiling all
 # of them takes minutes.
-test test-slow check: export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/antembed/kernels
+test test-slow check claims: export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/antembed/kernels
 
-.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture check bench bench-large readme format clean
+.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture claims check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -42,6 +42,9 @@ guided-fuzz: .venv/ready  ## coverage-guided fuzzing of the readers of files, SE
 	$(BIN)/pip install --quiet 'atheris>=3'
 	for reader in table ngrams csv labels; do \
 	$(BIN)/python -m tests.guided_fuzz $$reader --seconds $(or $(SECONDS),1800) --record results/reliability.jsonl || exit 1; done
+
+claims: .venv/ready  ## run again what README and guides claim; fails on a loss (QUICK=1: ten minutes; DATA=FOLDER)
+	$(BIN)/python experiments/claims.py $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only '$(ONLY)')
 
 check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
 	$(BIN)/ruff check

@@ -24,10 +24,10 @@ from threadpoolctl import threadpool_limits
 from antembed.data import find_data
 from antembed.data.synthetic import planted, ratings
 from antembed.files import JSON
-from antembed.inference.pairs import Seen
+from antembed.inference.fold_in import likely_weight
+from antembed.inference.seen import Seen
 from antembed.solvers.descent import Descent
 from antembed.solvers.side import Penalties
-from antembed.tasks.events.config import likely_weight
 from antembed.tasks.events.ranking import Held, list_metrics
 from common import publish
 

@@ -23,8 +23,7 @@ from antembed.experiments.records import append_record, read_records
 from antembed.experiments.text import LIMITS, best_of
 from antembed.files import JSON
 from antembed.runs import train
-from antembed.tasks.text.config import TextConfig
-from antembed.tasks.text.data import read_input
+from antembed.tasks.text.config import TextConfig, read_input
 from antembed.tasks.text.task import Text
 
 Space = dict[str, Any]

@@ -22,8 +22,7 @@ from antembed.experiments.text import best_of
 from antembed.files import JSON
 from antembed.runs import load_model, train
 from antembed.serving import Table, export
-from antembed.tasks.text.config import TextConfig
-from antembed.tasks.text.data import read_input
+from antembed.tasks.text.config import TextConfig, read_input
 from antembed.tasks.text.model import TextModel
 from antembed.tasks.text.task import Text
 from common import publish

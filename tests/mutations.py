@@ -188,7 +188,7 @@ def contents(path: Path, name: str, verify: bool | None = None) -> list[np.ndarr
 
 
 def outcome(path: Path, name: str, whole: list[np.ndarray], verify: bool | None = None) -> str:
-    """refused, same, other (vectors, biases or words), or what went wrong."""
+    """refused, same, other (vectors, biases or words), or what went wrong, such as numbers that are not finite."""
     try:
         with np.errstate(all="ignore"):
             found = contents(path, name, verify)
@@ -200,6 +200,8 @@ def outcome(path: Path, name: str, whole: list[np.ndarray], verify: bool | None 
         return "hang"
     except Exception as error:
         return f"foreign: {type(error).__name__}: {error} {traceback.extract_tb(error.__traceback__)[-1]}"
+    if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in found):
+        return "not finite"
     same = len(found) == len(whole) and all(a.shape == b.shape and (a == b).all() for a, b in zip(found, whole, strict=True))
     return "same" if same else "other"
 

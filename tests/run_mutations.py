@@ -48,8 +48,8 @@ NETWORK = {"model": "mean", "embedding_dim": 4, "anchors": 3, "epochs": 2, "batc
 LANGUAGE = {"embedding_dim": 4, "hidden": 4, "layers": 1, "anchors": 3, "epochs": 2, "batch_size": 80, "sequence_length": 10}
 COMMON = ("config.json", "metrics.jsonl", "checkpoint/last.safetensors", "checkpoint/final.safetensors")
 OF_RATINGS = (
-    *(f"{side}.labels.{kind}" for side in SIDES for kind in ("parquet", "safetensors")),
-    "seen.safetensors",
+    *(f"{side}.labels.safetensors" for side in SIDES),
+    *("seen.safetensors", "ratings.safetensors", "popularity.safetensors"),
     "users.ant",
 )
 OF_WORDS = ("vocabulary.parquet", "words.ant")
@@ -116,8 +116,9 @@ class Kind:
 def recommended(run: Path) -> object:
     tables = RatingTables.load(run)
     users = tables.user_labels.head(5).to_list()
-    light = LightTables.load(run) or tables  # the labels' index is missing or damaged: Parquet is read instead
-    return tables.recommend(users, 3).rows(), light.recommend_columns([str(user) for user in users], 3, filter_seen=True)
+    light = LightTables.load(run) or tables
+    lists = tables.lists(users, 3, filter_seen=True)[0].rows()
+    return lists, light.recommend_columns([str(user) for user in users], 3, filter_seen=True)
 
 
 def classified(run: Path) -> object:

@@ -87,3 +87,11 @@ def test_state_of_another_shape_is_refused(tmp_path):
         restore(saved, model, optimizer)
     with pytest.raises(CheckpointError, match="of another model"):
         restore(capture(torch.nn.Linear(3, 3)), model)
+
+
+@pytest.mark.parametrize("strides", [(0, 0), (5, 3)])
+def test_one_number_has_any_strides(tmp_path, strides):
+    """Torch takes a tensor of one element for contiguous, whatever its strides are."""
+    one = torch.arange(3.0).as_strided((1, 1), strides, 2)
+    write_checkpoint(tmp_path / "c", Checkpoint({"one": one}))
+    assert read_checkpoint(tmp_path / "c").tensors["one"].tolist() == [[2.0]]

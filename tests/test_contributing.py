@@ -38,6 +38,7 @@ EDITS: dict[str, dict[str, object]] = {
             ("EMBEDDINGS: dict", "from antembed.embedding.baselines.NAME import SignEmbedding\nEMBEDDINGS: dict"),
             ('    "vvd": VocabularyDropout,\n}', '    "vvd": VocabularyDropout,\n    "signs": SignEmbedding,\n}'),
         ],
+        "config/embeddings.py": [('    "vvd": BARE,\n', '    "vvd": BARE,\n    "signs": BARE,\n')],
     },
     "An initializer": {
         "anchors/initializers.py": [
@@ -58,6 +59,7 @@ EDITS: dict[str, dict[str, object]] = {
             ("ProximalSGD, ProximalYogi\n", "ProximalSGD, ProximalSlow, ProximalYogi\n"),
             ('"sgd": ProximalSGD}', '"sgd": ProximalSGD, "slow": ProximalSlow}'),
         ],
+        "config/solvers.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
     },
     "A penalty": {
         "optim/prox.py": [("@dataclass\nclass GroupL2(", "@dataclass\nclass HalfL1(L1):\n    def __call__(self, t, step):\n        return super().__call__(t, step / 2)\n\n\n@dataclass\nclass GroupL2(")],
@@ -99,8 +101,9 @@ EDITS: dict[str, dict[str, object]] = {
             "from antembed.tasks.base import Metric, Metrics, Part, Splits, Task\nfrom antembed.tasks.model import EmbeddingModel",
         ),
         "tasks/__init__.py": [
-            ("TASKS: dict", "from antembed.tasks.NAME import Links\nTASKS: dict"),
-            ("(Ratings(), Events(), Text(), HashedNgramTask(), Language())", "(Ratings(), Events(), Text(), HashedNgramTask(), Language(), Links())"),
+            ("from antembed.tasks.ngrams.config import", "from antembed.tasks.NAME import LinksConfig\nfrom antembed.tasks.ngrams.config import"),
+            ('    "Language": "language.task",\n', '    "Language": "language.task",\n    "Links": "NAME",\n'),
+            ('        "Language": LanguageConfig,\n', '        "Language": LanguageConfig,\n        "Links": LinksConfig,\n'),
         ],
     },
 }  # fmt: skip

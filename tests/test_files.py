@@ -6,15 +6,20 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from antembed import files
 from antembed.files import (
     TEMPORARY,
     LockedError,
     append_json,
+    default_cache,
     is_temporary,
     locked,
+    private_folder,
     read_json_lines,
     write_atomically,
 )
@@ -134,3 +139,126 @@ def test_what_is_no_log_is_left_alone(tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "the last line has no end"
     with pytest.raises(OSError, match="/dev/full is no file"):
         append_json("/dev/full", {})
+
+
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no owners of this kind")
+root = pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="only root can give a folder to another user")
+OTHER = 12345  # another user
+
+
+@posix
+def test_a_private_folder_is_made_for_the_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        made = private_folder(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert made == (tmp_path / "a" / "b").resolve()
+    assert [folder.stat().st_mode & 0o777 for folder in (made, made.parent)] == [0o700, 0o700]
+    assert private_folder(made) == made
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777, 0o702])
+def test_a_folder_that_others_can_write_is_not_private(tmp_path, mode):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(mode)
+    with pytest.raises(PermissionError, match=rf"open can be written by others \(mode {mode:o}; `chmod go-w` would forbid it"):
+        private_folder(tmp_path / "open")
+
+
+@posix
+def test_others_could_replace_a_folder_in_an_open_one_unless_it_is_sticky(tmp_path):
+    (tmp_path / "open" / "own").mkdir(parents=True)
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(PermissionError, match=r"open can be written by others \(mode 777"):
+        private_folder(tmp_path / "open" / "own")
+    (tmp_path / "open").chmod(0o1777)
+    assert private_folder(tmp_path / "open" / "own").name == "own"
+
+
+@root
+def test_a_folder_of_another_user_is_not_private(tmp_path):
+    (tmp_path / "theirs" / "own").mkdir(parents=True)
+    os.chown(tmp_path / "theirs", OTHER, OTHER)
+    for folder in ("theirs", "theirs/own", "theirs/new"):
+        with pytest.raises(PermissionError, match=rf"theirs belongs to user {OTHER}, not to 0"):
+            private_folder(tmp_path / folder)
+    assert not (tmp_path / "theirs" / "new").exists()
+
+
+@posix
+def test_a_link_in_the_place_of_a_folder_is_refused_but_own_links_lead_to_it(tmp_path):
+    (tmp_path / "real" / "own").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(PermissionError, match="link is a symbolic link"):
+        private_folder(tmp_path / "link")
+    assert private_folder(tmp_path / "link" / "own") == (tmp_path / "real" / "own").resolve()
+    (tmp_path / "real").chmod(0o777)
+    with pytest.raises(PermissionError, match="real can be written by others"):
+        private_folder(tmp_path / "link" / "own")
+
+
+@posix
+def test_every_link_on_the_way_is_looked_at(tmp_path):
+    (tmp_path / "real" / "own").mkdir(parents=True)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "second").symlink_to("../real")
+    (tmp_path / "first").symlink_to(tmp_path / "open" / "second")
+    assert private_folder(tmp_path / "first" / "own") == (tmp_path / "real" / "own").resolve()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(PermissionError, match="open can be written by others"):
+        private_folder(tmp_path / "first" / "own")
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="more than 40 symbolic links"):
+        private_folder(tmp_path / "round" / "own")
+
+
+@root
+def test_a_link_of_another_user_is_not_followed(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
+    with pytest.raises(PermissionError, match=rf"link belongs to user {OTHER}, not to 0"):
+        private_folder(tmp_path / "link" / "own")
+
+
+@pytest.fixture
+def homeless(tmp_path, monkeypatch):
+    """A user without a home folder; the temporary folder."""
+
+    def home():
+        raise RuntimeError
+
+    for name in ("ANTEMBED_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files._temporary_cache.cache_clear()
+    yield tmp_path
+    files._temporary_cache.cache_clear()
+
+
+@posix
+def test_without_a_home_folder_each_user_has_a_private_cache(homeless):
+    assert default_cache() == (homeless / f"antembed-{os.getuid()}").resolve()
+    assert default_cache().stat().st_mode & 0o777 == 0o700
+
+
+@posix
+@pytest.mark.parametrize("how", ["open", "link", pytest.param("foreign", marks=root)])
+def test_a_cache_that_somebody_else_has_made_first_is_not_used(homeless, how, caplog):
+    taken = homeless / f"antembed-{os.getuid()}"
+    (homeless / "elsewhere").mkdir()
+    taken.symlink_to("elsewhere") if how == "link" else taken.mkdir()
+    if how == "open":
+        taken.chmod(0o777)
+    elif how == "foreign":
+        os.chown(taken, OTHER, OTHER)
+    found = default_cache()
+    assert found == default_cache()
+    assert found not in (taken, homeless / "elsewhere")
+    assert found.stat().st_mode & 0o777 == 0o700
+    (said,) = caplog.messages
+    assert str(taken) in said
+    assert "set ANTEMBED_CACHE to a folder of your own" in said

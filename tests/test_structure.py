@@ -11,7 +11,7 @@ import antembed
 SOURCE = Path(antembed.__file__).parent
 # A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of
 # ours (serving so that a table can be counted where it is made); `optim` needs only kernels.
-ROOMS = ["extras", "files", "labels", "budget", "kernels", "serving", "formats", "optim", "data", "compression", "inference",
+ROOMS = ["extras", "files", "budget", "kernels", "serving", "labels", "formats", "optim", "data", "compression", "inference",
          "anchors", "embedding", "huggingface", "sparsify", "checkpoint", "distributed", "growth", "config", "tasks", "solvers",
          "runs", "estimators", "experiments", "cli", "__main__", "__init__"]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))

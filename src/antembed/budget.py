@@ -96,7 +96,7 @@ class BudgetController:
             return self.measure()
 
         if (empty := size(0)) > self.budget.amount:
-            raise BudgetError(f"a budget of {self.budget} cannot be met: {empty:,.0f} are left of empty tables")
+            raise BudgetError(f"a budget of {self.budget} cannot be met: {empty:,.0f} are left of empty tables; allow more")
         if count == 0:
             raise BudgetError(
                 f"on the way to a budget of {self.budget} every weight was lost: empty tables have {empty:,.0f}, and "

@@ -214,7 +214,9 @@ def _pieces(tensor: Tensor | Rows) -> Iterator[Buffer]:
     """The bytes of a tensor."""
     for block in _split(tensor) if isinstance(tensor, Tensor) else tensor.blocks():
         if block.numel():
-            yield block.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            flat = block.detach().cpu().contiguous()
+            # A tensor of one element is contiguous whatever its strides are, but only a stride of 1 can be viewed as bytes.
+            yield flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 def _split(tensor: Tensor) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""What `pip install antembed` leaves out: which extra brings a package that is missing."""
+"""What the base install leaves out: which extra brings a package that is missing."""
 
 EXTRAS = {
     "typer": "cli",
@@ -12,10 +12,16 @@ EXTRAS = {
     "tokenizers": "text",
     "sklearn": "text",
     "onnx": "onnx",
+    "onnxscript": "onnx",  # torch.onnx.export needs it
     "transformers": "huggingface",
     "matplotlib": "plot",
     "optuna": "sweep",
 }
+
+
+def install(extra: str) -> str:
+    """How to install an extra; antembed is on no package index."""
+    return f"in a clone of antembed, run: pip install '.[{extra}]'"
 
 
 def explained(error: ImportError, wanted: str, extra: str = "") -> ImportError:
@@ -24,5 +30,5 @@ def explained(error: ImportError, wanted: str, extra: str = "") -> ImportError:
     package = (error.name or "").split(".")[0]
     if package not in EXTRAS:
         return error
-    text = f"{wanted} needs {package}, which is not installed; pip install 'antembed[{extra or EXTRAS[package]}]'"
+    text = f"{wanted} needs {package}, which is not installed; {install(extra or EXTRAS[package])}"
     return ImportError(text, name=error.name)

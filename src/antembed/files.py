@@ -1,8 +1,13 @@
-"""Atomic writes (temporary name, sync, rename), locks of one process at a time, and JSON lines that survive a crash."""
+"""Atomic writes (temporary name, sync, rename), locks, JSON lines that survive a crash, folders that nobody else can write."""
 
+import atexit
+import functools
 import json
+import logging
 import os
+import shutil
 import socket
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,10 +27,13 @@ except ImportError:  # not on Windows, where two processes must not write to one
 
 TEMPORARY = ".antembed-tmp"  # how names of files end that are being written; those of killed processes are removed
 TAIL = 1 << 16  # bytes at the end of a log in which its last line is sought
+MOST_LINKS = 40  # symbolic links on the way to a folder: as Linux
+log = logging.getLogger("antembed")
 
 
 def default_cache() -> Path:
-    """ANTEMBED_CACHE, or `antembed` in the user's cache folder."""
+    """ANTEMBED_CACHE, or `antembed` in the user's cache folder. For a user without a home folder: one of their own in the
+    temporary folder or, if another user has taken its name, a new one that is removed at the end of the process."""
     if named := os.environ.get("ANTEMBED_CACHE"):
         return Path(named)
     if caches := os.environ.get("XDG_CACHE_HOME"):
@@ -33,7 +41,61 @@ def default_cache() -> Path:
     try:
         return Path.home() / ".cache" / "antembed"
     except RuntimeError:  # a user without a home folder
-        return Path(tempfile.gettempdir()) / "antembed-cache"
+        return _temporary_cache(Path(tempfile.gettempdir()))
+
+
+@functools.cache
+def _temporary_cache(folder: Path) -> Path:
+    user = os.getuid() if hasattr(os, "getuid") else "cache"
+    try:
+        return private_folder(folder / f"antembed-{user}")
+    except OSError as error:
+        made = Path(tempfile.mkdtemp(prefix="antembed-"))
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        log.warning("%s; nothing is cached beyond this process: set ANTEMBED_CACHE to a folder of your own", error)
+        return made
+
+
+def private_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, which only this user (and root) can write or replace; made so if it is missing, with its parents.
+
+    PermissionError, with the reason, if others could change what is in it: it belongs to another user, group or others may
+    write to it, it is a symbolic link; or others could replace a folder or link on the way to it. (In a folder with the
+    sticky bit, as /tmp, they cannot replace what is ours.) Windows has no such owners and bits: nothing is checked there.
+    """
+    path = Path(os.path.abspath(path))
+    if os.name == "nt":
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    if path.is_symlink():
+        raise PermissionError(f"{path} is a symbolic link")
+    root = at = Path(path.anchor)
+    left, links = list(path.parts[:0:-1]), 0
+    while left:
+        step = Path(os.path.normpath(at / left.pop()))  # `at` has no links in it: .. is its parent
+        if not os.path.lexists(step):
+            with suppress(FileExistsError):  # another process of ours was faster
+                os.mkdir(step, 0o700)
+        _check_owner(step, not left)
+        if not step.is_symlink():
+            at = step
+            continue
+        if (links := links + 1) > MOST_LINKS:
+            raise OSError(f"{path}: more than {MOST_LINKS} symbolic links")
+        target = Path(os.readlink(step))
+        at, left = root if target.is_absolute() else at, left + [part for part in target.parts[::-1] if part != target.anchor]
+    return at
+
+
+def _check_owner(step: Path, last: bool) -> None:
+    """PermissionError if others could change this folder or link; a folder on the way may be root's, or sticky."""
+    found = os.lstat(step)
+    if found.st_uid != os.getuid() and (last or found.st_uid != 0):
+        raise PermissionError(f"{step} belongs to user {found.st_uid}, not to {os.getuid()}")
+    open_to_others = stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if open_to_others and (last or not found.st_mode & stat.S_ISVTX):
+        mode = stat.S_IMODE(found.st_mode)
+        raise PermissionError(f"{step} can be written by others (mode {mode:o}; `chmod go-w` would forbid it)")
 
 
 class LockedError(ValueError):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from antembed.anchors import init_weights
-from antembed.anchors.init_weights import anchor_vectors, nearest_mixes
+from antembed.anchors.init_weights import anchor_vectors, init_weights, nearest_mixes
 
 V, K, d = 50, 6, 8
 ANCHORS = np.array([7, 3, 20, 11, 42, 30])

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.anchors import UnrelatedPairs, from_pairs, negative_pairs, orthogonality
+from antembed.anchors import from_pairs
+from antembed.anchors.regularizers import UnrelatedPairs, negative_pairs, orthogonality
 
 V, K = 40, 5
 

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from tests.command import QUICK, call, write_ratings
+from tests.command import QUICK, call, refusal, write_ratings
+from tests.inference.old_folder import as_old
 from typer.testing import CliRunner
 
 import antembed as ant
@@ -18,8 +19,9 @@ from antembed.config.shared import VERSION
 from antembed.data.topics import write_topics
 from antembed.inference import folder as folder_format
 from antembed.inference.text import light_predictor
-from antembed.labels import pack_parquet
+from antembed.labels import read_labels, write_labels
 from antembed.runs import RunFolder, load_model, open_predictor
+from antembed.serving.checksums import pack_arrays
 
 TEXT = ("--embedding-dim", 8, "--epochs", 3, "--batch-size", 32, "--lr", 0.02, "--threads", 1, "--anchors", 5)
 KINDS = {
@@ -51,7 +53,7 @@ def rated(tmp_path_factory):
 @pytest.fixture
 def small(rated, tmp_path):
     """fp32, int8 and fp16; the run's checkpoint and data are somewhere else when they are used."""
-    exports = {name: exported(rated, tmp_path / name, "--values", name) for name in ("fp32", "fp16", "int8")}
+    exports = {name: exported(rated, tmp_path / name, "--values", name, "--with-seen") for name in ("fp32", "fp16", "int8")}
     with_data = rated.parent / "ratings.csv"
     with_data.rename(rated.parent / "moved.csv")
     yield exports
@@ -80,34 +82,82 @@ def test_nothing_of_this_machine_is_in_an_export(rated, small):
     assert json.loads(config)["config"]["input"]["data"] == ""
 
 
-def test_what_users_have_rated_is_compact_and_may_be_left_out(rated, small, tmp_path):
-    ratings = pl.read_csv(rated.parent / "moved.csv")
-    size = (small["int8"] / "seen.safetensors").stat().st_size
-    assert size < 2 * len(ratings) + 8 * 201 + 300  # two bytes a rating
-    private = exported(rated, tmp_path / "private", "--no-seen")
+def test_what_users_have_rated_is_left_out_unless_asked_for_and_then_coded(rated, small, tmp_path):
+    pairs = pl.read_csv(rated.parent / "moved.csv").select("user", "item")
+    assert (small["int8"] / "seen.safetensors").stat().st_size < len(pairs) / 2 + 500  # less than four bits a pair
+    assert not (small["int8"] / "ratings.safetensors").exists()
+    private = exported(rated, tmp_path / "private")
     assert not (private / "seen.safetensors").exists()
-    with pytest.raises(ValueError, match="does not hold what users have rated; say --seen to rank all items"):
-        call("recommend", private, "u3")
-    assert call("recommend", private, "u3", "--seen") == call("recommend", rated, "u3", "--seen")
+    asked = CliRunner().invoke(app, ["recommend", str(private), "u3", "u7", "--items", "5"])
+    assert asked.exit_code == 0
+    assert asked.stderr == (
+        "items that users have rated are not filtered: this folder does not hold them; "
+        "write one that does: antembed export RUN FOLDER --with-seen\n"
+    )
+    assert asked.stdout == call("recommend", rated, "u3", "u7", "--items", 5, "--seen")
+    assert CliRunner().invoke(app, ["recommend", str(private), "u3", "--seen"]).stderr == ""
+    call("export", rated, small["int8"], "--overwrite")
+    assert not (small["int8"] / "seen.safetensors").exists()  # of the export before
+    assert "--with-seen goes with a folder" in refusal("export", rated, tmp_path / "x.ant", "--table", "items", "--with-seen")
+
+
+def test_the_bytes_of_an_export_are_said_by_part(rated, tmp_path):
+    done = CliRunner().invoke(app, ["export", str(rated), str(tmp_path / "small"), "--with-seen"])
+    sizes = {file.name: file.stat().st_size for file in (tmp_path / "small").iterdir()}
+    result = json.loads((rated / "result.json").read_text())
+    assert result["seen_bytes"] == sizes.pop("seen.safetensors")
+    parts = result["export_bytes"]
+    assert parts == {
+        "tables": sizes["users.ant"] + sizes["items.ant"],
+        "labels": sizes["users.labels.safetensors"] + sizes["items.labels.safetensors"],
+        "popularity": sizes["popularity.safetensors"],
+        "config": sizes["config.json"],
+        "total": sum(sizes.values()),
+    }
+    total = parts["total"] + result["seen_bytes"]
+    assert done.stderr.splitlines()[-1] == (
+        f"{tmp_path}/small: {total:,} bytes: tables {parts['tables']:,}, seen {result['seen_bytes']:,}, "
+        f"popularity {parts['popularity']:,}, labels {parts['labels']:,}, config {parts['config']:,}"
+    )
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_an_export_of_an_older_version_is_opened(rated, small, tmp_path, index):
+    """Labels in Parquet (the oldest without an index of them), pairs as they are, no popularity."""
+    old = as_old(small["int8"], tmp_path / "old", index=index)
+    for words in (("recommend", "u3", "u7", "--json"), ("recommend", "u3", "--seen", "--json"), ("similar", 7, "--json")):
+        command, *rest = words
+        assert call(command, old, *rest) == call(command, small["int8"], *rest)
+    users = [f"u{n}" for n in range(50)]
+    found, wanted = ant.Recommender.load(old), ant.Recommender.load(small["int8"])
+    assert found.recommend(users).equals(wanted.recommend(users))
+    assert call("explain", old) == call("explain", small["int8"])
+    popular = CliRunner().invoke(app, ["recommend", str(old), "nobody"])
+    assert popular.stderr == "user 'nobody' is unknown here: the list is by popularity\n"  # which the pairs say
+    (old / "seen.safetensors").unlink()
+    biases = CliRunner().invoke(app, ["recommend", str(old), "nobody", "--seen"])
+    assert "by the items' biases, as this older folder has no popularity" in biases.stderr
 
 
 def test_a_stream_is_exported_with_what_its_file_says(tmp_path):
     data = write_ratings(tmp_path / "ratings.csv")
-    online = ("--solver", "online", "--epochs", 2, "--anchors", 5, "--batch-size", 6000)
+    online = ("--solver", "online", "--epochs", 2, "--anchors", 5, "--batch-size", 6000, "--l0-penalty", 0.1, "--ridge", 1)
     call("train", "recommend", data, *online, "--out", tmp_path / "run")
-    small = exported(tmp_path / "run", tmp_path / "small")
+    small = exported(tmp_path / "run", tmp_path / "small", "--with-seen")
     assert call("recommend", small, "u3", "--json") == call("recommend", tmp_path / "run", "u3", "--json")
+    popular = call("recommend", small, "nobody", "--json")
     data.unlink()
     with pytest.raises(
-        ValueError, match=r"does not hold what users have rated, and .*ratings\.csv is no file; export with --no-seen"
+        ValueError, match=r"does not hold what users have rated, and .*ratings\.csv is no file; export without --with-seen"
     ):
-        exported(tmp_path / "run", tmp_path / "again")
+        exported(tmp_path / "run", tmp_path / "again", "--with-seen")
+    assert call("recommend", exported(tmp_path / "run", tmp_path / "third"), "nobody", "--json") == popular
 
 
 def test_partial_fit_goes_on_from_an_export(tmp_path):
     data = write_ratings(tmp_path / "ratings.csv")
     call("train", "recommend", data, "--solver", "coordinate_descent", "--epochs", 2, "--anchors", 5, "--out", tmp_path / "run")
-    model = ant.Recommender.load(exported(tmp_path / "run", tmp_path / "small"))
+    model = ant.Recommender.load(exported(tmp_path / "run", tmp_path / "small", "--with-seen"))
     assert model.partial_fit(["new", "new"], [3, 4], [4.0, 5.0]).recommend(["new"], k=2)["item"].is_in([3, 4]).sum() == 0
 
 
@@ -141,6 +191,16 @@ def test_an_exported_classifier_is_the_run(text_run, texts, tmp_path):
         assert "anchor 0" in call("explain", small)
 
 
+def test_the_bytes_of_an_exported_classifier_are_in_the_result(text_run, tmp_path):
+    _, run = text_run
+    sizes = {file.name: file.stat().st_size for file in exported(run, tmp_path / "small").iterdir()}
+    counted = json.loads((run / "result.json").read_text())["export_bytes"]
+    assert counted["total"] == sum(sizes.values())
+    assert counted.get("vocabulary", 0) == sizes.get("vocabulary.parquet", 0)
+    assert counted.get("weights", 0) == sizes.get("model.safetensors", 0)
+    assert counted.get("explanation", 0) == sizes.get("ngrams.json", 0)
+
+
 def test_what_an_estimator_saves_is_an_export(text_run, texts, tmp_path):
     kind, run = text_run
     LOADERS[kind].load(run).save(tmp_path / "saved")
@@ -165,7 +225,7 @@ def test_the_files_say_what_the_network_says(text_run, texts):
 
 
 def test_clear_errors(rated, tmp_path):
-    small = exported(rated, tmp_path / "small")
+    small = exported(rated, tmp_path / "small", "--with-seen")
     for command in (("evaluate", small), ("export", small, tmp_path / "again")):
         with pytest.raises(ValueError, match=r"exported or saved model without a checkpoint; give the run it is from"):
             call(*command)
@@ -173,15 +233,20 @@ def test_clear_errors(rated, tmp_path):
         call("export", rated, rated)
     with pytest.raises(ValueError, match="small has a model already; choose another folder, or say --overwrite"):
         call("export", rated, small)
-    call("export", rated, small, "--overwrite")
-    labels = pl.read_parquet(small / "users.labels.parquet")
-    (small / "users.labels.parquet").write_bytes(pack_parquet(labels[:-1]))
-    with pytest.raises(ValueError, match=r"users\.ant has 200 rows, users\.labels\.parquet 199; export them together"):
+    call("export", rated, small, "--overwrite", "--with-seen")
+    labels = read_labels(small)["users"]
+    write_labels(small, {"users": labels[:-1]})
+    with pytest.raises(ValueError, match=r"users\.ant has 200 rows, but there are 199 labels; export them together"):
         call("recommend", small, "u3")
-    labels.write_parquet(small / "users.labels.parquet")
+    labels.to_frame().write_parquet(small / "users.labels.parquet")
     with pytest.raises(ValueError, match=r"users\.labels\.parquet has no checksum"):
         call("recommend", small, "u3")
-    (small / "users.labels.parquet").write_bytes(pack_parquet(labels))
+    write_labels(small, {"users": labels})
+    popularity = (small / "popularity.safetensors").read_bytes()
+    (small / "popularity.safetensors").write_bytes(pack_arrays({"popularity": np.zeros(79, np.uint8)}))
+    with pytest.raises(ValueError, match=r"popularity\.safetensors has 79 items, the table has 80; export them together"):
+        call("recommend", small, "u3")
+    (small / "popularity.safetensors").write_bytes(popularity)
     (small / "seen.safetensors").write_bytes(b"no")
     with pytest.raises(ValueError, match=r"seen\.safetensors is damaged"):
         call("recommend", small, "u3")
@@ -216,7 +281,7 @@ def test_unknown_labels_are_told_in_one_line(rated, tmp_path):
     with pytest.raises(ValueError, match=r"no item 'Alian' among the 3 .*; did you mean 'Alien' or 'Aliens'\?"):
         call("similar", tmp_path / "films", "Alian")
     done = CliRunner().invoke(app, ["recommend", str(tmp_path / "films"), "ann", "eve", "--seen"])
-    assert done.stderr == "user 'eve' has no ratings in this run: these are the best items on the whole\n"
+    assert "user 'eve' is unknown here: the list is by popularity\n" in done.stderr
     assert done.exit_code == 0
 
 

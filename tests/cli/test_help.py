@@ -60,7 +60,7 @@ def test_every_option_has_a_heading_and_a_help_text(name):
 @pytest.mark.parametrize("name", TRAIN)
 def test_every_option_is_a_field_of_the_config(name):
     """And every field an option: both are generated, and what belongs to the run alone is listed once."""
-    fields = options_of(TASKS[name.split()[-1]].Config)
+    fields = options_of(TASKS.configs[name.split()[-1]])
     of_run = {option.name for option in options(name) if option.rich_help_panel == PANEL}
     assert of_run == FIXED.keys() | {"quiet"}
     assert not of_run & fields.keys()
@@ -77,13 +77,13 @@ def test_every_option_is_a_field_of_the_config(name):
 @pytest.mark.parametrize("name", TRAIN)
 def test_the_help_names_every_option_heading_and_example(name):
     text = printed(*name.split()[1:], flag="--help-all")
-    task = TASKS[name.split()[-1]]
+    config = TASKS.configs[name.split()[-1]]
     found = whole_words(text)
     assert {word for option in options(name) for word in option.opts} <= found
     assert [heading for heading in {option.rich_help_panel for option in options(name)} if heading not in text] == []
-    assert task.usage
+    assert config.usage
     plain = " ".join(text.split())
-    for line in task.usage:
+    for line in config.usage:
         assert f"Example: {name} {line}" in plain
 
 
@@ -101,7 +101,7 @@ def test_the_short_help_has_what_most_people_need(name):
 @pytest.mark.parametrize("name", TRAIN)
 def test_examples_use_options_that_there_are(name):
     known = {word for option in options(name) for word in (*option.opts, *option.secondary_opts)}
-    for line in TASKS[name.split()[-1]].usage:
+    for line in TASKS.configs[name.split()[-1]].usage:
         assert whole_words(line) <= known
 
 

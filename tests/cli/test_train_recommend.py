@@ -5,13 +5,14 @@ import subprocess
 import sys
 
 import numpy as np
-import polars as pl
 import pytest
 from tests.command import QUICK, call, refusal, write_ratings
 
 import antembed as ant
-from antembed.data import read_ratings, split
+from antembed.data import read_ratings
 from antembed.experiments.records import read_records
+from antembed.labels import read_labels
+from antembed.tasks.ratings.data import cut
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
         "seed", "command"}  # fmt: skip
@@ -39,10 +40,11 @@ def test_json_has_the_promised_keys(run):
 
 def test_it_learns(run, data):
     _, result, _ = run
+    test = cut(read_ratings(data), "80/10/10", 0).test
     values = np.loadtxt(data, delimiter=",", skiprows=1, usecols=2)
     assert result["test"]["mse"] < 0.6 * values.var()
     assert result["test"]["rmse"] == pytest.approx(result["test"]["mse"] ** 0.5)
-    assert result["test"]["examples"] == 1200
+    assert result["test"]["examples"] == len(test)
 
 
 def test_bytes_are_the_files(run):
@@ -62,7 +64,7 @@ def test_the_files_predict_what_the_model_predicts(run, data):
     out, result, _ = run
     users, items = ant.load_table(out / "users.ant"), ant.load_table(out / "items.ant")
     r = read_ratings(data)
-    test = split(len(r), "80/10/10", 0)["test"]
+    test = cut(r, "80/10/10", 0).test.rows
     u, i = r.users[test], r.items[test]
     predicted = (users[u] * items[i]).sum(axis=1) + users.bias_of(u) + items.bias_of(i)
     assert np.square(predicted - r.values[test]).mean() == pytest.approx(result["test"]["mse"], rel=1e-4)
@@ -78,10 +80,11 @@ def test_records_say_how_to_make_them_again(run, data):
 
 def test_labels_say_which_row_is_who(run):
     out, _, _ = run
-    users = pl.read_parquet(out / "users.labels.parquet")["label"].to_list()
+    labels = read_labels(out)
+    users = labels["users"].to_list()
     assert users == sorted(users)
     assert "u7" in users
-    assert pl.read_parquet(out / "items.labels.parquet")["label"].to_list() == list(range(80))
+    assert labels["items"].to_list() == list(range(80))
 
 
 def test_export_and_inspect(run, tmp_path):
@@ -94,8 +97,8 @@ def test_export_and_inspect(run, tmp_path):
     assert "times smaller" in call("inspect", tmp_path / "items.ant")
     call("export", out, tmp_path / "all")
     written = sorted((tmp_path / "all").iterdir())
-    names = ["config.json", "items.ant", "items.labels.parquet", "items.labels.safetensors", "seen.safetensors"]
-    names += ["users.ant", "users.labels.parquet", "users.labels.safetensors"]
+    names = ["config.json", "items.ant", "items.labels.safetensors", "popularity.safetensors", "users.ant"]
+    names += ["users.labels.safetensors"]
     assert [p.name for p in written] == names
     assert all(p.read_bytes() == (out / p.name).read_bytes() for p in written if p.name != "config.json")
     call("export", out, tmp_path / "x.ant", code=2)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -12,6 +13,8 @@ from antembed.anchors import INITIALIZERS, Initializer
 from antembed.cli.app import app
 from antembed.data.documents import read_documents
 from antembed.data.topics import write_topics
+from antembed.estimators.classifier import TextClassifier
+from antembed.runs import RunFolder
 from antembed.serving import load_table
 
 QUICK = ("--model", "mean", "--embedding-dim", 8, "--epochs", 1, "--threads", 1)
@@ -59,6 +62,16 @@ def test_the_command_line_from_a_file_to_predictions(file, tmp_path):
     assert (tmp_path / "same.ant").read_bytes() == (out / "words.ant").read_bytes()
     call("export", out, tmp_path / "small.ant", "--values", "int8")
     assert json.loads(call("inspect", tmp_path / "small.ant", "--json").stdout)["values"] == "int8"
+
+
+@pytest.mark.parametrize("task", [("classify", *QUICK), ("classify-ngrams", "--budget", "1KB")])
+def test_the_columns_that_are_taken_are_said_and_kept(tmp_path, task):
+    rows = (f"{n},{'cats purr' if n % 2 else 'dogs bark'},{'ab'[n % 2]}\n" for n in range(40))
+    (tmp_path / "a.csv").write_text("id,headline,topic\n" + "".join(rows))
+    told = call("train", task[0], tmp_path / "a.csv", *task[1:], "--out", tmp_path / "r").stderr
+    assert told.count("columns: text from headline, the class from topic; others with --text, --label\n") == 1
+    kept = json.loads((tmp_path / "r" / "config.json").read_text())["data"]["columns"]
+    assert kept == {"text": ["headline"], "label": "topic"}
 
 
 @pytest.mark.parametrize(
@@ -144,9 +157,69 @@ def test_an_ngram_classifier_has_no_table(file, tmp_path):
     out = tmp_path / "ngrams"
     call("train", "classify-ngrams", file, "--budget", "2KB", "--out", out)
     assert "has no tables: classifier.ngrams is all of it" in str(call("export", out, tmp_path / "x.ant", code=1).exception)
-    assert "a run of classify-ngrams has nothing that explains its anchors" in str(call("explain", out, code=1).exception)
     call("export", out, tmp_path / "copy")
     assert (tmp_path / "copy" / "classifier.ngrams").read_bytes() == (out / "classifier.ngrams").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """Cats purr and dogs bark; the rest says nothing."""
+    folder = tmp_path_factory.mktemp("spoken")
+    rng = np.random.default_rng(0)
+    rows = []
+    for n in range(200):
+        noise = " ".join(f"w{k}" for k in rng.integers(0, 20, 4))
+        rows.append(f"cat,cats purr {noise}\n" if n % 2 else f"dog,dogs bark {noise}\n")
+    (folder / "a.csv").write_text("".join(rows))
+    call("train", "classify-ngrams", folder / "a.csv", "--budget", "1KB", "--out", folder / "run")
+    return folder / "run"
+
+
+def test_ngrams_that_speak_for_each_class_are_explained(spoken, tmp_path):
+    found = json.loads(call("explain", spoken, "--top", 3, "--json").stdout)["classes"]
+    assert [one["class"] for one in found] == ["cat", "dog"]
+    for one, words in zip(found, ({"cats", "purr", "cats purr"}, {"dogs", "bark", "dogs bark"}), strict=True):
+        assert {text for text, score, count in one["ngrams"]} == words
+        assert all(score > 0 and 80 <= count <= 100 for _, score, count in one["ngrams"])
+    shown = call("explain", spoken, "--top", 3).stdout.splitlines()
+    assert (shown[0], len(shown)) == ("cat", 4)
+    assert "cats purr +" in shown[1]
+    call("export", spoken, tmp_path / "copy")
+    assert call("explain", tmp_path / "copy").stdout == call("explain", spoken).stdout
+    TextClassifier.load(spoken).save(tmp_path / "saved")
+    assert call("explain", tmp_path / "saved").stdout == call("explain", spoken).stdout
+
+
+def test_ngrams_of_one_text_are_explained(spoken):
+    found = json.loads(call("explain", spoken, "--text", "Cats purr, dogs sleep, cats purr", "--json").stdout)["classes"]
+    assert [one["class"] for one in found] == ["cat", "dog"]
+    assert sum(one["probability"] for one in found) == pytest.approx(1)
+    assert {"cats", "purr", "cats purr"} <= {text for text, _ in found[0]["ngrams"]}
+    assert "dogs" in {text for text, _ in found[1]["ngrams"]}
+    shown = call("explain", spoken, "--text", "zebra").stdout
+    assert shown.count("no n-gram speaks for it") == 2
+    assert "without a word that the model knows" in shown
+
+
+def test_ngrams_beside_the_classifier_are_not_counted_and_go_with_the_run(spoken, tmp_path):
+    result = json.loads((spoken / "result.json").read_text())
+    assert result["files"] == {"classifier.ngrams": (spoken / "classifier.ngrams").stat().st_size}
+    shutil.copytree(spoken, tmp_path / "run")
+    RunFolder(tmp_path / "run").remove()
+    assert not (tmp_path / "run" / "ngrams.json").exists()
+
+
+def test_what_cannot_be_explained_says_so(spoken, file, tmp_path):
+    assert "a run keeps the 50 n-grams" in str(call("explain", spoken, "--top", 51, code=1).exception)
+    assert "is a model of text; leave out --items" in str(call("explain", spoken, "--items", file, code=1).exception)
+    call("explain", spoken, "--items", file, "--text", "x", code=2)
+    call("train", "classify", file, *QUICK, "--out", tmp_path / "mean")
+    assert "this is another model; leave out --text" in str(call("explain", tmp_path / "mean", "--text", "x", code=1).exception)
+    shutil.copytree(spoken, tmp_path / "run")
+    (tmp_path / "run" / "ngrams.json").write_text('{"classes": [{"class": "cat"}]}')
+    assert "ngrams.json is damaged (KeyError: 'ngrams'); copy it" in str(call("explain", tmp_path / "run", code=1).exception)
+    (tmp_path / "run" / "ngrams.json").unlink()
+    assert "has no ngrams.json: it was trained before" in str(call("explain", tmp_path / "run", code=1).exception)
 
 
 def test_a_run_with_knowledge_is_evaluated_again(file, tmp_path):

@@ -1,11 +1,11 @@
 """Commands that look something up do not wait for torch."""
 
-import shutil
 import subprocess
 import sys
 
 import pytest
 from tests.command import QUICK, call, write_ratings
+from tests.inference.old_folder import as_old
 
 from antembed.data.topics import write_topics
 
@@ -47,16 +47,16 @@ def test_looking_up_ratings(rated, folder, words):
     assert len(lines) > 5
 
 
-def test_folders_without_an_index_of_labels_give_the_same(rated, tmp_path):
-    """Those of older versions."""
-    old = tmp_path / "old"
-    shutil.copytree(rated / "small", old)
-    for file in old.glob("*.labels.safetensors"):
-        file.unlink()
-    for words in (("recommend", "u3", "u7", "nobody"), ("recommend", "u3", "--seen", "--json"), ("similar", 7)):
-        command, *rest = words
-        assert call(command, rated / "small", *rest) == call(command, old, *rest)
-    assert "polars" in imported("similar", old, 7)[0]
+@pytest.mark.parametrize("folder", ["run", "small"])
+def test_explaining_ratings(rated, folder):
+    modules, lines = imported("explain", rated / folder)
+    assert "torch" not in modules
+    assert lines == call("explain", rated / folder).splitlines()
+
+
+def test_labels_that_are_in_parquet_alone_need_polars(rated, tmp_path):
+    """Those of the oldest folders; tests/cli/test_export.py compares what they answer."""
+    assert "polars" in imported("similar", as_old(rated / "small", tmp_path / "old", index=False), 7)[0]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,8 @@ def test_predicting_classes(task, options, tmp_path):
     call("train", task, tmp_path / "train.csv", "--out", tmp_path / "run", *options)
     call("export", tmp_path / "run", tmp_path / "small")
     for folder in ("run", "small"):
+        if task == "classify":
+            assert "torch" not in imported("explain", tmp_path / folder)[0]
         modules, lines = imported("predict", tmp_path / folder, "-")
         assert "torch" not in modules
         assert lines == call("predict", tmp_path / folder, "-", stdin="a b c\n").splitlines()

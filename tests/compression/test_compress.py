@@ -10,12 +10,15 @@ import safetensors.torch
 import torch
 from tests.command import call
 from tests.odd_tables import attempt
+from typer.testing import CliRunner
 
 import antembed as ant
+from antembed.cli.app import app
 from antembed.compression import as_array, compare, read_source
 from antembed.compression.rows import Goal
 from antembed.compression.transform import fit
 from antembed.data.plain import DataError
+from antembed.kernels.sparse_rows import choose_rows
 from antembed.serving.coded import CodedRows
 
 
@@ -151,6 +154,12 @@ def test_what_is_not_a_table_is_refused():
         ant.compress(vectors(), budget="2500B")
     with pytest.raises(ValueError, match="occur twice"):
         ant.compress(vectors(V=2), vocabulary=["a", "a"])
+    with pytest.raises(
+        TypeError, match=r"word 0 is of type int, 0; words are strings: give \[str\(word\) for word in vocabulary\]"
+    ):
+        ant.compress(vectors(V=2), vocabulary=[0, 1])
+    with pytest.raises(ValueError, match=r"importance has shape \(1,\).*; give 2 of them"):
+        ant.compress(vectors(V=2), tolerance="1%", importance=[1.0])
 
 
 def test_layers_and_tensors_are_tables():
@@ -270,3 +279,29 @@ def test_on_the_command_line(tmp_path):
     with pytest.raises(ValueError, match=r"again\.txt exists"):
         call("export", tmp_path / "v.ant", tmp_path / "again.txt", "--to", "glove")
     call("export", tmp_path / "v.ant", tmp_path / "again.txt", "--to", "glove", "--overwrite")
+
+
+def test_progress_says_what_is_compiled_and_tried(monkeypatch):
+    monkeypatch.setattr("antembed.compression.is_compiled", lambda kernel: kernel is not choose_rows)
+    said = []
+    ant.compress(vectors(), budget="12x", split_norms=False, progress=lambda *state: said.append(state))
+    names = list(dict.fromkeys(what for what, _, _ in said))
+    assert names[:6] == [
+        "trying transform on 1,500 rows, 1 of 2: principal axes",
+        "trying transform on 1,500 rows, 1 of 2: searching the step",
+        "trying transform on 1,500 rows, 1 of 2: coding",
+        "compiling sparse (once, about 6 s)",
+        "trying sparse on 1,500 rows, 2 of 2: fitting anchors",
+        "trying sparse on 1,500 rows, 2 of 2: coding",
+    ]
+    assert names[-1] in ("transform: coding", "sparse: coding")
+    assert all(0 <= done <= total for what, done, total in said if "coding" not in what)
+
+
+def test_progress_on_the_command_line(tmp_path):
+    np.save(tmp_path / "v.npy", vectors())
+    words = ["compress", str(tmp_path / "v.npy"), str(tmp_path / "v.ant"), "--overwrite", "--budget", "8x"]
+    lines = CliRunner().invoke(app, words).stderr.splitlines()
+    assert [line for line in lines if ": trying transform with lengths apart on 1,500 rows, 2 of 2: coding" in line]
+    assert len(lines) == len(set(lines)) <= 12
+    assert CliRunner().invoke(app, ["--quiet", *words]).stderr == ""

@@ -11,7 +11,7 @@ import antembed as ant
 from antembed.compression.texts import importance
 from antembed.data.plain import DataError
 
-pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'antembed[text]'")
+pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install '.[text]'")
 
 
 @pytest.fixture

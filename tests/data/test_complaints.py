@@ -24,9 +24,10 @@ def test_what_was_assumed_of_text(tmp_path):
     (tmp_path / "a.csv").write_bytes("".join(f"{'xy'[n % 2]},Größe\n" for n in range(20)).encode("latin-1"))
     documents = read_documents(tmp_path / "a.csv")
     assert [line.split(": ")[1] for line in make_splits(documents, None, 0).complaints] == [
-        "read as Windows-1252 (it is not UTF-8); if that is wrong, convert the file to UTF-8 with commas"
+        "text from column_2, the class from column_1; others with --text, --label",
+        "read as Windows-1252 (it is not UTF-8); if that is wrong, convert the file to UTF-8 with commas",
     ]
-    assert len(make_splits(documents, documents, 0).complaints) == 2
+    assert len(make_splits(documents, documents, 0).complaints) == 3
 
 
 def test_classes_with_a_single_document():

@@ -10,7 +10,7 @@ from antembed.data import Documents, document_cache, read_documents
 from antembed.data.document_cache import cached_documents
 from antembed.runs import configure, train
 from antembed.tasks import TASKS
-from antembed.tasks.text import data as text_data
+from antembed.tasks.text import config as text_config
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def test_documents_without_words_and_small_files(tmp_path, always_cached):
 def test_a_run_on_mapped_documents_ends_in_the_same_bytes(file, tmp_path, monkeypatch):
     monkeypatch.setenv("ANTEMBED_CACHE", str(tmp_path / "cache"))
     for kind, size in (("read", 1 << 30), ("mapped", 0)):
-        text_data._read.cache_clear()
+        text_config._read.cache_clear()
         with mock.patch.object(document_cache, "CACHED_FROM", size):
             given = {"data": str(file), "model": "mean", "anchors": "3", "embedding_dim": 4, "epochs": 2, "l1_penalty": 1e-4}
             config, splits = configure(TASKS["classify"], given, search=False)
             assert splits.train.documents.tokens.flags.writeable == (kind == "read")
             train(config, tmp_path / kind, splits=splits)
-    text_data._read.cache_clear()
+    text_config._read.cache_clear()
     assert (tmp_path / "read" / "words.ant").read_bytes() == (tmp_path / "mapped" / "words.ant").read_bytes()

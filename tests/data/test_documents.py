@@ -159,7 +159,9 @@ def test_missing_texts_have_no_words(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "labels", "told"),
     [([], [], "has no documents"), (["a", 3], [1, 2], "text 1 is of type int"), (["a"], [1, 2], "1 texts, and more labels"),
-     (["a", "b"], [1], "1 labels, and more texts"), (["\ud800"], None, "is no Unicode")],
+     (["a", "b"], [1], "1 labels, and more texts"),
+     (["a", "x\ud800"], None, r"text 1 has a lone surrogate, '\\ud800', as character 2 of 'x\\ud800'.* replace it: text"),
+     (["a", "b", "c"], ["x", "y", "\udc80"], "label 2 has a lone surrogate, .* as character 1 of .*; read its source")],
 )  # fmt: skip
 def test_bad_texts_in_memory(texts, labels, told):
     with pytest.raises(DataError, match=told):
@@ -254,11 +256,11 @@ ARTICLES = "".join(f'{n},{("Sport", "Politik")[n % 2]},"Der {n}. Text"\n' for n 
 
 
 def test_a_running_number_is_no_class(tmp_path):
-    (tmp_path / "a.csv").write_text("nr,rubrik,inhalt\n" + ARTICLES)
-    asked = r"which column is the class\? It has: nr, rubrik, inhalt; pass label=NAME \(--label NAME\), and text=NAME"
+    (tmp_path / "a.csv").write_text("nr,rubrik,wortlaut\n" + ARTICLES)
+    asked = r"which column is the class\? It has: nr, rubrik, wortlaut; pass label=NAME \(--label NAME\), and text=NAME"
     with pytest.raises(DataError, match=asked):
         read_documents(tmp_path / "a.csv")
-    documents = read_documents(tmp_path / "a.csv", label="rubrik", text="inhalt")
+    documents = read_documents(tmp_path / "a.csv", label="rubrik", text="wortlaut")
     assert (documents.classes, len(documents)) == (["Politik", "Sport"], 40)
     (tmp_path / "b.csv").write_text(ARTICLES)
     refused = r"b.csv has 40 classes in 40 documents, as '1': they number the documents; check label= \(--label\)"
@@ -315,3 +317,72 @@ def test_many_long_documents_are_sampled():
     documents = documents_of(["w " * n for n in lengths], length=10)
     assert abs(documents.cut - (lengths > 10).sum()) < 150
     assert abs(documents.length_95 - 38) <= 1
+
+
+def labelled(labels: list) -> Documents:
+    return documents_of(["some words"] * len(labels), labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "several", "example"),
+    [
+        (["a", "b", "a|b", "b|a"] * 5, 10, "a|b"),
+        (["a", "b", "c"] * 10 + ["a; c"] * 2, 2, "a; c"),
+        ([f"{a}|{b}" if n % 3 else f"{a}|{b}|z" for n in range(90) for a, b in [("pqrs"[n % 4], "tuvwx"[n % 5])]], 90, None),
+        (["['a', 'b']", '["a"]', '["b"]', '["b", "c"]'] * 5, 10, "['a', 'b']"),
+    ],
+)
+def test_several_labels_a_document_are_refused_with_their_number(labels, several, example):
+    with pytest.raises(
+        DataError, match=f"{several} of {len(labels)} documents have several labels, as .* keep one label"
+    ) as told:
+        labelled(labels)
+    assert example is None or repr(example) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["sports|games", "world", "business"],  # one name, and its parts are no classes
+        ["sport|football", "sport|tennis", "sport", "news|uk", "news|us", "news"],  # paths
+        ["us|politics", "us|sport", "uk|politics", "uk|sport"],
+        ["science, technology", "arts", "3,5"],
+        ["3", "4", "5", "3,5", "4,5"],  # decimal commas
+        ['["a"]', '["b, c"]', "[c]"],
+        ["|", "a|", "a"],
+    ],
+)
+def test_separators_in_ordinary_names_are_a_part_of_them(names):
+    assert sorted(labelled(names * 10).classes) == sorted(names)
+
+
+def test_lists_of_labels_in_files_are_refused(tmp_path):
+    rows = [{"label": ["a", "b"] if n % 3 else ["c"], "text": "some words"} for n in range(30)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        with pytest.raises(DataError, match=rf"{name}: 20 of 30 documents have several labels, as '\[\"a\", \"b\"\]'"):
+            read_documents(tmp_path / name)
+
+
+def test_a_lone_surrogate_in_a_json_label_is_refused(tmp_path):
+    rows = [{"label": "\ud800x" if n == 7 else "ab"[n % 2], "text": "some words"} for n in range(30)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"label 7 is '\\x00x': a NUL or a lone surrogate is no text; correct it, or remove"):
+        read_documents(tmp_path / "a.jsonl")
+
+
+def test_the_columns_that_were_taken_are_kept(tmp_path):
+    (tmp_path / "a.csv").write_text("id,title,text,topic\n" + "1,x,some words,a\n2,y,more,b\n")
+    documents = read_documents(tmp_path / "a.csv")
+    assert documents.file_columns == documents.take([0]).file_columns == {"text": ["title", "text"], "label": "topic"}
+    (tmp_path / "b.csv").write_text("a,some words\nb,more\n")
+    assert read_documents(tmp_path / "b.csv").file_columns == {"text": ["column_2"], "label": "column_1"}
+    assert documents_of(["a"], [1], classes=["1"]).file_columns is None
+
+
+@pytest.mark.parametrize("header", ["Kategorie,Inhalt", "Klasse,Text", "catégorie,titre", "clase,texto", "etichetta,testo"])
+def test_headers_in_other_languages_are_no_documents(tmp_path, header):
+    file = tmp_path / "news.csv"
+    file.write_text(header + "\n" + "".join(f"{'ab'[n % 2]},some words number {n}\n" for n in range(20)))
+    assert read_documents(file).classes == ["a", "b"]

@@ -261,6 +261,22 @@ def test_files_are_found_where_data_get_puts_them(tmp_path, monkeypatch):
     (tmp_path / "ml-1m" / "ratings.dat").write_text("here")
     assert download.find_data("ml-1m/ratings.dat").read_text() == "here"
     assert download.find_data("unknown/file.csv") == Path("unknown/file.csv")  # whoever reads it says what is missing
+    with pytest.raises(DataError, match=r"ptb is neither here nor in .*fetch it with: antembed data get ptb"):
+        download.find_data("ptb")
+
+
+def test_the_one_file_of_a_data_set(tmp_path):
+    with pytest.raises(DataError, match=r"is a folder with no file of ratings; it has: none; give one file"):
+        download.one_file(tmp_path, "ratings")
+    (tmp_path / "movies.dat").touch()
+    (tmp_path / "ratings.dat").touch()
+    assert download.one_file(tmp_path, "ratings") == tmp_path / "ratings.dat"
+    assert download.one_file(tmp_path / "movies.dat", "ratings") == tmp_path / "movies.dat"
+    (tmp_path / "ratings.csv.gz").touch()
+    with pytest.raises(
+        DataError, match=r"2 files of ratings \(ratings.csv.gz, ratings.dat\); it has: movies.dat, .*; give one"
+    ):
+        download.one_file(tmp_path, "ratings")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from antembed.data import DataError, read_ratings
 from antembed.data.columns import choose_columns
+from antembed.data.frames import ratings_from
 from antembed.data.rating_stream import RatingStream
 from antembed.data.ratings import ratings_of
 
@@ -178,3 +179,26 @@ def test_the_first_row_of_a_bare_file_is_no_header_when_columns_are_numbered(tmp
     """The number of a column was taken for the name in the first row."""
     (tmp_path / "r.csv").write_text("1,2,5\n3,4,1\n")
     assert read_ratings(tmp_path / "r.csv", ["1", "2", "3"]).values.tolist() == [5, 1]
+
+
+@pytest.mark.parametrize("name", ["qty", "Menge", "quantité", "cantidad", "quantità", "play_count"])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_quantities_are_the_weights_of_events(tmp_path, name, implicit):
+    (tmp_path / "e.csv").write_text(f"kunde,artikel,{name}\n7,a,3\n8,b,1\n7,a,2\n")
+    found = read_ratings(tmp_path / "e.csv", implicit=implicit)
+    assert table(found) == [(7, "a", 5, 2), (8, "b", 1, 1)]
+    assert f"every row is an event (implicit feedback); {name!r} is its quantity q, 1 + ln q its weight" in found.notes[-1]
+    assert "to count every row once, pass --columns USER,ITEM" in found.notes[-1]
+    frame = pl.read_csv(tmp_path / "e.csv")
+    assert ratings_from(frame).implicit
+    assert not ratings_from(frame, implicit=False).implicit
+
+
+def test_ratings_as_quantities_say_so(tmp_path):
+    (tmp_path / "e.csv").write_text("user,item,rating,count\n7,a,3,9\n8,b,1,1\n")
+    found = read_ratings(tmp_path / "e.csv", implicit=True)  # both are there: the count is the quantity
+    assert found.weights.tolist() == [9, 1]
+    (tmp_path / "r.csv").write_text("user,item,rating\n7,a,3\n8,b,1\n")
+    found = read_ratings(tmp_path / "r.csv", implicit=True)
+    assert found.weights.tolist() == [3, 1]
+    assert "'rating' is its quantity q, 1 + ln q its weight" in found.notes[-1]

@@ -426,3 +426,90 @@ def test_blank_lines_are_no_reason_to_look_at_every_line(tmp_path, monkeypatch):
 def test_a_blank_line_between_quotation_marks_is_text(tmp_path):
     (tmp_path / "r.csv").write_text('user,item,rating\n"a\n\nb",1,2\n\nc,1,3\n')
     assert sorted(read_ratings(tmp_path / "r.csv").user_labels) == ["a\n\nb", "c"]
+
+
+JSON_ROWS = [
+    '{"user": 10, "item": "b", "rating": 4.0, "more": {"a": [1, 2]}}',
+    '{"rating": 3.5, "user": 2, "item": "a"}',
+    "",
+    '{"user": "10", "item": "a", "rating": "1"}',
+]
+
+
+@pytest.mark.parametrize(("name", "pack"), [("r.jsonl", bytes), ("r.txt", bytes), ("r.jsonl.gz", PACKERS["gzip"]),
+                                            ("r.ndjson.zst", PACKERS["zstd"])])  # fmt: skip
+def test_json_lines(tmp_path, name, pack):
+    (tmp_path / name).write_bytes(pack("\n".join(JSON_ROWS).encode()))
+    check(read_ratings(tmp_path / name))
+    assert read_ratings(tmp_path / name, ["item", "user"]).implicit
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"user": 3, "item": "b"}', r"row 4 is no rating: \('3', 'b', None\) \(1 such rows\); .*--on-error skip"),
+        ('{"user": "", "item": "b", "rating": 1}', "row 4 is no rating"),
+        ('{"user": "x\\ud800", "item": "b", "rating": 1}', "row 4 is no rating"),
+        ('{"user": 3, "item": ', "line 5: no JSON .*; correct it, one object per line"),
+    ],
+)
+def test_json_lines_that_are_no_ratings(tmp_path, line, told):
+    (tmp_path / "r.jsonl").write_text("\n".join([*JSON_ROWS, line]))
+    with pytest.raises(DataError, match=told):
+        read_ratings(tmp_path / "r.jsonl")
+    if "on-error" in told:
+        skipped = read_ratings(tmp_path / "r.jsonl", on_error="skip")
+        check(skipped)
+        assert skipped.skipped == 1
+
+
+def test_json_lines_have_the_same_names_of_columns(tmp_path):
+    (tmp_path / "r.jsonl").write_text('{"who": 1, "what": 2}\n')
+    with pytest.raises(DataError, match=r"which column is the user\? It has: who, what; pass --columns"):
+        read_ratings(tmp_path / "r.jsonl")
+
+
+NAMES = [
+    "user,item,rating",
+    "userId,movieId,rating",
+    "User-ID,ISBN,Book-Rating",
+    "customer_no,SKU,stars",
+    "Kunden-Nr.,Artikelnummer,Sterne",
+    "Käufer,Produkt,Bewertung",
+    "client,article,note",
+    "id_utilisateur,id_produit,étoiles",
+    "usuario,código de producto,puntuación",
+    "cliente,artículo,calificación",
+    "utente,codice_prodotto,voto",
+]
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_usual_names_of_columns_in_five_languages(tmp_path, names):
+    file = tmp_path / "r.csv"
+    file.write_text("when," + names + ",remark\n" + "".join(f"x,{u},{i},{r},fine\n" for u, i, r in ROWS))
+    check(read_ratings(file))
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        (["user", "user_id", "item", "rating"], "which column is the user, user or user_id"),
+        (["user", "sku", "product_id", "rating"], "which column is the item, sku or product_id"),
+        (["user", "item", "rating", "score"], "which column is the rating, rating or score"),
+        (["user", "item", "value", "qty"], "which column is the rating, value or qty"),
+    ],
+)
+def test_two_columns_for_one_role_are_asked_about(tmp_path, names, asked):
+    (tmp_path / "r.csv").write_text(",".join(names) + "\n1,2,3,4\n")
+    said = rf"{asked}\? It has: {', '.join(names)}; pass --columns USER,ITEM,RATING .*or USER,ITEM for events"
+    with pytest.raises(DataError, match=said):
+        read_ratings(tmp_path / "r.csv")
+    assert len(read_ratings(tmp_path / "r.csv", ["1", "3", "4"])) == 1
+
+
+def test_a_usual_word_in_a_row_is_no_header(tmp_path):
+    (tmp_path / "r.csv").write_text("ann,book,3\nbob,film,4\n")
+    assert len(read_ratings(tmp_path / "r.csv")) == 2
+    (tmp_path / "e.csv").write_text("ann,book\nbob,film\n")
+    assert len(read_ratings(tmp_path / "e.csv")) == 2

@@ -61,7 +61,7 @@ def test_no_process_holds_the_whole_table(tmp_path):
             written = export(tmp_path / name, tmp_path / f"{name} alone")  # by one process, from the checkpoint
         finally:
             torch.set_default_dtype(torch.float32)
-        for file in written:
+        for file in (name for name in written if name.endswith(".ant")):
             assert (tmp_path / name / file).read_bytes() == (tmp_path / f"{name} alone" / file).read_bytes()
 
 

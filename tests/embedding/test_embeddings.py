@@ -220,6 +220,26 @@ def test_bad_sizes(name, size, text):
         EMBEDDINGS[name](*size, num_anchors=2)
 
 
+def test_sizes_are_whole_numbers(name):
+    with pytest.raises(TypeError, match=r"num_embeddings is a whole number, got 9\.0"):
+        EMBEDDINGS[name](9.0, 4, num_anchors=2)
+    with pytest.raises(TypeError, match=r"padding_idx is a whole number, got 1\.5"):
+        EMBEDDINGS[name](9, 4, 1.5, num_anchors=2)
+
+
+@pytest.mark.parametrize("padding", [9, -10, -99])
+def test_padding_outside(name, padding):
+    with pytest.raises(ValueError, match=f"padding_idx {padding} is outside a table of 9 rows; give one of -9 to 8"):
+        EMBEDDINGS[name](9, 4, padding, num_anchors=3)
+    assert EMBEDDINGS[name](9, 4, -9, num_anchors=3).padding_idx == 0
+
+
+def test_an_empty_table_has_no_ids(name):
+    layer = EMBEDDINGS[name](0, 4, num_anchors=3)
+    with pytest.raises(IndexError, match=r"id 0 is outside a table of 0 rows; grow it with layer\.add_objects\(1\)"):
+        layer(torch.tensor([0]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_refused(name, dtype):
     with pytest.raises(ValueError, match="autocast"):

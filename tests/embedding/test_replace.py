@@ -105,3 +105,11 @@ def test_bags_padding_and_what_is_refused():
         ant.replace_embeddings(nn.Sequential(nn.Embedding(5, 2)), pattern="x")
     with pytest.raises(ValueError, match="0 embeddings match"):  # ours are not replaced again
         ant.replace_embeddings(bags)
+
+
+def test_tables_without_rows_are_named():
+    with pytest.raises(ValueError, match="0 has 0 rows, nothing to replace; leave it out by pattern"):
+        ant.replace_embeddings(nn.Sequential(nn.Embedding(0, 4)))
+    for budget in (None, "2x"):
+        with pytest.raises(ValueError, match="a table of 0 × 4 has no vectors to factorize"):
+            ant.AnchorEmbedding.from_pretrained(torch.empty(0, 4), budget=budget)

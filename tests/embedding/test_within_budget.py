@@ -78,3 +78,21 @@ def test_vectors_that_are_hardly_the_same_are_said():
     model = nn.Sequential(nn.Embedding(400, 16))
     with pytest.warns(UserWarning, match=r"within 600 parameters, vectors are off by \d+ % of their length: train on"):
         ant.replace_embeddings(model, budget="600")
+
+
+def test_tables_that_are_too_small_for_a_budget_stay():
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"words": nn.Embedding(400, 16), "types": nn.Embedding(2, 16), "one": nn.Embedding(1, 16)})
+    model["words"].weight.data.copy_(planted())
+    assert list(ant.replace_embeddings(model, budget="5x")) == ["words"]
+    assert type(model["types"]) is type(model["one"]) is nn.Embedding
+    with pytest.raises(BudgetError, match=r"8x is less than two anchors take, for types \(2 × 16: 16 bytes\).*; allow more"):
+        ant.replace_embeddings(model, budget="8x", pattern="types|one")
+
+
+def test_a_budget_error_names_its_table():
+    model = nn.ModuleDict({"words": nn.Embedding(400, 16), "zeros": nn.Embedding(300, 16)})
+    model["words"].weight.data.copy_(planted())
+    nn.init.zeros_(model["zeros"].weight)
+    with pytest.raises(BudgetError, match=r"zeros \(300 × 16\): .* every weight was lost.*, or leave this table out"):
+        ant.replace_embeddings(model, budget="4x")

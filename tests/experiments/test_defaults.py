@@ -34,8 +34,7 @@ FRONT = [
 for number, record in enumerate(FRONT):
     record["config"] = {"input": {}, "anchors": number}
 NGRAMS = [
-    {"model": "ngrams", "part": "test", "accuracy": 0.9, "bytes": 9_990, "seconds": 30}
-    | {"config": {"solver": {"budget": budget}}}
+    {"test": {"accuracy": 0.9}, "bytes": 9_990, "wall_seconds": 30} | {"config": {"solver": {"budget": budget}}}
     for budget in ("10KB", "22KB")
 ]
 

@@ -18,8 +18,8 @@ from antembed.experiments.front import pareto
 from antembed.experiments.records import read_records
 from antembed.experiments.space import grid, parse_axis
 from antembed.runs import train
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import _read, cut
+from antembed.tasks.ratings.config import RatingsConfig, _read
+from antembed.tasks.ratings.data import cut
 from antembed.tasks.ratings.task import MOVIELENS_1M, Ratings
 
 TASK = Ratings()
@@ -108,7 +108,7 @@ def test_a_stopped_sweep_goes_on_without_repeating(data, tmp_path, count_runs):
 
 def test_data_are_read_once(data, tmp_path):
     _read.cache_clear()
-    with mock.patch("antembed.tasks.ratings.data.read_ratings", side_effect=read_ratings) as read:
+    with mock.patch("antembed.tasks.ratings.config.read_ratings", side_effect=read_ratings) as read:
         call("sweep", data, "--vary", "l0-penalty=0.1,0.3,1", *WORDS, "--out", tmp_path / "s.jsonl")
     assert read.call_count == 1
 
@@ -243,7 +243,7 @@ def test_optuna_goes_on_with_the_records_and_keeps_to_the_space(data, tmp_path, 
 
 def test_what_is_missing_is_said_before_the_first_trial(data, tmp_path):
     with mock.patch("importlib.util.find_spec", return_value=None):
-        for option, remedy in ((("--optuna",), r"antembed\[sweep\]"), (("--plot", "f.svg"), r"antembed\[plot\]")):
+        for option, remedy in ((("--optuna",), r"\.\[sweep\]"), (("--plot", "f.svg"), r"\.\[plot\]")):
             with pytest.raises(ValueError, match=remedy):
                 call("sweep", data, "--vary", "l0-penalty=1", *option, "--out", tmp_path / "s.jsonl")
     assert not (tmp_path / "s.jsonl").exists()

@@ -14,7 +14,7 @@ from antembed.experiments import sweep as job
 from antembed.experiments.records import read_records
 from antembed.experiments.space import grid, parse_axis
 from antembed.runs import train
-from antembed.tasks.text.data import _read
+from antembed.tasks.text.config import _read
 from antembed.tasks.text.task import Text
 
 TASK = Text()

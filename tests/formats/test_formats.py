@@ -91,7 +91,7 @@ def test_rows_of_a_run_have_their_labels(tmp_path):
         call("export", run, tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="table 'films' is none of: items, users"):
         call("export", run, tmp_path / "other.parquet", "--table", "films")
-    assert "--seen goes with small files" in refusal("export", run, tmp_path / "u.npy", "--no-seen")
+    assert "--with-seen goes with small files" in refusal("export", run, tmp_path / "u.npy", "--with-seen")
     write_labels(run, {"items": pl.Series(["one"])})
     with pytest.raises(ValueError, match=r"items\.ant has 90 rows, but there are 1 labels; export it anew"):
         call("export", run, tmp_path / "items.npy", "--table", "items")

@@ -14,7 +14,7 @@ from antembed.formats import FormatError, Named, onnx_model, write
 from antembed.serving.encodings import ENCODERS
 from antembed.serving.table import read_table, serialize
 
-onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'antembed[onnx]'")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((40, 24)).astype(np.float32)
@@ -122,3 +122,14 @@ def test_what_onnx_cannot_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_model, "LARGEST", 1000)
     with pytest.raises(FormatError, match=r"bytes are more than an ONNX file can hold \(1,000\); use --values int8, or npy"):
         write(Named(table), tmp_path / "t.onnx")
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # torch's own
+def test_a_whole_model_is_exported_by_torch(tmp_path):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(ant.AnchorEmbedding(50, 6, num_anchors=4), torch.nn.Flatten(), torch.nn.Linear(18, 2)).eval()
+    ids = torch.randint(0, 50, (4, 3))
+    torch.onnx.export(model, (ids,), tmp_path / "m.onnx", input_names=["ids"], dynamo=True, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"ids": ids.numpy()})[0], model(ids).detach().numpy(), rtol=1e-4, atol=1e-5)

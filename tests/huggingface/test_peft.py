@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("peft", reason="peft is not installed: pip install peft")
 import peft
-from tests.huggingface.models import made
+from tests.huggingface.models import loaded, made
 from transformers import AutoModelForCausalLM
 
 import antembed as ant
@@ -45,3 +45,6 @@ def test_adapters_beside_an_anchored_table(tmp_path):
         merged = again.merge_and_unload()
         torch.testing.assert_close(merged(ids).logits, wanted, atol=1e-5, rtol=1e-4)
     assert isinstance(merged.get_input_embeddings(), ant.AnchorEmbedding)
+    merged.save_pretrained(tmp_path / "merged")
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(type(merged), tmp_path / "merged").eval()(ids).logits, merged(ids).logits)

@@ -17,7 +17,7 @@ def data(tmp_path_factory):
 
 
 def many(monkeypatch):
-    monkeypatch.setattr("antembed.tasks.ratings.task.LARGE", 12_000)
+    monkeypatch.setattr("antembed.tasks.ratings.config.LARGE", 12_000)
 
 
 def test_few_ratings_have_the_usual_options(data):
@@ -46,3 +46,13 @@ def test_wrong_options_are_reported_before_the_data_are_read(monkeypatch):
     for wrong in ({"epochs": 0}, {"ridge": -1}, {"alpha": 1}, {"tolerance": "1"}, {"solver": "stochastic", "ridge": 1}):
         with pytest.raises(ConfigError, match=list(wrong)[-1]):
             configure(Ratings(), {"data": "not there.csv"} | wrong)
+
+
+@pytest.mark.parametrize(("implicit", "said"), [(True, "--implicit: "), (False, "the data have no ratings: ")])
+def test_why_rows_are_events(tmp_path, implicit, said):
+    (tmp_path / "e.csv").write_text("kunde,artikel,menge\n" + "".join(f"{n % 4},{n % 7},{1 + n % 3}\n" for n in range(28)))
+    lines = []
+    given = {"data": str(tmp_path / "e.csv"), **({"implicit": True} if implicit else {})}
+    _, splits = configure(Ratings(), given, lines.append, search=False)
+    assert lines[0] == f"{said}trained as recommend-events, on what was chosen"
+    assert "'menge' is its quantity q, 1 + ln q its weight" in splits.complaints[0]

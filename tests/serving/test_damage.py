@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -91,6 +92,56 @@ def test_forged_facts(files, name, change, message):
     found = unpack(files[name])
     with pytest.raises(TableError, match=message):
         read_table(pack(dict(found.arrays), {**found.about, **change}))
+
+
+@pytest.mark.parametrize("verify", [None, False])
+@pytest.mark.parametrize(
+    ("name", "arrays", "facts"),
+    [
+        ("plain fp32", {"weights": 1e38, "anchors": 1e38}, {}),
+        ("bitmap fp32", {"values": 1e30, "anchors": 1e30}, {}),
+        ("csr fp32", {"values": 1e38, "anchors": 10.0}, {}),
+        ("packed fp32", {"values": -1e38, "anchors": 10.0}, {}),
+        ("plain int8", {"scales": 1e38}, {}),
+        ("packed int4", {"scales": 1e38}, {}),
+        ("shared rows", {"scales": 1e36}, {}),
+        ("coded", {}, {"norm_base": 9e19, "step": 9e11}),
+        ("coded", {}, {"weighting": 1.0, "mean_place": 1e-300}),
+        ("coded", {"mean": np.full(12, 1e38, np.float32)}, {"norm_base": 10.0}),
+        ("coded norms words", {"norms": 255}, {"norm_base": 9e19}),
+        ("sparse", {"anchor_scales": 6e4, "anchors": 127}, {"norm_base": 9e19, "step": 9e11}),
+        ("sparse", {}, {"weighting": 1.0, "mean_place": 1e-300}),
+        ("sparse norms words", {"norm_frequencies": np.full(1 << 10, 1 << 6, np.uint16)}, {}),
+    ],
+)
+def test_products_beyond_fp32_are_refused(files, tmp_path, name, arrays, facts, verify):
+    """Right checksums, finite numbers: their products are not."""
+    found = unpack(files[name])
+    forged = {key: value for key, value in arrays.items() if not np.isscalar(value)}
+    for key in arrays.keys() - forged.keys():
+        array = found.arrays[key]
+        forged[key] = np.where(array != 0, arrays[key], 0).astype(array.dtype)
+    (tmp_path / "t.ant").write_bytes(pack({**found.arrays, **forged}, {**found.about, **facts}))
+    message = r"multiply to .*, fp32 ends at 3\.4e\+38|not finite; load the file with verify=True"
+    with pytest.raises(TableError, match=message), np.errstate(over="ignore", invalid="ignore"):
+        load_table(tmp_path / "t.ant", verify=verify)[:]
+
+
+def test_scores_beyond_fp32_are_refused(files):
+    model = read_hashed_ngrams(files["ngrams"], "f")
+    forged = replace(model, B=np.full_like(model.B, 6e4), values=np.full_like(model.values, 3e38)).to_bytes()
+    with pytest.raises(HashedNgramsError, match=r"its scores multiply to 1\.8e\+43, fp32 ends at 3\.4e\+38"):
+        read_hashed_ngrams(forged, "f")
+
+
+def test_what_is_written_can_be_read():
+    T, A = np.full((3, 2), 1e30, np.float32), np.full((2, 4), 1e30, np.float32)
+    for values in ("fp32", "int8"):
+        with pytest.raises(
+            ValueError, match=r"beyond fp16|T and A multiply to 2e\+60, fp32 ends at 3\.4e\+38; training has diverged, lower"
+        ):
+            serialize(T, A, values=values)
+    assert np.isfinite(read_table(serialize(T, A / np.float32(1e23)))[:]).all()
 
 
 def test_a_few_bytes_do_not_fill_the_memory(files):

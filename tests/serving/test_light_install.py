@@ -1,4 +1,4 @@
-"""`pip install antembed` is numpy and safetensors: look-up works with these, and the rest says which extra it needs."""
+"""The base install is numpy and safetensors: look-up works with these, and the rest says which extra it needs."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.words import write_words
 
-from antembed.extras import EXTRAS
+from antembed.extras import EXTRAS, install
 
 ROOT = Path(__file__).parents[2]
 SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -57,20 +57,19 @@ def test_serving_imports_nothing_heavy():
 )
 def test_what_is_missing_names_its_extra(name, missing, extra, tmp_path):
     done = without(f"import antembed; antembed.{name}", missing, folder=tmp_path)
-    assert (
-        f"ImportError: antembed.{name} needs {missing}, which is not installed; pip install 'antembed[{extra}]'" in done.stderr
-    )
+    assert f"ImportError: antembed.{name} needs {missing}, which is not installed; {install(extra)}" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "missing", "extra"),
-    [("--help", "typer", "cli"), ("inspect words.ant", "typer", "cli"), ("train recommend x", "torch", "train")],
+    [("--help", "typer", "cli"), ("inspect words.ant", "typer", "cli"), ("train recommend x.csv", "torch", "train")],
 )
 def test_the_command_names_its_extra_in_one_line(words, missing, extra, tmp_path):
     write_words(tmp_path / "words.ant")
+    (tmp_path / "x.csv").write_text("user,item,rating\n" + "".join(f"{n % 9},{n % 7},{n % 5}\n" for n in range(60)))
     code = f"sys.argv[1:] = {words.split()}\nfrom antembed.cli import main\nmain()"
     done = without(code, missing, folder=tmp_path)
-    line = f"error: this command needs {missing}, which is not installed; pip install 'antembed[{extra}]'\n"
+    line = f"error: this command needs {missing}, which is not installed; {install(extra)}\n"
     assert (done.returncode, done.stderr) == (1, line)
 
 
@@ -118,5 +117,5 @@ def test_the_wheel_in_a_fresh_environment(tmp_path):
     assert served.stdout
     assert (
         run(python.with_name("antembed")).stderr
-        == "error: this command needs typer, which is not installed; pip install 'antembed[cli]'\n"
+        == f"error: this command needs typer, which is not installed; {install('cli')}\n"
     )

@@ -11,7 +11,7 @@ import antembed as ant
 from antembed.data.plain import DataError
 from antembed.serving import StaticModel, TableError, load_table
 
-pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'antembed[text]'")
+pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install '.[text]'")
 WORDS = ["[UNK]", "a", "cat", "dog", "sat", "on", "mat", "##s", *(f"w{n}" for n in range(292))]
 SENTENCES = ["A cat sat on a mat", "dogs", "", "nothing known", "w1 w2 w3 unknown w4", "cat " * 600]
 

@@ -9,10 +9,10 @@ from tests.command import call, write_ratings
 from antembed.config import to_options
 from antembed.data.topics import write_topics
 from antembed.runs.lifecycle import configure
-from antembed.solvers.automatic import AUTOMATIC
 from antembed.solvers.dense_search import DenseSettings, moved
 from antembed.solvers.search_ratings import likely_anchors
 from antembed.tasks import TASKS
+from antembed.tasks.ratings.config import RatingsConfig
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_few_ratings_and_long_tails_are_no_worse_than_biases(tmp_path):
      ({"split": "90/10"}, "stochastic")],
 )  # fmt: skip
 def test_options_of_a_solver_choose_it(data, given, solver):
-    assert not AUTOMATIC["recommend"].wanted(TASKS["recommend"], given)
+    assert RatingsConfig.to_search(given) is None
     config, _ = configure(TASKS["recommend"], {"data": str(data)} | given)
     assert config.solver.name == solver
 

@@ -126,5 +126,6 @@ def test_a_stopped_stream_goes_on_and_repeats_nothing(table, tmp_path, monkeypat
     monkeypatch.setattr(OnlineDescent, "learn", lambda self, columns: learned.append(self.batches) or learn(self, columns))
     call(*words, "--resume")
     assert learned == [0, 1, 2, 3, 4]
-    for name in ("users.ant", "items.ant", "users.labels.parquet", "items.labels.parquet", "checkpoint/last.safetensors"):
+    labels = ("users.labels.safetensors", "items.labels.safetensors")
+    for name in ("users.ant", "items.ant", *labels, "popularity.safetensors", "checkpoint/last.safetensors"):
         assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.anchors import free_entries, from_pairs, init_weights
+from antembed.anchors import free_entries, from_pairs
+from antembed.anchors.init_weights import init_weights
 from antembed.data import Examples
 from antembed.solvers.engine import TorchEngine
 from antembed.solvers.fused import FusedEngine

@@ -11,7 +11,7 @@ from tests.command import call, refusal
 import antembed as ant
 from antembed.data import DataError
 from antembed.data.ratings import ratings_of
-from antembed.inference.pairs import Seen
+from antembed.inference.seen import Seen
 from antembed.serving.ranking import top
 from antembed.tasks.events.ranking import Held, list_metrics
 from antembed.tasks.events.task import Events, split_events
@@ -48,7 +48,7 @@ def test_a_file_without_ratings_is_trained_on_what_is_chosen(file, tmp_path):
     assert result["remarks"] == []
     rows = json.loads(call("recommend", tmp_path / "run", "u1", "--items", 5, "--json"))
     assert sum(int(row["item"][1:]) % GROUPS == 1 for row in rows) >= 4
-    call("export", tmp_path / "run", tmp_path / "small")
+    call("export", tmp_path / "run", tmp_path / "small", "--with-seen")
     assert json.loads(call("recommend", tmp_path / "small", "u1", "--items", 5, "--json")) == rows
 
 

@@ -1,6 +1,7 @@
 """What anchors stand for: on planted tastes with genres that follow them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.data import DataError
-from antembed.runs import RunFolder
-from antembed.tasks.ratings.explain import read_items
+from antembed.inference.explain_items import explain as explain_anchors
+from antembed.inference.explain_items import read_items
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,7 @@ def run(tmp_path_factory):
 
 
 def explain(run, items):
-    folder = RunFolder(run)
-    config, facts = folder.open()
-    return folder.task().explain(folder.path, config, facts, 5, items)[0]
+    return explain_anchors(run, 5, items)[0]
 
 
 def test_anchors_are_the_tastes(run):
@@ -57,3 +56,10 @@ def test_the_command_and_what_is_missing(run, tmp_path):
     (tmp_path / "odd").write_text("one two three")
     with pytest.raises(DataError, match="no separator found"):
         read_items(tmp_path / "odd")
+
+
+def test_items_are_found_where_the_data_are(run, tmp_path, monkeypatch):
+    (tmp_path / "ml-1m").mkdir()
+    (tmp_path / "ml-1m" / "movies.dat").write_bytes((run / "movies.dat").read_bytes())
+    monkeypatch.setenv("ANTEMBED_DATA", str(tmp_path))
+    assert explain(run / "run", Path("ml-1m/movies.dat")) == explain(run / "run", run / "movies.dat")

@@ -16,7 +16,8 @@ from antembed.data.vocabulary import PADDING
 from antembed.embedding import AnchorEmbedding
 from antembed.estimators.base import NotFittedError
 from antembed.optim import ProximalYogi
-from antembed.tasks.language import task as task_module
+from antembed.solvers import make_solver
+from antembed.tasks.language import config as config_module
 from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import Streams, make_splits
 from antembed.tasks.language.model import LSTM, LanguageModel, Transformer
@@ -328,8 +329,8 @@ def test_scores_that_are_no_numbers_are_an_error():
 
 
 def test_without_options_long_corpora_become_small():
-    usual = Language().defaults
-    assert usual(10_000, {}) == {}
+    usual = LanguageConfig.defaults
+    assert usual(200_000, {}) == {}
     assert usual(10**6, {}) == {"sparsify": "recode", "events": 4, "budget": "20x"}
     assert usual(10**6, {"budget": "400k", "epochs": 4}) == {"sparsify": "recode", "events": 2}
     # Coding rows anew takes V·K² steps.
@@ -347,9 +348,9 @@ def test_without_options_long_corpora_become_small():
 
 
 def test_without_options_long_corpora_become_small_in_python_too(file, monkeypatch):
-    monkeypatch.setattr(task_module, "LONG", 1000)
+    monkeypatch.setattr(config_module, "LONG", 1000)
     small = {"embedding_dim": 16, "anchors": 8, "batch_size": 140, "sequence_length": 14, "epochs": 3, "threads": 1}
-    monkeypatch.setattr(task_module, "BUDGET", "300")
+    monkeypatch.setattr(config_module, "BUDGET", "300")
     model = ant.LanguageModel(**small).fit(file)
     assert model.result_["parameters"] <= 300
 
@@ -386,3 +387,37 @@ def test_sampled_softmax_in_pieces_is_the_plain_one(monkeypatch):
 def test_averaging_needs_a_fixed_number_of_anchors():
     with pytest.raises(ValueError, match="averaging needs a fixed number of anchors"):
         from_options(LanguageConfig, {"data": "x", "anchors": "auto", "average_after": 2})
+
+
+def test_a_short_corpus_is_not_worse_than_its_counts(tmp_path):
+    """Words without any order, many of them rare or unseen in training: the usual training makes those too unlikely."""
+    rng = np.random.default_rng(0)
+    words = [f"w{n}" for n in np.minimum(rng.zipf(1.3, 3000), 5000)]
+    (tmp_path / "a.txt").write_text("\n".join(" ".join(words[n : n + 10]) for n in range(0, 3000, 10)) + "\n")
+    result = json.loads(call("train", "language", tmp_path / "a.txt", "--threads", 1, "--out", tmp_path / "r", "--json"))
+    assert result["test"]["perplexity"] < 1.01 * result["baselines"]["words by their counts"]  # 1.05 with 2 layers, lr 5e-3
+
+
+def test_only_short_corpora_without_options_have_a_smaller_network():
+    usual, small = LanguageConfig.defaults, config_module.SMALL
+    few = config_module.FEW_WORDS - 1
+    assert usual(few, {"seed": 3, "threads": 1}) == small
+    assert usual(few, {"budget": "20x"}, 1000) == small | {"dropout": 0.7, "anchors": "30", "sparsify": "recode", "events": 4}
+    assert usual(few + 1, {}) == usual(0, {}) == usual(few, {"layers": 2}) == {}
+
+
+def test_the_network_has_a_learning_rate_of_its_own(file):
+    config = from_options(LanguageConfig, {"data": str(file), "network_rate": 0.1, "lr": 0.01, "epochs": 1})
+    splits = Language().load(config)
+    model = Language().build(config, splits)
+    solver = make_solver(Language(), config, model, splits)
+    rates = {id(weight): group.get("rate", 1.0) for group in solver.loop.optimizer.param_groups for weight in group["params"]}
+    own = {name: rates[id(weight)] for name, weight in model.named_parameters()}
+    assert {name for name, rate in own.items() if rate == 1} == {"words.rows.weight", "words.anchors"}
+    assert all(rate == 0.1 for name, rate in own.items() if not name.startswith("words."))
+
+
+def test_a_lone_surrogate_in_a_text_is_refused_with_its_row():
+    texts = ["the cat sat on the mat"] * 40 + ["a \ud800 dog"]
+    with pytest.raises(ValueError, match=r"text 40 has a lone surrogate, .* as character 3 of .*; read its source"):
+        ant.LanguageModel(epochs=1).fit(texts)

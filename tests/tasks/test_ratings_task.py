@@ -1,5 +1,6 @@
 """Ratings as a task: every embedding learns, starts well, and is counted as it should be."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,10 +11,12 @@ from tests.command import QUICK, call, write_ratings
 
 import antembed as ant
 from antembed.config import ConfigError, from_options
+from antembed.data import split
+from antembed.data.ratings import ratings_of
 from antembed.embedding import EMBEDDINGS
 from antembed.runs import load_model, train
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import SIDES, RatingsSplits
+from antembed.tasks.ratings.config import RatingsConfig, RatingsInput
+from antembed.tasks.ratings.data import SIDES, RatingsSplits, cut
 from antembed.tasks.ratings.task import Ratings
 
 UNSUITABLE = {name: " and ".join(kind.requires) for name, kind in EMBEDDINGS.items() if kind.requires - RatingsConfig.provides}
@@ -105,3 +108,41 @@ def test_epochs_are_compared_at_the_full_penalty(data, tmp_path):
     mass = sum(float(table.transform.detach().sum()) for table in model.embeddings.values())
     best = min(rows, key=lambda row: row["objective"])
     assert best["penalty"] == pytest.approx(1e-4 * mass, rel=1e-5)
+
+
+def test_the_name_of_a_data_set_is_enough(tmp_path, monkeypatch):
+    (tmp_path / "ml-1m").mkdir()
+    write_ratings(tmp_path / "ml-1m" / "ratings.csv")
+    monkeypatch.setenv("ANTEMBED_DATA", str(tmp_path))
+    assert Ratings().load(RatingsConfig(input=RatingsInput(data="ml-1m"))).count == 12_000
+
+
+def test_copies_of_a_pair_are_in_one_part():
+    rng = np.random.default_rng(0)
+    once = rng.permutation(1000)[:400]
+    pairs = np.concatenate([once, once[:100], once[:10]])  # 100 pairs twice, 10 of them three times
+    values = np.concatenate([np.full(400, 3.0), np.full(60, 3.0), np.full(40, 4.0), np.full(10, 3.0)])
+    splits = cut(ratings_of(pl.Series(pairs // 25), pl.Series(pairs % 25), pl.Series(values)), "80/10/10", 0)
+    said = "110 of 510 ratings repeat a user and item, 70 of them with the same rating; all of a pair are in the same part"
+    assert splits.complaints == (said + " of the split",)
+    rows = [part.rows for part in (splits.train, splits.validation, splits.test)]
+    assert np.array_equal(np.sort(np.concatenate(rows)), np.arange(510))
+    assert all(len(own) > 30 for own in rows)
+    for one, other in itertools.combinations(rows, 2):
+        assert not set(pairs[one]) & set(pairs[other])
+
+
+def test_without_copies_the_split_is_as_ever():
+    ratings = ratings_of(pl.Series(np.arange(100) // 10), pl.Series(np.arange(100) % 10), pl.Series(np.ones(100)))
+    splits, rows = cut(ratings, "80/10/10", 3), split(100, "80/10/10", 3)
+    assert splits.complaints == ()
+    for name, own in rows.items():
+        assert np.array_equal(splits.part(name).rows, own)
+
+
+def test_too_few_pairs_are_not_split():
+    ratings = ratings_of(pl.Series([1] * 20), pl.Series([1] * 20), pl.Series([3.0] * 20))
+    with pytest.raises(
+        ValueError, match=r"20 ratings of 1 different pairs are too few to split: .* none left; give more pairs"
+    ):
+        cut(ratings, "80/10/10", 0)

@@ -9,6 +9,7 @@ from antembed.anchors import INITIALIZERS, Initializer
 from antembed.config import from_options
 from antembed.data.documents import read_documents
 from antembed.data.topics import write_topics
+from antembed.inference.explain_items import explain
 from antembed.runs import RunFolder, load_model, train
 from antembed.tasks.text.config import TextConfig
 from antembed.tasks.text.task import Text
@@ -77,9 +78,7 @@ def test_anchors_are_selected_whatever_else_is_known(documents, tmp_path):
 
 def test_explain_names_anchors_words_and_rows_of_zeros(documents, tmp_path):
     run(tmp_path / "r", documents, anchor_init="frequency", anchors=3, l1_penalty=1e-2, epochs=3)
-    folder = RunFolder(tmp_path / "r")
-    config, about = folder.open()
-    found, lines = Text().explain(folder.path, config, about, 4, None)
+    found, lines = explain(tmp_path / "r", 4, None)
     words = documents.vocabulary.words[2:5]
     assert [anchor["word"] for anchor in found["anchors"]] == words
     assert [line.partition(":")[0] for line in lines if line.startswith("anchor ")] == [

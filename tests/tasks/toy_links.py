@@ -20,11 +20,14 @@ class LinksInput(Config):
 
 
 class LinksConfig(EmbeddingTaskConfig):
+    """Learn which nodes are linked."""
+
     task: Literal["links"] = "links"
     input: LinksInput = LinksInput()
     tables: EmbeddingConfig = EmbeddingConfig()
     anchors: AnchorConfig = AnchorConfig()
     solver: StochasticConfig = StochasticConfig()
+    usage: ClassVar[tuple[str, ...]] = ("edges.txt --anchors 8",)
 
 
 class LinkModel(EmbeddingModel):
@@ -44,13 +47,12 @@ class LinkModel(EmbeddingModel):
 
 
 class Links(Task[LinksConfig, Splits, LinkModel]):
-    """Learn which nodes are linked."""
+    """Links between nodes."""
 
     name: ClassVar[str] = "links"
     Config = LinksConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     examples: ClassVar[str] = "pairs"
-    usage: ClassVar[tuple[str, ...]] = ("edges.txt --anchors 8",)
 
     def load(self, config: LinksConfig) -> Splits:
         edges = np.loadtxt(find_data(config.input.data), dtype=np.int64, ndmin=2)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from antembed.data.vocabulary import SPECIAL, Vocabulary
+from antembed.extras import explained
 
 RESERVED = len(SPECIAL)
 FREQUENT_SHARE = 0.5  # of the anchors of frequency-kmeans
@@ -55,7 +56,7 @@ def kmeans(features: np.ndarray, K: int, seed: int, reserved: int = RESERVED) ->
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:
-        raise ImportError("k-means needs scikit-learn; install it with: pip install 'antembed[text]'") from error
+        raise explained(error, "k-means") from error
     ids, points = _with_features(features, K, reserved)
     centres = KMeans(K, n_init=1, max_iter=50, random_state=seed).fit(points).cluster_centers_
     squares, taken = np.square(points).sum(1), np.zeros(len(points), bool)

@@ -30,13 +30,15 @@ def recommend(
     Example:  antembed recommend runs/ml-1m 42 4711 --items 5
     """
     from antembed.cli import show
+    from antembed.inference.folder import source_of
 
     tables = _tables(run)
-    if not seen and tables.seen is None:
+    if not seen and tables.seen is None and source_of(run):
         tables = _with_seen(run)
-    for user in tables.unknown_users(users):
-        show.say(f"user {user!r} has no ratings in this run: these are the best items on the whole")
-    show.listing(tables.recommend_columns(users, k, filter_seen=not seen), as_json)
+    columns, remarks = tables.recommend_columns(users, k, filter_seen=not seen)
+    for line in remarks:
+        show.say(line)
+    show.listing(columns, as_json)
 
 
 def _tables(run: Path) -> "LightTables | RatingTables":
@@ -53,10 +55,6 @@ def _tables(run: Path) -> "LightTables | RatingTables":
 
 def _with_seen(run: Path) -> "RatingTables":
     """What users have rated, from the file that a run was trained on, if the run does not hold it (a stream)."""
-    from antembed.inference.ratings import source_of
-
-    if not source_of(run):
-        raise ValueError(f"{run} does not hold what users have rated; say --seen to rank all items, or export it with the rest")
     from antembed.estimators.recommender import Recommender
 
     recommender = Recommender.load(run)

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +37,7 @@ def stoppable(folder: Path) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", name: str = "") -> None:
+def finish(result: JSON, record: Path | None, as_json: bool, lines: Sequence[str] = (), name: str = "") -> None:
     """Record and print what a run has come to."""
     from antembed.cli import show
     from antembed.experiments.records import append_record
@@ -51,6 +51,8 @@ def finish(result: JSON, record: Path | None, as_json: bool, line: str = "", nam
     show.console().print(show.result_table({name or result["embedding"]: result}))
     if baselines := show.baselines(result):
         show.answer(baselines)
-    if line:
+    if empty := show.empty_rows(result):
+        show.answer(empty)
+    for line in lines:
         show.note(line)
     show.remarks(result)

@@ -51,9 +51,9 @@ def export(
         str | None,
         typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
     ] = None,
-    seen: Annotated[
-        bool | None, typer.Option("--seen/--no-seen", help="Recommenders: with what users have rated; default: with.")
-    ] = None,
+    with_seen: Annotated[
+        bool, typer.Option("--with-seen", help="Recommenders: with what users have rated, so that it is not recommended again.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
     """Write a run as small files, or a table for other programs. A folder stands alone: recommend, similar, predict and explain
@@ -73,12 +73,12 @@ def export(
     if not overwrite and out.exists() and not out.is_dir():
         raise ValueError(f"{out} exists; choose another name, or say --overwrite")
     if to is not None or source.is_file() or out.suffix in BY_NAME:
-        for option, given in (("--encoding", encoding), ("--seen", seen)):
+        for option, given in (("--encoding", encoding), ("--with-seen", with_seen or None)):
             if given is not None:
                 raise typer.BadParameter(f"{option} goes with small files, a folder or FILE.ant", param_hint=option)
         sizes, remarks = _for_others(source, out, to, table, values)
     else:
-        sizes, remarks = _small(source, out, table, values, encoding, seen is not False, overwrite), []
+        sizes, remarks = _small(source, out, table, values, encoding, with_seen, overwrite)
     for path, size in sizes.items():
         show.say(f"{path}: {size:,} bytes")
     for remark in remarks:
@@ -87,21 +87,26 @@ def export(
 
 def _small(
     run: Path, out: Path, table: str | None, values: str | None, encoding: str | None, seen: bool, overwrite: bool
-) -> dict[Path, int]:
-    """The run's tables, or one of them; → the sizes of the files."""
+) -> tuple[dict[Path, int], list[str]]:
+    """The run's tables, or one of them; → the sizes of the files, and of the folder by part."""
     from antembed import runs
+    from antembed.cli import show
     from antembed.cli.options import usage_error
     from antembed.config import ConfigError
+    from antembed.runs.shipped import by_part
 
+    if out.suffix == ".ant" and seen:
+        raise typer.BadParameter(f"--with-seen goes with a folder, {out} is one table", param_hint="--with-seen")
     if out.suffix == ".ant":
         try:
-            return {out: runs.export_table(run, out, table, values=values, encoding=encoding)}
+            return {out: runs.export_table(run, out, table, values=values, encoding=encoding)}, []
         except ConfigError as error:
             raise usage_error(error) from error
     if table is not None:
         raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
     sizes = runs.export(run, out, values=values, encoding=encoding, seen=seen, overwrite=overwrite)
-    return {out / name: size for name, size in sizes.items()}
+    shown = {**by_part(sizes), "total": sum(sizes.values())}
+    return {out / name: size for name, size in sizes.items()}, [f"{out}: {show.parts(shown)}"]
 
 
 def _for_others(
@@ -119,24 +124,27 @@ def _for_others(
 
 
 def explain(
-    run: RunArgument,
+    run: Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of what an estimator saved.")],
     items: Annotated[
         Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor.")] = 5,
+    text: Annotated[str | None, typer.Option(help="A text: which of its n-grams speak for which class.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor, or n-grams of each class.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the anchors stand for: their items and genres, or their words, and what is left without a vector.
+    """Show what the anchors stand for (their items and genres, or their words, and what is left without a vector), or, of
+    hashed n-grams, which of them speak most for each class.
 
-    Example:  antembed explain runs/ml-1m --items movies.dat
+    Example:  antembed explain runs/ml-1m --items ml-1m/movies.dat
+
+    Example:  antembed explain runs/news --text 'stocks fell again'
     """
     from antembed.cli import show
-    from antembed.runs import RunFolder
+    from antembed.inference.explain_items import explain as explain_model
 
-    folder = RunFolder(run)
-    config, facts = folder.open()
-    folder.check_finished()
-    found, lines = folder.task().explain(folder.path, config, facts, top, items)
+    if text is not None and items is not None:
+        raise typer.BadParameter("--items goes with a recommender, --text with a classifier; give one", param_hint="--items")
+    found, lines = explain_model(run, top, items, text)
     if as_json:
         show.print_json(found)
         return

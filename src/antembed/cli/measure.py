@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from antembed.cli.common import AsJson, Seed, command
+from antembed.extras import install
 
 
 def demo(
@@ -74,7 +75,7 @@ def bench(
                 growth = name == "growth"
                 result = benches.growth(n, repeats, threads) if growth else benches.recommend(n, repeats, threads, busy)
         except ModuleNotFoundError as error:
-            raise ValueError(f"the peer {error.name} is not installed; pip install 'antembed[bench]'") from error
+            raise ValueError(f"the peer {error.name} is not installed; {install('bench')}") from error
     result["command"] = command()
     if record is not None:
         append_record(record, result)

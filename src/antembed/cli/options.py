@@ -12,10 +12,9 @@ import typer
 from typer.core import TyperOption
 
 from antembed.cli.printable import printable
-from antembed.config import ConfigError, Option, options_of
+from antembed.config import ConfigError, Option, TaskConfig, options_of
 from antembed.config.options import AUTO, typed
 from antembed.files import JSON
-from antembed.tasks import Task
 
 POSITIONAL = "data"
 # What most people need; the rest is shown by --help-all.
@@ -43,18 +42,18 @@ SEARCHED = {
 GROUPS = ("input", "tables", "anchors", "solver", "export", "machine")
 
 
-def parameters_of(task: Task) -> list[inspect.Parameter]:
+def parameters_of(config: type[TaskConfig]) -> list[inspect.Parameter]:
     """A parameter for each option of a task's config; None: it was not given."""
     found = []
-    groups = [*GROUPS, *task.Config.model_fields]  # in the order in which people think of them
-    solvers = len(options_of(task.Config)["solver"].choices) if "solver" in options_of(task.Config) else 1
-    by_group = sorted(options_of(task.Config).values(), key=lambda leaf: groups.index(leaf.path[0]))
+    groups = [*GROUPS, *config.model_fields]  # in the order in which people think of them
+    solvers = len(options_of(config)["solver"].choices) if "solver" in options_of(config) else 1
+    by_group = sorted(options_of(config).values(), key=lambda leaf: groups.index(leaf.path[0]))
     for leaf in sorted(by_group, key=lambda leaf: not is_main(leaf)):
         if leaf.name == POSITIONAL:
             annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False, metavar="DATA")]
             default: Any = inspect.Parameter.empty
         else:
-            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(task, leaf, solvers)], None
+            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(config, leaf, solvers)], None
         found.append(inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
     return found
 
@@ -64,11 +63,11 @@ def is_main(leaf: Option) -> bool:
     return leaf.name in MAIN and leaf.owners != ("online",)
 
 
-def option_for(task: Task, leaf: Option, solvers: int) -> Any:
+def option_for(config: type[TaskConfig], leaf: Option, solvers: int) -> Any:
     names = typed(leaf.name)
     if kind_of(leaf.field.annotation) is bool:
         names = f"{names}/--no-{leaf.name.replace('_', '-')}"
-    usual = SEARCHED.get(task.name, {}).get(leaf.name, default_text(leaf.field.default))
+    usual = SEARCHED.get(config.name(), {}).get(leaf.name, default_text(leaf.field.default))
     remarks = [f"default {usual}"] if usual else []
     remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers and not is_main(leaf) else []
     choices = (AUTO, *leaf.choices) if usual.startswith(AUTO) and leaf.choices and AUTO not in leaf.choices else leaf.choices
@@ -103,8 +102,10 @@ def kind_of(annotation: Any) -> type:
     return kind_of(inner[0]) if len(inner) == 1 and get_origin(annotation) is not tuple else str
 
 
-def with_options_of(task: Task, run: Callable[..., None], fixed: Mapping[str, Any], help: str) -> Callable[..., None]:
-    """A command whose options are those of the task's config and `fixed` (name → (annotation, default)).
+def with_options_of(
+    config: type[TaskConfig], run: Callable[..., None], fixed: Mapping[str, Any], help: str
+) -> Callable[..., None]:
+    """A command whose options are those of a task's config and `fixed` (name → (annotation, default)).
 
     `run` is called with the options that were given, and with the fixed ones.
     """
@@ -112,13 +113,13 @@ def with_options_of(task: Task, run: Callable[..., None], fixed: Mapping[str, An
     def command(**typed_in: Any) -> None:
         more = {name: typed_in.pop(name) for name in fixed}
         given: JSON = {name: value for name, value in typed_in.items() if value is not None}
-        run(task, given, **more)
+        run(config, given, **more)
 
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, (annotation, default) in fixed.items()
     ]
-    parameters = [*parameters_of(task), *extra]
+    parameters = [*parameters_of(config), *extra]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = help

@@ -92,6 +92,21 @@ def baselines(result: JSON) -> str:
     return "beside it: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()) if found else ""
 
 
+def empty_rows(result: JSON) -> str:
+    """How many objects have no vector, if some have none."""
+    empty, rows = result.get("empty_rows", 0), result.get("rows", 0)
+    if isinstance(empty, int):
+        return f"rows without a vector: {empty:,} of {rows:,}" if empty else ""
+    found = ", ".join(f"{name} {empty[name]:,} of {rows[name]:,}" for name in empty)
+    return f"rows without a vector: {found}" if any(empty.values()) else ""
+
+
+def parts(sizes: Mapping[str, int]) -> str:
+    """Bytes of a folder: {"tables": 900, "labels": 99, "total": 999} → 999 bytes: tables 900, labels 99."""
+    own = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if name != "total")
+    return f"{sizes['total']:,} bytes: {own}"
+
+
 def remarks(result: JSON) -> None:
     """What a user must know of this result, a line each, on stderr."""
     for line in result.get("remarks", ()):
@@ -162,9 +177,10 @@ def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
 
 @contextmanager
 def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar that is given (what is done, how far, of how much); where stderr is no terminal, nothing."""
+    """A bar that is given (what is done, how far, of how much); where stderr is no terminal, a line for each thing done."""
     if not moves():
-        yield lambda what, done, total: None
+        said = cache(lambda what: note(f"{label}: {what}"))
+        yield lambda what, done, total: said(what)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -172,7 +188,9 @@ def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), console=console(stderr=True)
     ) as shown:
         task = shown.add_task(printable(label), total=1.0)
-        yield lambda what, done, total: shown.update(task, completed=done, total=total)
+        yield lambda what, done, total: shown.update(
+            task, completed=done, total=total, description=printable(f"{label}: {what}")
+        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from antembed.cli.common import AsJson
 from antembed.cli.printable import printable
+from antembed.extras import install
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` imports this module, and must not wait for torch
@@ -142,7 +143,7 @@ def run_sweep(
 def must_have(package: str, extra: str, wanted: bool) -> None:
     """Said before the first trial, not after the last."""
     if wanted and importlib.util.find_spec(package) is None:
-        raise ValueError(f"{package} is not installed; pip install 'antembed[{extra}]'")
+        raise ValueError(f"{package} is not installed; {install(extra)}")
 
 
 def print_trial(row: JSON) -> None:

@@ -2,11 +2,11 @@
 
 import atexit
 import inspect
+import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from antembed.cli import show
@@ -15,12 +15,14 @@ from antembed.cli.options import show_all, usage_error, with_options_of
 from antembed.cli.verbosity import verbosity
 from antembed.config import ConfigError, TaskConfig, options_of
 from antembed.config.budget import parse_budget
-from antembed.distributed import Ranks, launched, restarted, start, stop
 from antembed.files import JSON
 from antembed.kernels.threads import usable_cpus
-from antembed.runs import configure, train
-from antembed.runs.shared import shared_options
-from antembed.tasks import TASKS, EmbeddingModel, Splits, Task
+from antembed.runs.early import check_early, usual_folder
+from antembed.tasks import TASKS
+
+if TYPE_CHECKING:  # what is wrong with a call is said before torch is imported
+    from antembed.distributed import Ranks
+    from antembed.tasks import Splits, Task
 
 PANEL = "Run"
 FIXED: dict[str, tuple[Any, Any]] = {
@@ -65,14 +67,14 @@ FIXED: dict[str, tuple[Any, Any]] = {
 def make_train_app() -> typer.Typer:
     """A command for each task there is."""
     app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
-    for name, task in TASKS.items():
-        examples = "\n\n".join(f"Example:  antembed train {name} {line}" for line in task.usage)
-        app.command(name)(with_options_of(task, run_training, FIXED, f"{inspect.getdoc(task)}\n\n{examples}"))
+    for name, config in TASKS.configs.items():
+        examples = "\n\n".join(f"Example:  antembed train {name} {line}" for line in config.usage)
+        app.command(name)(with_options_of(config, run_training, FIXED, f"{inspect.getdoc(config)}\n\n{examples}"))
     return app
 
 
 def run_training(
-    task: Task,
+    kind: type[TaskConfig],
     given: JSON,
     out: Path | None,
     resume: bool,
@@ -84,7 +86,12 @@ def run_training(
 ) -> None:
     """Read the data, train, print. Under torchrun the processes do it together, and rank 0 prints."""
     started = time.perf_counter()
-    ranks = start() if launched() else None
+    if "RANK" not in os.environ:  # under torchrun rank 0 reads first
+        check_call(kind, given, out, resume=resume, overwrite=overwrite or dry_run, search=not dry_run)
+    from antembed.distributed import launched, restarted, start, stop
+    from antembed.runs import train
+
+    ranks, task = start() if launched() else None, TASKS[kind.name()]
     if ranks is not None:
         verbosity.quiet |= not ranks.first
         resume |= restarted()
@@ -95,7 +102,7 @@ def run_training(
         facts = budget_facts(task, config, splits)
         show.print_json(facts) if as_json else show.facts(facts)
         return
-    folder = out or Path("runs") / f"{task.name}-{config.embedding_name}-{config.machine.seed}"
+    folder = out or usual_folder(config)
     label = f"{task.name} {config.embedding_name}"
     with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, overwrite=overwrite, callback=callback, ranks=ranks)
@@ -103,11 +110,24 @@ def run_training(
         return
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
-    finish(result, record, as_json, size_line(folder, result))
+    finish(result, record, as_json, size_lines(folder, result))
 
 
-def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskConfig, Splits]:
+def check_call(kind: type[TaskConfig], given: JSON, out: Path | None, *, resume: bool, overwrite: bool, search: bool) -> None:
+    """Raise what can be said before torch is imported."""
+    try:
+        with show.status(f"reading {given['data']}"):
+            check_early(kind, given, out, resume=resume, overwrite=overwrite, search=search)
+    except ConfigError as error:
+        raise usage_error(error) from error
+
+
+def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[TaskConfig, Splits]":
     """Options → config and data, with what there is to say of both on stderr."""
+    import torch
+
+    from antembed.runs import configure
+
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))
         torch.set_num_threads(max(int(given["threads"]), 1))  # whether it may be is for the config to say
@@ -121,8 +141,10 @@ def read_options(task: Task, given: JSON, *, search: bool = True) -> tuple[TaskC
     return config, splits
 
 
-def read_together(task: Task, given: JSON, ranks: Ranks) -> tuple[TaskConfig, Splits]:
+def read_together(task: "Task", given: JSON, ranks: "Ranks") -> "tuple[TaskConfig, Splits]":
     """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
+    from antembed.runs.shared import shared_options
+
     try:
         given |= shared_options(task, given)
     except ConfigError as error:
@@ -132,16 +154,21 @@ def read_together(task: Task, given: JSON, ranks: Ranks) -> tuple[TaskConfig, Sp
     return found[0] if found else read_options(task, given, search=False)
 
 
-def size_line(folder: Path, result: JSON) -> str:
-    """Where the files are, and how they compare with full tables."""
+def size_lines(folder: Path, result: JSON) -> list[str]:
+    """Where the files are, how they compare with full tables, and what is shipped."""
     files = " and ".join(result["files"])
+    shipped = f"antembed export {folder} FOLDER writes {show.parts(result['export_bytes'])}"
+    if "seen_bytes" in result:
+        shipped += f"; --with-seen adds {result['seen_bytes']:,}"
     if "dense_bytes" not in result:
-        return f"{folder}/{files}: {result['bytes']:,} bytes, all that is needed"
-    return f"{folder}/{files}: {times_smaller(result['dense_bytes'], result['bytes'])} than full tables in fp32"
+        return [f"{folder}/{files}: {result['bytes']:,} bytes", shipped]
+    return [f"{folder}/{files}: {times_smaller(result['dense_bytes'], result['bytes'])} than full tables in fp32", shipped]
 
 
-def budget_facts(task: Task, config: TaskConfig, splits: Splits) -> JSON:
+def budget_facts(task: "Task", config: TaskConfig, splits: "Splits") -> JSON:
     """What a budget means for these data, before anything is trained."""
+    from antembed.tasks import EmbeddingModel
+
     model = task.build(config, splits)
     if not isinstance(model, EmbeddingModel):
         raise typer.BadParameter(f"a dry run is about tables, and {task.name} has none", param_hint="--dry-run")

@@ -11,10 +11,13 @@ import numpy as np
 
 from antembed.budget import parse_budget
 from antembed.compression import sparse, transform
-from antembed.compression.report import QUERIES, Progress, compare, neighbours_kept, quiet
+from antembed.compression.report import QUERIES, Progress, compare, named, neighbours_kept, quiet
 from antembed.compression.rows import Coded, Goal, TooFewBytesError, decoded, relative_error
 from antembed.compression.sources import Source, read_source
 from antembed.compression.static import is_static, read_tokens
+from antembed.kernels.coded import quantize_rows
+from antembed.kernels.compiled import is_compiled
+from antembed.kernels.sparse_rows import choose_rows
 from antembed.serving import Table
 from antembed.serving.table import read_table, serialize_coded
 from antembed.serving.tokens import pack_tokens
@@ -54,7 +57,8 @@ def compress(
     `by_frequency`: rows are in the order of falling frequency, and the first are kept better (default:
     if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample). `method`: "transform"
     (principal axes), "sparse" (a few of many anchors), or "auto": what is better on a sample. `importance` (V,): the error of
-    row i counts importance_i² times (transform only, instead of by_frequency).
+    row i counts importance_i² times (transform only, instead of by_frequency). `progress(what, done, total)` is called on the
+    way: what is compiled or tried, how far, of how much.
     """
     E = as_array(vectors)
     if vocabulary is not None and len(vocabulary) != len(E):
@@ -72,6 +76,7 @@ def compress(
         by_frequency = vocabulary is not None and importance is None
     weighting = WEIGHTING if by_frequency else 0.0
     if importance is not None:
+        importance = np.asarray(importance)
         if importance.shape != (len(E),) or not (np.isfinite(importance).all() and (importance > 0).all()):
             raise ValueError(
                 f"importance has shape {importance.shape}, or numbers that are not positive; give {len(E)} of them"
@@ -83,9 +88,10 @@ def compress(
     unit = _unit(E)
     E = E if unit == 1 else E / np.float32(unit)
     ways = _ways(E, goal, method, split_norms)
-    how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed)
+    how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed, progress)
+    _say_if_compiled(how, progress)
     more = {} if importance is None else {"importance": importance}
-    coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=progress, **more)
+    coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=named(f"{how}: ", progress), **more)
     about = coded.about | {"norm_base": unit * coded.norm_base}
     return read_table(serialize_coded(coded.arrays, about, words))
 
@@ -98,6 +104,8 @@ def _unit(E: np.ndarray) -> float:
 
 
 FITS: dict[str, Callable[..., Coded]] = {"transform": transform.fit, "sparse": sparse.fit}
+FIRST_KERNELS = {"transform": quantize_rows, "sparse": choose_rows}  # that a method calls
+SECONDS_TO_COMPILE = {"transform": 5, "sparse": 6}  # where none are kept, on one core of the machine of results/
 Way = tuple[str, bool]  # method, lengths apart
 
 
@@ -136,7 +144,13 @@ def _ways(E: np.ndarray, goal: Goal, method: str, split_norms: bool | None) -> l
     return [(name, apart) for name in methods for apart in ([split_norms] if split_norms is not None else [False, True])]
 
 
-def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: int) -> Way:
+def _say_if_compiled(how: str, progress: Progress) -> None:
+    """Said before the first call of a method whose machine code is not kept yet."""
+    if not is_compiled(FIRST_KERNELS[how]):
+        progress(f"compiling {how} (once, about {SECONDS_TO_COMPILE[how]} s)", 0, 1)
+
+
+def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: int, progress: Progress) -> Way:
     """What loses least on a sample of rows in their order, or, with a tolerance, takes least bytes.
 
     What is lost is the squared error times the squared share of neighbours that are no longer the nearest: lengths stored apart
@@ -147,12 +161,16 @@ def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: in
     sample, K = E[rows], sparse.number_of_anchors((V, d), goal)
     queries = np.linspace(0, len(rows) - 1, min(len(rows), QUERIES)).astype(np.int64)
     found: list[tuple[float, Way]] = []
-    for how, apart in ways:
+    for number, (how, apart) in enumerate(ways, 1):
+        _say_if_compiled(how, progress)
+        about = f"trying {how}{' with lengths apart' * apart} on {len(rows):,} rows, {number} of {len(ways)}: "
         fixed = sparse.fixed_bytes(d, K) if how == "sparse" else transform.fixed_bytes(d) + d * d
         part = goal if goal.by_error else Goal(size=fixed + (goal.size - fixed) * len(rows) / V)
         more = {"num_anchors": K} if how == "sparse" else {}
         try:
-            coded = FITS[how](sample, part, weighting=weighting, split_norms=apart, seed=seed, **more)
+            coded = FITS[how](
+                sample, part, weighting=weighting, split_norms=apart, seed=seed, progress=named(about, progress), **more
+            )
         except TooFewBytesError:
             continue
         if goal.by_error:

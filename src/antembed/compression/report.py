@@ -12,6 +12,11 @@ def quiet(what: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
+def named(about: str, progress: Progress) -> Progress:
+    """The same, `about` before what is done."""
+    return lambda what, done, total: progress(about + what, done, total)
+
+
 def compare(E: np.ndarray, F: np.ndarray, seed: int = 0) -> dict[str, float]:
     """E, and what is left of it: ‖E − F‖²/‖E − mean‖², the mean cosine, and the share of the ten nearest neighbours that stay
     the nearest: of a thousand vectors drawn from all, and of as many drawn from the first tenth (of words, the frequent)."""

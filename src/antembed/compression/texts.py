@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from antembed.compression import compress
 from antembed.compression.report import Progress, quiet
@@ -14,6 +13,7 @@ from antembed.data.plain import DataError
 from antembed.files import JSON
 from antembed.serving import StaticModel, Table
 from antembed.serving.tokens import Tokens
+from antembed.serving.word_evaluation import spearman
 
 HELD_OUT, FEWEST = 500, 100  # texts
 EXPONENT = 0.25  # a row counts (how often it occurs)^½ in the squared error
@@ -58,7 +58,7 @@ def importance(ids: Sequence[Sequence[int] | np.ndarray], rows: int) -> np.ndarr
 def rank_correlation(found: np.ndarray, wanted: np.ndarray) -> float:
     """Of the cosines of all pairs of sentences, by their vectors (n, d) of length 1."""
     pairs = np.triu_indices(len(found), 1)
-    return float(spearmanr((found @ found.T)[pairs], (wanted @ wanted.T)[pairs]).statistic)
+    return spearman((found @ found.T)[pairs], (wanted @ wanted.T)[pairs])
 
 
 def compress_for_texts(E: np.ndarray, tokens: Tokens, texts: list[str], *, progress: Progress = quiet, how: JSON) -> Distilled:

@@ -13,6 +13,7 @@ from antembed.serving.coded import NORM_STEP, row_weights
 OFFSET = 12  # the class of a column whose deviation is one step: half of what a number of 1 is
 RATE = 0.44  # price of a bit, in squared steps: the slope of error over bits at this grid
 SAMPLE = 1 << 19  # numbers
+SEARCHED = 14  # steps, halving
 ROUNDS = 3  # of frequencies and numbers that follow each other
 SMALLEST = 1e-6  # deviation
 OVERHEAD = 0.012  # of a block's bytes, for its state
@@ -184,11 +185,12 @@ def fit(
         raise TooFewBytesError(
             f"{goal.size:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more"
         )
+    progress("principal axes", 0, 1)
     prepared = prepare(E, weighting, split_norms, importance)
     if goal.by_error:
         step = float(np.sqrt(3 * goal.error) * max(np.sqrt((prepared.deviations**2).mean()), SMALLEST))
     else:
-        step = _searched(prepared, goal.size, fixed, seed)
+        step = _searched(prepared, goal.size, fixed, seed, progress)
     model: Model | None = None
 
     def attempt(step: float) -> Coded:
@@ -199,14 +201,15 @@ def fit(
     return meet(goal, E, attempt, step, progress)
 
 
-def _searched(prepared: Prepared, target: float, fixed: float, seed: int) -> float:
+def _searched(prepared: Prepared, target: float, fixed: float, seed: int, progress: Progress) -> float:
     """The step by which a sample of the rows takes its share of the bytes."""
     V, d = prepared.Y.shape
     some = np.sort(np.random.default_rng(seed).choice(V, min(V, max(SAMPLE // d, 1024)), replace=False))
     sample, shifts = prepared.Y[some], prepared.shifts[some]
     largest = max(float(prepared.deviations.max()), SMALLEST)  # all vectors may be the same
     low, high = 1e-3 * largest, 8 * largest
-    for _ in range(14):
+    for number in range(SEARCHED):
+        progress("searching the step", number, SEARCHED)
         step = float(np.sqrt(low * high))
         model = laplacian(step, prepared.deviations)
         for _ in range(2):

@@ -1,16 +1,21 @@
 """What every task's config has: which embedding, how many anchors, the files, the machine; and the rules between them."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import torch
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from antembed.config.base import Config, Whole, option
 from antembed.config.budget import counts_bytes
+from antembed.config.embeddings import EMBEDDINGS, Plain
+from antembed.config.options import Options
 from antembed.config.solvers import CoordinateDescentConfig, OnlineConfig, SolverConfig, StochasticConfig
-from antembed.embedding import EMBEDDINGS, Embedding
+from antembed.files import JSON
 from antembed.serving import VALUES
 from antembed.serving.encodings import ENCODERS
+
+if TYPE_CHECKING:  # options are checked before torch is imported
+    from antembed.embedding import Embedding
 
 VERSION = 2  # of config.json; the first had no version
 PLENTY = 48  # anchors with which coordinate descent begins, if it is to find the number itself
@@ -40,6 +45,15 @@ def _embedding(name: str) -> str:
     return name
 
 
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used here; leave it at cpu") from error
+
+
 Anchors = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_anchors), AfterValidator(_positive)]
 EmbeddingName = Annotated[str, AfterValidator(_embedding)]
 
@@ -52,8 +66,16 @@ class EmbeddingConfig(Config):
     embedding_dim: Whole = option(16, "Width of the vectors.", ge=1)
 
     @property
-    def kind(self) -> type[Embedding]:
+    def plain(self) -> Plain:
+        """What is known of the class without torch."""
         return EMBEDDINGS[self.embedding]
+
+    @property
+    def kind(self) -> "type[Embedding]":
+        """The class; imports torch."""
+        from antembed.embedding import EMBEDDINGS as CLASSES
+
+        return CLASSES[self.embedding]
 
 
 class AnchorConfig(Config):
@@ -97,12 +119,37 @@ class ThreadsConfig(MachineConfig):
 
 
 class TaskConfig(Config):
-    """A whole run. A task adds its own groups, and says which solvers it takes."""
+    """A whole run. A task adds its own groups, and says which solvers it takes. Its docstring is the task's --help.
+
+    What it decides needs no torch, so that wrong options and data are reported before that is imported.
+    """
 
     version: Literal[2] = 2
     task: str
     solver: SolverConfig
     machine: MachineConfig = MachineConfig()
+    usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
+
+    @classmethod
+    def name(cls) -> str:
+        """antembed train NAME."""
+        return str(cls.model_fields["task"].default)
+
+    @classmethod
+    def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
+        """Options that depend on how many examples there are, on the options that are given and, where it is known, on
+        `Splits.objects`; only where they are not given themselves."""
+        return {}
+
+    @classmethod
+    def to_search(cls, given: Options) -> tuple[str, Options] | None:
+        """Where options leave the choice to a search (solvers/automatic.py): the task to search in, and the options to read
+        the data with. None: nothing is searched."""
+        return None
+
+    def read(self) -> str:
+        """Read the data, if there are any to be read; they stay in memory for the task's `load`. → the task that suits them."""
+        return self.task
 
     @property
     def embedding_name(self) -> str:
@@ -184,8 +231,8 @@ class EmbeddingTaskConfig(TaskConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> "EmbeddingTaskConfig":
         """The rules between groups, all of them here."""
-        name, kind = self.tables.embedding, self.tables.kind
-        if missing := kind.requires - self.provides:
+        name = self.tables.embedding
+        if missing := self.tables.plain.requires - self.provides:
             raise ValueError(
                 f"embedding {name} needs {' and '.join(sorted(missing))} of the objects, which {self.task} has not; "
                 "choose another --embedding"
@@ -222,10 +269,8 @@ class EmbeddingTaskConfig(TaskConfig):
                     f"an anchor costs λ1 − λ2 ≥ 0, but λ1 (anchor_penalty) is {growth.anchor_penalty} and λ2 "
                     f"{solver.l0_penalty}; raise --anchor-penalty"
                 )
-        try:
-            torch.zeros(1, device=solver.train.device).item()
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device {solver.train.device!r} cannot be used here; leave it at cpu") from error
+        if solver.train.device != "cpu":
+            _check_device(solver.train.device)
 
     def _can_sparsify(self, solver: StochasticConfig) -> None:
         sparsity = solver.sparsity

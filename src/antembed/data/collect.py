@@ -18,6 +18,7 @@ from antembed.data.numbering import IdColumn, Irregular
 from antembed.data.text import DataError
 
 PIECE = 1 << 20  # rows at a time
+LARGEST, SMALLEST = 1e15, 1e-6  # of the largest rating; tried in powers of ten: beyond, squares overflow or are lost
 KINDS = {"rating": ("values", np.float32), "weight": ("weights", np.float32), "time": ("times", np.float64)}
 
 
@@ -100,6 +101,7 @@ def collect(
         return _events(path, pieces, entry, numeric, remarks)
     with entry.writing() as writer:
         found = _gather(path, pieces, writer, numeric)
+        check_magnitude(str(path), found.numbers["rating"])
         weights = found.numbers.get("weight")
         if weights is not None and not (weights.min() >= 0 and weights.max() > 0):
             raise DataError(
@@ -183,6 +185,16 @@ def check_counts(source: str, smallest: float) -> None:
         raise DataError(
             f"{source}: counts of events must be ≥ 0, the smallest rating is {smallest}; "
             "remove such rows, or train on ratings (without --implicit)"
+        )
+
+
+def check_magnitude(source: str, ratings: np.ndarray) -> None:
+    """Raise if squares of the ratings overflow, or vanish."""
+    largest = float(max(ratings.max(), -ratings.min()))
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise DataError(
+            f"{source}: the largest rating is {largest:.3g} in magnitude, and must be between {SMALLEST:g} and {LARGEST:g}; "
+            f"{'divide' if largest > LARGEST else 'multiply'} all ratings by {10.0 ** abs(round(np.log10(largest))):g}"
         )
 
 

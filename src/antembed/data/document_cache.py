@@ -14,8 +14,8 @@ from antembed.data.ratings import CACHED_FROM
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
 
-READER = 1  # of what is read from a file; a change invalidates cached documents
-PLAIN = ("classes", "complaint", "notes", "limit", "cut", "length_95")
+READER = 2  # of what is read from a file; a change invalidates cached documents
+PLAIN = ("classes", "complaint", "notes", "limit", "cut", "length_95", "file_columns")
 
 
 def cached_documents(path: str | Path, cache: Path, *, vocabulary: Vocabulary | None = None, **options: Any) -> Documents:

@@ -17,10 +17,12 @@ from antembed.data.classes import ClassLabels
 from antembed.data.classes import in_order as in_order
 from antembed.data.layouts import PIECE, LabelledText, OtherDialect
 from antembed.data.lengths import Lengths
+from antembed.data.plain import check_unicode
 from antembed.data.text import DataError
 from antembed.data.text_columns import Chosen
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
 from antembed.data.words import THREADS, Numberer
+from antembed.files import JSON
 from antembed.kernels.words import count_words
 
 LENGTH = 100  # words of a document that are used, as in the paper's baseline
@@ -40,6 +42,7 @@ class Documents:
     limit: int = 0  # words of a document that were used at most; 0: all
     cut: int = 0  # documents that are longer; estimated if there are many
     length_95: int = 0  # so many words have 95 % of the documents at most, before they were cut
+    file_columns: JSON | None = None  # of a file: those of the "text" (a list), and that of the "label", or None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -121,7 +124,7 @@ def read_documents(
     except OtherDialect as found:
         frames = LabelledText(Path(path), text, label, found.dialect)
         documents = _collect(str(path), frames, *more)
-    return replace(documents, notes=frames.notes)
+    return replace(documents, notes=frames.notes, file_columns=frames.columns)
 
 
 def _frames(texts: Iterable[str | None], labels: Iterable[object] | None) -> Iterator[pl.DataFrame]:
@@ -141,8 +144,10 @@ def _frames(texts: Iterable[str | None], labels: Iterable[object] | None) -> Ite
             columns["label"] = [None if label is None else str(label) for _, label in piece]
         try:
             yield pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-        except UnicodeEncodeError as error:
-            raise DataError(f"a text among {done - len(piece)} to {done - 1} is no Unicode: {error}") from error
+        except UnicodeEncodeError:
+            for role, values in columns.items():
+                check_unicode(values, role, done - len(piece))
+            raise
 
 
 def _collect(

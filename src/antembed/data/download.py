@@ -100,9 +100,21 @@ def find_data(name: str | Path) -> Path:
     fetched = default_folder() / path
     if fetched.exists():
         return fetched
-    if len(path.parts) > 1 and path.parts[0] in DATA_SETS:
+    if path.parts and path.parts[0] in DATA_SETS:
         raise DataError(f"{name} is neither here nor in {default_folder()}; fetch it with: antembed data get {path.parts[0]}")
     return path
+
+
+def one_file(folder: Path, stem: str) -> Path:
+    """The file of this stem in a data set's folder: ratings.dat, or ratings.csv.gz."""
+    if not folder.is_dir():
+        return folder
+    present = sorted(file.name for file in folder.iterdir() if file.is_file())
+    found = [name for name in present if name.split(".")[0] == stem]
+    if len(found) != 1:
+        has = f"{len(found)} files of {stem} ({', '.join(found)})" if found else f"no file of {stem}"
+        raise DataError(f"{folder} is a folder with {has}; it has: {', '.join(present) or 'none'}; give one file")
+    return folder / found[0]
 
 
 def get(

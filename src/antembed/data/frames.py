@@ -16,6 +16,7 @@ from antembed.data.collect import Ratings, merged
 from antembed.data.columns import choose_columns
 from antembed.data.ratings import chosen_frame, ratings_of, read_ratings
 from antembed.data.text import DataError
+from antembed.labels import about_surrogate
 
 SOURCE = Path("the table given")
 
@@ -52,8 +53,8 @@ def ratings_from(
             "give a file, a table (polars, pandas), a sparse matrix of users × items, or users, items and ratings; "
             f"got one {type(data).__name__}"
         )
-    chosen = choose_columns(SOURCE, frame.columns, columns)
-    events = bool(implicit) or chosen.rating is None
+    chosen = choose_columns(SOURCE, frame.columns, columns, bool(implicit))
+    events = chosen.implicit(bool(implicit)) and not (implicit is False and chosen.rating is not None)
     own = frame.select(chosen_frame(chosen, events))
     found = {name: own[name] for name in own.columns}
     return ratings_of(found["user"], found["item"], found.get("rating"), found.get("time"), implicit=events)
@@ -127,7 +128,10 @@ def column_of(data: Any) -> pl.Series:
     elif isinstance(data, np.ndarray) and data.dtype.kind in "OUS":
         data = data.tolist()
     try:
-        return pl.Series(data if isinstance(data, np.ndarray) else list(data))
+        data = data if isinstance(data, np.ndarray) else list(data)
+        return pl.Series(data)
+    except UnicodeEncodeError as error:
+        raise DataError(about_surrogate(data)) from error
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise DataError(f"a column has values of several types ({error}); give labels of one type") from error
 

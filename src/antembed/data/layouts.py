@@ -5,6 +5,7 @@ with usual names, and text without labels (.txt: a document per line).
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from antembed.data.dialect import Dialect, assumed, dialect_of_file
 from antembed.data.plain import plain_text
 from antembed.data.text import UNIT, DataError, Format, records, what_is_wrong
 from antembed.data.text_columns import Chosen, choose_columns, format_of_text, suffix_of
+from antembed.files import JSON
 
 PIECE = 1 << 15  # documents at a time
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -43,6 +45,7 @@ class LabelledText:
     label: Chosen | None = None
     dialect: Dialect | None = None  # None: what the first piece shows
     notes: tuple[str, ...] = ()  # what was assumed
+    columns: JSON | None = None  # {"text": [names], "label": name or None}, once a piece is there
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         path = self.path
@@ -56,8 +59,9 @@ class LabelledText:
             label, texts = choose_columns(path, names, header, self.text, self.label)
             if label is None and self.label != "" and len(names) > len(texts):
                 self.notes += (f"{path}: no column is taken as the class; it has: {', '.join(names)}; pass --label NAME",)
+            self.columns = {"text": texts, "label": label}
             joined = pl.concat_str(pl.col(texts).cast(pl.String).fill_null(""), separator=" ").alias("text")
-            labels = [] if label is None else [pl.col(label).cast(pl.String).str.strip_chars().replace("", None).alias("label")]
+            labels = [] if label is None else [_as_text(frame, label).str.strip_chars().replace("", None).alias("label")]
             yield from frame.select(joined, *labels).collect_batches(chunk_size=PIECE, maintain_order=True)
 
     @contextmanager
@@ -87,11 +91,10 @@ class LabelledText:
     @contextmanager
     def _text(self, plain: Path, dialect: Dialect) -> Iterator["Opened"]:
         path = self.path
-        with open(plain, "rb") as file:
-            first = file.readline().decode("utf-8-sig", "replace").strip("\r\n")
-        if suffix_of(path) in JSON_LINES or first.startswith("{"):
+        first = first_line(plain)
+        if is_json_lines(path, first):
             self.notes = assumed(path, dialect, "")
-            with _json_lines(path, plain, first) as opened:
+            with json_lines(path, plain, first) as opened:
                 yield opened
         else:
             bare = suffix_of(path) == ".txt"
@@ -104,8 +107,26 @@ class LabelledText:
 Opened = tuple[pl.LazyFrame, list[str], bool]
 
 
+def _as_text(frame: pl.LazyFrame, label: str) -> pl.Expr:
+    """The labels; lists of them (Parquet) as in JSON lines."""
+    if isinstance(frame.collect_schema()[label], pl.List | pl.Array):
+        return pl.format('["{}"]', pl.col(label).cast(pl.List(pl.String)).list.join('", "'))
+    return pl.col(label).cast(pl.String)
+
+
+def first_line(plain: Path) -> str:
+    with open(plain, "rb") as file:
+        return file.readline().decode("utf-8-sig", "replace").strip("\r\n")
+
+
+def is_json_lines(path: Path, first: str) -> bool:
+    """By the name of a file, and its first line."""
+    return suffix_of(path) in JSON_LINES or re.match(r'\{\s*["}]', first) is not None
+
+
 @contextmanager
-def _json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
+def json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
+    """A file of one JSON object per line as a frame of text, its keys, and True."""
     try:
         names = _keys(plain, first)
         yield pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)), names, True

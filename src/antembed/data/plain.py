@@ -24,6 +24,19 @@ class DataError(ValueError):
     """A file that cannot be used; the message says where it is wrong and what to do."""
 
 
+def check_unicode(values: Iterable[object], role: str, first: int = 0) -> None:
+    """Refuse lone surrogates (halves of a character): UTF-8 has no bytes for them. `first`: the row of the first value."""
+    for row, value in enumerate(values, first):
+        try:
+            str(value).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{role} {row} has a lone surrogate, {error.object[error.start]!a}, as character {error.start + 1} of "
+                f"{error.object[:40]!a}, which is no Unicode text; read its source with the right encoding, or "
+                "replace it: text.encode('utf-8', 'replace').decode()"
+            ) from None
+
+
 class Decompressor(Protocol):
     """Of zlib or zstandard."""
 

@@ -14,8 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import polars as pl
 
-from antembed.data.columns import Columns, choose_columns, names_in
+from antembed.data.collect import check_magnitude
+from antembed.data.columns import Columns, choose_columns, is_header
 from antembed.data.dialect import assumed
+from antembed.data.layouts import is_json_lines
 from antembed.data.numbering import Labels
 from antembed.data.plain import converted
 from antembed.data.text import DataError, Format, format_of, what_is_wrong
@@ -73,7 +75,11 @@ class RatingStream:
         pieces, _, dialect = converted(self.source, file)
         lines = _lines(pieces)
         number, first = next(lines, (1, b""))
-        form = format_of(self.source, first, names_in(self.columns))
+        if is_json_lines(self.source, first.decode("utf-8-sig", "replace")):
+            raise DataError(
+                f"{self.source} has JSON lines, and a stream is delimited text or Parquet; leave out --solver online"
+            )
+        form = format_of(self.source, first, lambda fields: is_header(fields, self.columns))
         self.notes = assumed(self.source, dialect, form.separator)
         chosen = self._choose(form.columns)
         records = lines if form.header else chain([(number, first)], lines)
@@ -84,7 +90,7 @@ class RatingStream:
     def _choose(self, present: list[str]) -> list[str]:
         """The columns of user, item, rating, and weight if there is one."""
         chosen = replace(choose_columns(self.source, present, self.columns), time=None)
-        if chosen.rating is None:
+        if chosen.implicit(False):
             raise DataError(
                 f"{self.source} has no column of ratings, and a stream needs one; it has: {', '.join(present)}; "
                 "pass --columns USER,ITEM,RATING"
@@ -120,6 +126,7 @@ class RatingStream:
             raise DataError(
                 f"{self.source}, from row {row} on: a row is no rating; every row needs a user, an item and a number"
             )
+        check_magnitude(f"{self.source}, from row {row} on", rest[0].to_numpy())
         return self.users.number(user), self.items.number(item), *(column.to_numpy() for column in rest)
 
 

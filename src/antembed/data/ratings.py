@@ -1,11 +1,11 @@
-"""Files of ratings or events → ids: MovieLens .dat, any delimited file (also gzip, zstd), sequences, Parquet.
+"""Files of ratings or events → ids: MovieLens .dat, any delimited file or JSON lines (also gzip, zstd), sequences, Parquet.
 
 A file is read once, piece by piece. Labels are numbered in the order of their appearance (kernels/ids.py) and renumbered at
 the end by their sorted order, so that ids do not depend on the order of the rows. The ids of large files are cached on disk,
 memory-mapped, by the hash of the contents (data/cache.py). A file that polars cannot read is read line by line (data/text.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import polars as pl
 
 from antembed.data.cache import CacheEntry
 from antembed.data.collect import PIECE, Ratings, Remarks, collect
-from antembed.data.columns import Columns, check_time, choose_columns, names_in
+from antembed.data.columns import Columns, check_time, choose_columns, is_header
 from antembed.data.dialect import Dialect, assumed, dialect_of_file
+from antembed.data.layouts import first_line, is_json_lines, json_lines
 from antembed.data.numbering import Irregular, whole_numbers
 from antembed.data.plain import plain_text
 from antembed.data.sequences import is_sequences, sequence_events
@@ -25,7 +26,7 @@ from antembed.data.text import DECIMAL_COMMA, DataError, Format, bad_lines, gues
 ON_ERROR = ("stop", "skip")
 CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
 SNIFFED = 10_000  # rows to detect whether labels are integers
-READER = 2  # of what is read from a file; a change invalidates cached ratings
+READER = 3  # of what is read from a file; a change invalidates cached ratings
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def read_ratings(
     if on_error not in ON_ERROR:
         raise ValueError(f"on_error {on_error!r} is none of: {', '.join(ON_ERROR)}")
     if not path.is_file():
-        raise DataError(f"{path} is no file; give a ratings file (.dat, .csv, .tsv, .parquet, also .gz and .zst)")
+        raise DataError(f"{path} is no file; give a ratings file (.dat, .csv, .tsv, .jsonl, .parquet, also .gz and .zst)")
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes)")
     reading = Reading(None if columns is None else list(columns), on_error, implicit, times)
@@ -124,10 +125,13 @@ def _read(path: Path, reading: Reading, entry: CacheEntry, dialect: Dialect | No
     if parquet:
         return _read_parquet(path, reading, entry)
     with plain_text(path, entry.scratch, dialect) as (plain, found):
+        if is_json_lines(path, first := first_line(plain)):
+            with json_lines(path, plain, first) as (frame, present, _):
+                return _read_frame(path, frame, present, reading, entry, assumed(path, found, ""), as_text=True)
         if is_sequences(plain):
             return _read_sequences(path, plain, reading, entry)
-        form = guess_format(path, plain, names_in(reading.columns))
-        chosen = choose_columns(path, form.columns, reading.columns)
+        form = guess_format(path, plain, lambda fields: is_header(fields, reading.columns))
+        chosen = choose_columns(path, form.columns, reading.columns, reading.implicit)
         table, notes = _inspect(path, plain, form, chosen, reading)
         notes = assumed(path, found, form.separator, table.form.decimal_comma) + notes
         try:
@@ -149,11 +153,11 @@ def _inspect(path: Path, plain: Path, form: Format, chosen: Columns, reading: Re
             form = replace(form, decimal_comma=bool(comma))
         if not form.header:
             chosen = check_time(path, chosen, head, reading.columns is not None, reading.implicit)
-    implicit = reading.implicit or chosen.rating is None
+    implicit = chosen.implicit(reading.implicit)
     roles = chosen.roles
     if not (implicit or reading.times):
         roles.pop("time", None)
-    return TextTable(form, roles, implicit, head), chosen.note(path, form.columns)
+    return TextTable(form, roles, implicit, head), chosen.note(path, form.columns, reading.implicit)
 
 
 def _options(form: Format) -> dict[str, Any]:
@@ -177,13 +181,11 @@ def _head(plain: Path, form: Format) -> pl.DataFrame | None:
 
 
 def _read_text(path: Path, plain: Path, table: TextTable, entry: CacheEntry, remarks: Remarks) -> Ratings:
-    """Users and items are integers if the first rows are, else text."""
     form, roles = table.form, table.roles
     if table.head is None:
         raise Irregular("the first rows cannot be split")
     schema: dict[str, Any] = dict.fromkeys(form.columns, pl.String)
     schema |= {name: pl.Float32 for role, name in roles.items() if role in ("rating", "weight")}
-    numbers = [whole_numbers(table.head[roles[side]]) for side in ("user", "item")]
     names = {name: role for role, name in roles.items()}
 
     def read(numbers: list[bool]) -> Ratings:
@@ -192,6 +194,12 @@ def _read_text(path: Path, plain: Path, table: TextTable, entry: CacheEntry, rem
         pieces = (piece.rename(names) for piece in frame.collect_batches(chunk_size=PIECE))
         return collect(path, pieces, entry, numbers, remarks, table.implicit)
 
+    return _numbered(table.head.select(roles.values()).rename(names), read)
+
+
+def _numbered(head: pl.DataFrame, read: Callable[[list[bool]], Ratings]) -> Ratings:
+    """Users and items are integers if the first rows are, else text."""
+    numbers = [whole_numbers(head[side]) for side in ("user", "item")]
     if any(numbers):
         try:
             return read(numbers)
@@ -257,24 +265,44 @@ def _read_sequences(path: Path, plain: Path, reading: Reading, entry: CacheEntry
 def _read_parquet(path: Path, reading: Reading, entry: CacheEntry) -> Ratings:
     try:
         frame = pl.scan_parquet(path)
-        present = frame.collect_schema().names()
-        chosen = choose_columns(path, present, reading.columns)
-        implicit = reading.implicit or chosen.rating is None
-        frame = frame.select(chosen_frame(chosen, implicit or reading.times))
-        numbers = [name for name in frame.collect_schema().names() if name in ("rating", "weight")]
-        bad = pl.any_horizontal(pl.all().is_null(), *(~pl.col(name).is_finite() for name in numbers))
-        wrong = frame.with_row_index("row").filter(bad)
-        skipped, complaint = int(wrong.select(pl.len()).collect().item()), ""
-        if skipped:
-            row, *values = wrong.head(1).collect().row(0)
-            complaint = f"row {row + 1} is no rating: {tuple(values)}"
-        if skipped and reading.on_error == "stop":
-            raise DataError(f"{path}, {complaint} ({skipped} such rows); correct them, or skip them with --on-error skip")
-        pieces = frame.filter(~bad).collect_batches(chunk_size=PIECE)
-        remarks = Remarks(skipped, complaint, chosen.note(path, present))
-        return collect(path, pieces, entry, [False, False], remarks, implicit)
+        return _read_frame(path, frame, frame.collect_schema().names(), reading, entry)
     except (pl.exceptions.PolarsError, Irregular) as error:
         raise DataError(f"{path} could not be read as Parquet: {error}") from error
+
+
+def _read_frame(
+    path: Path,
+    frame: pl.LazyFrame,
+    present: list[str],
+    reading: Reading,
+    entry: CacheEntry,
+    notes: tuple[str, ...] = (),
+    as_text: bool = False,
+) -> Ratings:
+    """A table whose columns polars knows. `as_text`: all are text, whatever they are in the file."""
+    chosen = choose_columns(path, present, reading.columns, reading.implicit)
+    implicit = chosen.implicit(reading.implicit)
+    frame = frame.select(chosen_frame(chosen, implicit or reading.times))
+    kinds = frame.collect_schema()
+    numbers = [name for name in kinds.names() if name in ("rating", "weight")]
+    texts = pl.col([name for name in ("user", "item") if kinds[name] == pl.String])
+    bad = pl.any_horizontal(pl.all().is_null(), *(~pl.col(name).is_finite() for name in numbers), texts == "")
+    if as_text:  # polars makes NUL of a lone surrogate in JSON, and other labels the same
+        bad |= pl.any_horizontal(texts.str.contains("\x00", literal=True))
+    wrong = frame.with_row_index("row").filter(bad)
+    skipped, complaint = int(wrong.select(pl.len()).collect().item()), ""
+    if skipped:
+        row, *values = wrong.head(1).collect().row(0)
+        complaint = f"row {row + 1} is no rating: {tuple(values)}"
+    if skipped and reading.on_error == "stop":
+        raise DataError(f"{path}, {complaint} ({skipped} such rows); correct them, or skip them with --on-error skip")
+    frame = frame.filter(~bad)
+    remarks = Remarks(skipped, complaint, (*notes, *chosen.note(path, present, reading.implicit)))
+
+    def read(numeric: list[bool]) -> Ratings:
+        return collect(path, frame.collect_batches(chunk_size=PIECE), entry, numeric, remarks, implicit)
+
+    return _numbered(frame.head(SNIFFED).collect(), read) if as_text else read([False, False])
 
 
 def chosen_frame(chosen: Columns, times: bool) -> list[pl.Expr]:

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from antembed.data.plain import unpacked as unpacked  # also for other packages
 
 LONGEST = 1000  # lines of one record; a quotation mark still open then was never closed
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+IsHeader = Callable[[list[str]], bool]
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -30,13 +31,13 @@ class Format:
     decimal_comma: bool = False  # numbers are written 4,5
 
 
-def guess_format(path: Path, plain: Path, known: Collection[str] = ()) -> Format:
-    """Separator and columns, from the first lines. `path` is used in messages, `known` are usual names of columns."""
+def guess_format(path: Path, plain: Path, is_header: IsHeader) -> Format:
+    """Separator and columns, from the first lines. `path` is used in messages, `is_header` knows usual names of columns."""
     with open(plain, "rb") as file:
-        return format_of(path, file.readline(PIECE), known, file.readline(PIECE))
+        return format_of(path, file.readline(PIECE), is_header, file.readline(PIECE))
 
 
-def format_of(path: Path, line: bytes, known: Collection[str] = (), second: bytes = b"") -> Format:
+def format_of(path: Path, line: bytes, is_header: IsHeader, second: bytes = b"") -> Format:
     """The same from the first line itself, and maybe the second."""
     if not line.strip():
         raise DataError(f"{path} is empty, or starts with an empty line; give a file of users, items and ratings")
@@ -48,7 +49,7 @@ def format_of(path: Path, line: bytes, known: Collection[str] = (), second: byte
             "separate user, item and rating by '::', a comma, a tab, ';' or '|'"
         )
     fields = split_fields(text, separator)
-    header = any(field.lower() in known for field in fields)
+    header = is_header(fields)
     if not header and len(fields) == 2:
         # Labels alone, as in "ann,book": only numbers below them show that these are names.
         below = split_fields(second.decode("utf-8", "replace").strip("\r\n"), separator)

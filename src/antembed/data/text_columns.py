@@ -8,10 +8,12 @@ from antembed.data.text import UNIT, DataError, Format, distinct, is_number, rec
 
 Chosen = str | int
 LABELS = ("label", "labels", "class", "class index", "class_index", "category", "topic", "target", "stars", "star_rating",
-          "rating", "sentiment", "polarity", "intent")  # fmt: skip
+          "rating", "sentiment", "polarity", "intent", "klasse", "kategorie", "thema", "classe", "catégorie", "categorie",
+          "clase", "categoría", "categoria", "etiqueta", "etichetta", "étiquette")  # fmt: skip
 TEXTS = ("text", "title", "description", "content", "review", "review_title", "review_text", "review_body", "body", "sentence",
          "question", "question_title", "question_content", "best_answer", "answer", "document", "abstract", "headline",
-         "summary", "subject", "message", "tweet", "comment")  # fmt: skip
+         "summary", "subject", "message", "tweet", "comment", "inhalt", "titel", "beschreibung", "kommentar", "nachricht",
+         "texte", "titre", "contenu", "texto", "título", "contenido", "testo", "titolo", "contenuto")  # fmt: skip
 SUFFIXES = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 BELOW = 20  # records that are compared with the first one
 

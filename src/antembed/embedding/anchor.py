@@ -208,6 +208,8 @@ class AnchorEmbedding(AnchoredTable):
         if not weight.is_floating_point() or not weight.isfinite().all():
             raise ValueError(f"a table of finite real numbers is needed, this is {weight.dtype} or has inf or nan in it")
         V, d = weight.shape
+        if not weight.numel():
+            raise ValueError(f"a table of {V} × {d} has no vectors to factorize; AnchorEmbedding({V}, …) makes an empty layer")
         allowed = None if budget is None else parse_budget(budget, 4.0 * weight.numel())
         if allowed is not None and l1_penalty:
             raise ValueError(f"a budget of {budget} and an l1_penalty of {l1_penalty} both say how sparse T is; choose one")

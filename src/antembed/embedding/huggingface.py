@@ -104,6 +104,8 @@ class AntembedQuantizer(HfQuantizer):
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, str]]:
         """What is saved: layers in several places once, and the empty weights."""
         self.quantization_config.set_tables(model)
+        if isinstance(model.get_output_embeddings(), TiedHead):
+            model.config.tie_word_embeddings = True  # peft unties what has two addresses, as computed weights have
         state = dict(model.state_dict())
         first: dict[int, str] = {}
         for name, module in model.named_modules(remove_duplicate=False):
@@ -209,12 +211,21 @@ def resize_token_embeddings(
 
 
 def _prepare(model: PreTrainedModel) -> None:
-    """What transformers asks of a model's class and our layers have not: ties by parameter, resizing by `weight.data`."""
+    """What transformers asks of a model's class and our layers have not: ties by parameter, resizing by `weight.data`, and no
+    empty weight in a checkpoint that is resumed."""
     for part in model.modules():
+        if isinstance(part, Embedding | CodedEmbedding):
+            part.register_load_state_dict_pre_hook(_drop_empty_weight)
         if isinstance(part, PreTrainedModel):
             ties = {to: source for to, source in part.all_tied_weights_keys.items() if _has(part, to) and _has(part, source)}
             part._tied_weights_keys = part.all_tied_weights_keys = ties
             part.__dict__["resize_token_embeddings"] = MethodType(resize_token_embeddings, part)
+
+
+def _drop_empty_weight(layer: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """The Trainer, which resumes by load_state_dict, would call it unexpected."""
+    if (weight := state.get(f"{prefix}weight")) is not None and weight.numel() == 0:
+        del state[f"{prefix}weight"]
 
 
 def _has(model: PreTrainedModel, name: str) -> bool:

@@ -1,11 +1,12 @@
 """replace_embeddings: anchored layers in the place of a model's own, with tied output layers kept tied."""
 
+import logging
 import re
 from dataclasses import replace
 
 from torch import nn
 
-from antembed.budget import Budget, parse_budget
+from antembed.budget import Budget, BudgetError, parse_budget
 from antembed.embedding.anchor import DEFAULT_ANCHORS, AnchorEmbedding
 from antembed.embedding.bag import AnchorEmbeddingBag
 from antembed.embedding.factorize import nonnegative_factorize
@@ -13,6 +14,9 @@ from antembed.embedding.table import RowTable
 from antembed.embedding.tied import check_plain, put_layer
 from antembed.embedding.within_budget import anchors_for_table, factorize_within
 from antembed.files import JSON
+
+HEADER = 512  # bytes of an exported file beside its numbers, about
+log = logging.getLogger("antembed")
 
 
 def replace_embeddings(
@@ -29,8 +33,9 @@ def replace_embeddings(
     with `Recode(model, optimizer, budget="20x")`, which makes them small.
 
     They start from the trained weights, factorized; with `fresh` at random. With a `budget` they are small at once: "20x" (each
-    that much smaller than in fp32), "400k" parameters or "2MB" (bytes of the exported files, of all together). To train on at
-    that size, call `optimizer.freeze_support(layer.rows.weight)` for each. nn.Linear layers that share an embedding's weight
+    that much smaller than in fp32), "400k" parameters or "2MB" (bytes of the exported files, of all together); a table whose
+    part of it is less than two anchors take, such as BERT's token types, is left as it is. To train on at that size, call
+    `optimizer.freeze_support(layer.rows.weight)` for each. nn.Linear layers that share an embedding's weight
     become `TiedHead`s. Layers with max_norm are refused: their vectors are rescaled at every look-up, which T·A cannot follow.
     """
     if budget is not None and fresh:
@@ -52,6 +57,8 @@ def replace_embeddings(
         raise ValueError(f"0 embeddings match {pattern!r}; the model has: {', '.join(names[:8]) or 'none'}")
     for name, module in found:
         check_plain(name, module)
+        if not module.weight.numel():
+            raise ValueError(f"{name} has {module.weight.shape[0]} rows, nothing to replace; leave it out by pattern")
         if module.max_norm is not None:
             raise ValueError(
                 f"{name} has max_norm={module.max_norm}, which T·A cannot follow; set it to None, or leave it out by pattern"
@@ -62,12 +69,18 @@ def replace_embeddings(
             )
     shared: dict[tuple[int, type], AnchorEmbedding | AnchorEmbeddingBag] = {}  # layers that share a weight stay one
     made: dict[str, AnchorEmbedding | AnchorEmbeddingBag] = {}
-    dense = sum(weight.numel() for weight in {id(module.weight): module.weight for _, module in found}.values())
+    if budget is not None:
+        found = _worth_it(found, budget)
+    dense = _numbers(found)
     for name, module in found:
         key = (id(module.weight), type(module))
         if key not in shared:
             allowed = None if budget is None else _part(budget, module.weight.numel(), dense)
-            shared[key] = _anchored(module, num_anchors, allowed, fresh, seed)
+            try:
+                shared[key] = _anchored(module, num_anchors, allowed, fresh, seed)
+            except BudgetError as error:
+                V, d = module.weight.shape
+                raise BudgetError(f"{name} ({V} × {d}): {error}, or leave this table out by pattern") from error
         made[name] = shared[key]
     for (_, old), new in zip(found, made.values(), strict=True):
         put_layer(model, old, new, old.weight if isinstance(new, AnchorEmbedding) else None)
@@ -75,7 +88,35 @@ def replace_embeddings(
         from antembed.embedding.huggingface import attach
 
         attach(model)
+    if any(type(part).__module__.startswith("sentence_transformers.") for part in model.modules()):
+        from antembed.embedding import static_embedding
+
+        static_embedding.attach(model)
     return made
+
+
+Found = list[tuple[str, nn.Embedding | nn.EmbeddingBag]]
+
+
+def _numbers(found: Found) -> int:
+    """Of all tables; a shared one counts once."""
+    return sum(weight.numel() for weight in {id(module.weight): module.weight for _, module in found}.values())
+
+
+def _worth_it(found: Found, budget: str) -> Found:
+    """Those whose part of the budget is enough for two anchors: with one, all vectors would be multiples of it."""
+    small, dense = {}, _numbers(found)
+    for name, module in found:
+        V, d = module.weight.shape
+        part = _part(budget, V * d, dense)
+        numbers = replace(part, amount=part.amount - HEADER) if part.unit == "bytes" else part
+        if anchors_for_table(numbers, V, d) < 2:
+            small[name] = f"{name} ({V} × {d}: {part})"
+    if len(small) == len(found):
+        raise BudgetError(f"a budget of {budget} is less than two anchors take, for {', '.join(small.values())}; allow more")
+    if small:
+        log.info("left as they are, since %s is less than two anchors take: %s", budget, ", ".join(small.values()))
+    return [(name, module) for name, module in found if name not in small]
 
 
 def _part(budget: str, own: int, dense: int) -> Budget:

@@ -4,6 +4,7 @@ It is an nn.Embedding because DDP supports row-sparse gradients only for those.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
 from typing import Any, Protocol
 
 import torch
@@ -46,7 +47,7 @@ class RowTable(nn.Embedding):
 
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
         V, K = weight.shape
-        super().__init__(V, K, padding_idx, sparse=sparse, _weight=weight)
+        super().__init__(V, K, from_the_front(padding_idx, V), sparse=sparse, _weight=weight)
         if self.padding_idx is not None:
             with torch.no_grad():
                 self.weight[self.padding_idx].zero_()
@@ -60,7 +61,7 @@ class RowTable(nn.Embedding):
             return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
         try:
             return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
-        except IndexError:
+        except (IndexError, RuntimeError):  # an empty table raises the second
             self.check_range(ids)
             raise
 
@@ -289,13 +290,19 @@ def numbers_of(tables: Sequence[RowTable], masks: Sequence[Tensor] | None, posit
 
 def from_the_front(padding_idx: int | None, V: int) -> int | None:
     """A padding index as nn.Embedding takes it: negative ones count from the end."""
+    if padding_idx is not None and not isinstance(padding_idx, Integral):
+        raise TypeError(f"padding_idx is a whole number, got {padding_idx!r}")
     if padding_idx is not None and not -V <= padding_idx < V:
-        raise ValueError(f"padding_idx {padding_idx} is outside a table of {V} rows")
+        remedy = f"give one of {-V} to {V - 1}" if V else "leave it out"
+        raise ValueError(f"padding_idx {padding_idx} is outside a table of {V} rows; {remedy}")
     return padding_idx + V if padding_idx is not None and padding_idx < 0 else padding_idx
 
 
 def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype: torch.dtype | None) -> None:
     """Raise if a table of these sizes cannot be made, and name the number that is wrong."""
+    for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim), ("num_anchors", num_anchors)):
+        if not isinstance(size, Integral):
+            raise TypeError(f"{name} is a whole number, got {size!r}; convert it with int()")
     if num_embeddings < 0:
         raise ValueError(f"num_embeddings must be ≥ 0, got {num_embeddings}")
     if embedding_dim < 1:

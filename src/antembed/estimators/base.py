@@ -11,7 +11,6 @@ from antembed.config import Options, TaskConfig, from_options
 from antembed.config.options import nearest
 from antembed.files import JSON, write_atomically
 from antembed.runs import RunFolder
-from antembed.solvers.automatic import AUTOMATIC
 from antembed.tasks import TASKS
 
 
@@ -42,9 +41,9 @@ class Estimator:
 
     def _config(self, options: Options) -> TaskConfig:
         """The config of these options; those that a search takes have no effect in it."""
-        if self.is_automatic(options):
-            task, first = AUTOMATIC[self.task].first_options(options)
-            return from_options(TASKS[task].Config, first)
+        if searched := TASKS.configs[self.task].to_search(options):
+            name, first = searched
+            return from_options(TASKS.configs[name], first)
         named = {name: value for name, value in options.items() if not (name == "model" and value == "auto")}
         return from_options(self.Config, self.defaults | self.usual(named) | named)
 
@@ -55,7 +54,7 @@ class Estimator:
     def is_automatic(self, options: Options | None = None) -> bool:
         """Whether a fit searches for what was not given."""
         given = self.options if options is None else options
-        return self.task in AUTOMATIC and AUTOMATIC[self.task].wanted(TASKS[self.task], given)
+        return TASKS.configs[self.task].to_search(given) is not None
 
     def get_params(self, deep: bool = True) -> JSON:
         """All options; None: not given."""

@@ -14,20 +14,20 @@ from antembed.data.documents import documents_of
 from antembed.data.frames import texts_from, values_from
 from antembed.estimators.base import Estimator, NotFittedError, own_arguments, write_folder
 from antembed.files import JSON, write_atomically
-from antembed.inference.folder import WEIGHTS, pack_weights
+from antembed.inference.folder import TOP_NGRAMS, WEIGHTS, pack_weights
 from antembed.inference.text import WordPredictor
 from antembed.runs import RunFolder, open_predictor, train
 from antembed.solvers.automatic import AUTOMATIC
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.task import HashedNgramTask
-from antembed.tasks.text.config import TextConfig
+from antembed.tasks.text.config import TextConfig, search_ngrams
 from antembed.tasks.text.data import TextSplits
 from antembed.tasks.text.task import Text
 
 # Labels are text inside, and come back as what they were: by the name of their type.
 BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}
 KIND = "classifier.json"  # what kind of labels it was fitted with
-BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet")
+BESIDE = (KIND, "config.json", "result.json", "metrics.jsonl", "vocabulary.parquet", TOP_NGRAMS)
 
 
 class Classifier(Estimator, ABC):
@@ -49,8 +49,7 @@ class Classifier(Estimator, ABC):
         documents = documents_of(texts, labels, length=config.input.max_length)
         held = HashedNgramTask().split(config, documents)
         found = AUTOMATIC[self.task](config, self.options, held, lambda line: None)
-        _, first = AUTOMATIC[self.task].first_options(self.options)
-        best = from_options(NgramConfig, {**first, **found})
+        best = from_options(NgramConfig, {**search_ngrams(self.options)[1], **found})
         return best, HashedNgramTask().split(best, documents)
 
     def __sklearn_tags__(self) -> Any:
@@ -214,7 +213,7 @@ class TextClassifier(Classifier):
         super().__init__(own_arguments(locals()))
 
     def usual(self, options: Options) -> JSON:
-        return Text().defaults(0, options)
+        return TextConfig.defaults(0, options)
 
     def _splits(self, texts: list[str | None], labels: list[Any]) -> TextSplits:
         assert isinstance(self.config, TextConfig)

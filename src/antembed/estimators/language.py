@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from antembed.config import Options, from_options, to_options
 from antembed.data.corpus import SHARES, Corpus, corpus_of, read_corpus, words_of_text
+from antembed.data.plain import check_unicode
 from antembed.estimators.base import Estimator, NotFittedError, own_arguments, write_folder
 from antembed.files import JSON
 from antembed.runs import RunFolder, train
@@ -18,7 +19,6 @@ from antembed.tasks.language.config import LanguageConfig
 from antembed.tasks.language.data import make_splits
 from antembed.tasks.language.generator import TextGenerator
 from antembed.tasks.language.knowledge import gather
-from antembed.tasks.language.task import Language
 
 FILES = ("config.json", "vocabulary.parquet", "words.ant", "model.safetensors")
 
@@ -55,6 +55,7 @@ class LanguageModel(Estimator):
         softmax: Literal["full", "sampled", "nce", "thresholded", "adaptive"] | None = None,
         negatives: int | None = None,
         noise: Literal["unigram", "log-uniform"] | None = None,
+        count_smoothing: float | None = None,
         threshold: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -67,6 +68,7 @@ class LanguageModel(Estimator):
         engine: Literal["auto", "fused", "torch"] | None = None,
         optimizer: str | None = None,
         lr: float | None = None,
+        network_rate: float | None = None,
         eps: float | None = None,
         beta2: float | None = None,
         schedule: Literal["halving", "cosine", "constant"] | None = None,
@@ -99,7 +101,7 @@ class LanguageModel(Estimator):
         super().__init__(own_arguments(locals()))
 
     def usual(self, options: Options) -> JSON:
-        return Language().defaults(0, options)
+        return LanguageConfig.defaults(0, options)
 
     def fit(self, corpus: str | Path | Iterable[str], *, callback: Callback = ignore) -> "LanguageModel":
         """Learn from a folder or file, or from texts (one after the other, each ends a sentence); of a file and of texts a
@@ -107,7 +109,7 @@ class LanguageModel(Estimator):
         config = self._config(self.options)
         assert isinstance(config, LanguageConfig)
         splits = make_splits(_corpus(corpus, config), config)
-        usual = Language().defaults(splits.count, self.options, splits.objects)  # as on the command line
+        usual = LanguageConfig.defaults(splits.count, self.options, splits.objects)  # as on the command line
         config = from_options(LanguageConfig, self.defaults | usual | self.options)
         gather(config, splits)
         with TemporaryDirectory() as name:
@@ -166,7 +168,9 @@ def _corpus(corpus: str | Path | Iterable[str], config: LanguageConfig) -> Corpu
     own = config.input
     if isinstance(corpus, str | Path):
         return read_corpus(corpus, min_count=own.min_count, max_vocab=own.max_vocab or None)
-    words = words_of_text("".join(f"{text}\n" for text in corpus))
+    texts = [str(text) for text in corpus]
+    check_unicode(texts, "text")
+    words = words_of_text("".join(f"{text}\n" for text in texts))
     if len(words) < 100:
         raise ValueError(f"{len(words)} words are too few to learn from; give 100 or more, or the path of a file or folder")
     first, second = int(len(words) * SHARES[0]), int(len(words) * sum(SHARES))

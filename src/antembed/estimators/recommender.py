@@ -1,8 +1,8 @@
 """A recommender to use, in scikit-learn's manners: fit, partial_fit, predict, recommend, similar_items, save, load."""
 
 import tempfile
-import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,18 +11,17 @@ import polars as pl
 
 from antembed.config import CoordinateDescentConfig, OnlineConfig
 from antembed.config.options import from_options, to_options
-from antembed.data import Ratings, split
+from antembed.data import Ratings
 from antembed.data.frames import ratings_from
 from antembed.data.labels import Merged, merge
 from antembed.estimators.base import Estimator, NotFittedError, own_arguments
 from antembed.files import JSON, write_atomically
 from antembed.inference.folder import check_own, write_description
-from antembed.inference.label_index import write_indexed_labels
-from antembed.inference.pairs import Seen
-from antembed.inference.ratings import RatingTables
-from antembed.labels import SIDES, Labels
+from antembed.inference.ratings import RatingTables, warn
+from antembed.inference.seen import POPULARITY, RATINGS, SEEN, Seen, popularity_of, write_popularity
+from antembed.labels import SIDES, Labels, write_labels
 from antembed.runs import RunFolder, train
-from antembed.runs.lifecycle import suited
+from antembed.runs.early import suited
 from antembed.serving import Table, load_table
 from antembed.solvers import Callback, ignore
 from antembed.solvers.automatic import AUTOMATIC, Report, silent
@@ -30,8 +29,8 @@ from antembed.solvers.coordinate_descent import copy_to_model, penalties_of
 from antembed.solvers.online_state import OnlineDescent, OnlineState
 from antembed.solvers.side import Penalties
 from antembed.tasks import TASKS, Events
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import RatingsSplits, all_for_training, make_splits, read_input, seen_of
+from antembed.tasks.ratings.config import RatingsConfig, read_input
+from antembed.tasks.ratings.data import RatingsSplits, all_for_training, cut, seen_of
 from antembed.tasks.ratings.task import Ratings as RatingsTask
 
 __all__ = ["NotFittedError", "Recommender"]
@@ -137,22 +136,21 @@ class Recommender(Estimator):
     def _configured(self, known: Ratings, report: Report) -> tuple[RatingsConfig, RatingsSplits]:
         """The config and the parts of the data: of the options, or what a search finds."""
         task = "recommend-events" if known.implicit else self.task
-        automatic = AUTOMATIC[task]
-        options = suited(TASKS[task], self.options) if known.implicit else self.options
-        if not automatic.wanted(TASKS[task], options):
-            config = from_options(TASKS[task].Config, options) if known.implicit else self._config(options)
+        options = suited(TASKS.configs[task], self.options) if known.implicit else self.options
+        searched = TASKS.configs[task].to_search(options)
+        if searched is None:
+            config = from_options(TASKS.configs[task], options) if known.implicit else self._config(options)
             assert isinstance(config, RatingsConfig)
             return config, all_for_training(Events.weighted(known) if known.implicit else known, threads=config.machine.threads)
-        _, first = automatic.first_options(options)
-        config = from_options(TASKS[task].Config, first)
+        _, first = searched
+        config = from_options(TASKS.configs[task], first)
         assert isinstance(config, RatingsConfig)
         if known.implicit:
             splits = Events().split(config, known, test=False)
         else:
-            rows = split(len(known), "90/10", config.machine.seed)
-            rows = {"train": rows["train"], "validation": rows["test"], "test": rows["test"][:0]}
-            splits = make_splits(known, rows, "cpu", config.machine.threads)
-        found = from_options(TASKS[task].Config, {**first, **automatic(config, options, splits, report)})
+            parts = cut(known, "90/10", config.machine.seed, threads=config.machine.threads)
+            splits = replace(parts, validation=parts.test, test=parts.validation)
+        found = from_options(TASKS.configs[task], {**first, **AUTOMATIC[task](config, options, splits, report)})
         assert isinstance(found, RatingsConfig)
         if not found.tolerance:  # nothing more is decided by validation data
             splits = all_for_training(Events.weighted(known) if known.implicit else known, threads=found.machine.threads)
@@ -181,8 +179,7 @@ class Recommender(Estimator):
         stream.learn((*ids, *more.columns[2:]))
         for state, those in zip((stream.users, stream.items), merged, strict=True):
             state.reorder(those.order)
-        rated = [those.rank[column] for those, column in zip(merged, ids, strict=True)]
-        rows, which = np.concatenate([self._old_seen(merged), rated], axis=1)
+        seen = self._seen_with(merged, ids, more)
         splits = RatingsSplits(labels=dict(zip(SIDES, (those.labels for those in merged), strict=True)), mean=stream.mean)
         model = RatingsTask().build(self.config, splits)
         copy_to_model(stream, model)
@@ -190,8 +187,15 @@ class Recommender(Estimator):
             model.export(Path(name), self.config.values, self.config.encoding)
             self._files = {side: (Path(name) / f"{side}.ant").read_bytes() for side in SIDES}
             table_u, table_i = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
-        seen = Seen.of(rows, which, *splits.num_embeddings)
-        self._tables = RatingTables(table_u, table_i, splits.labels["users"], splits.labels["items"], seen)
+        self._tables = RatingTables(
+            users=table_u,
+            items=table_i,
+            seen=seen,
+            popularity=popularity_of(np.bincount(seen.items, minlength=len(table_i))),
+            config=self.config.model_dump(mode="json"),
+            user_labels=splits.labels["users"],
+            item_labels=splits.labels["items"],
+        )
         self._online = stream
         return self
 
@@ -225,14 +229,16 @@ class Recommender(Estimator):
             stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(seen.items)
         return stream
 
-    def _old_seen(self, merged: list[Merged]) -> np.ndarray:
-        """(user, item) rows of what was seen before, in the new order: (2, n)."""
-        if not self.knows_ratings:
-            return np.empty((2, 0), np.int64)
-        seen = self._fitted().seen
-        assert seen is not None
-        users, items = seen.pairs()
-        return np.stack([merged[0].rank[users], merged[1].rank[items]])
+    def _seen_with(self, merged: list[Merged], ids: tuple[np.ndarray, np.ndarray], more: Ratings) -> Seen:
+        """What was seen before and these ratings, in the new order of rows."""
+        own = np.ones(len(more), np.float32) if more.weights is None else more.weights
+        parts = [(merged[0].rank[ids[0]], merged[1].rank[ids[1]], more.values, own)]
+        if self.__sklearn_is_fitted__() and (old := self._fitted().seen) is not None:
+            users, items, *rest = old.columns()
+            parts.append((merged[0].rank[users], merged[1].rank[items], *rest))
+        users, items, ratings, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        sizes = len(merged[0].labels), len(merged[1].labels)
+        return Seen.of(users, items, *sizes, ratings, weights if (weights != 1).any() else None)
 
     def _open(self, folder: Path) -> None:
         self._tables = RatingTables.load(folder)
@@ -288,9 +294,10 @@ class Recommender(Estimator):
         return self._fitted().mean
 
     def predict(self, users: Labels, items: Labels) -> np.ndarray:
-        """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide."""
-        predicted = self._fitted().predict(users, items)
-        _warn_of_unknown(self._fitted().unknown_users(users))
+        """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide, and a
+        warning says so of users."""
+        predicted, remarks = self._fitted().predictions(users, items)
+        warn(remarks)
         return predicted
 
     def score(self, users: Labels, items: Labels, ratings: Labels) -> float:
@@ -306,25 +313,32 @@ class Recommender(Estimator):
     def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> pl.DataFrame:
         """The k best items of each user: a table of user, item, score, best first. Items a user has rated are left out.
 
-        A user never seen gets what is best on the whole. Scores are made for some users at a time, never for all.
+        A user never seen gets the most popular items, whose scores are their popularity (from 0 to 1, on a log scale). A user
+        whose row of the table is empty gets a vector from what the user has rated. Warnings say who gets the most popular
+        items, and whether what users have rated is not known here, and not left out.
         """
-        found = self._fitted().recommend(users, k, filter_seen=filter_seen)
-        _warn_of_unknown(self._fitted().unknown_users(users))
+        found, remarks = self._fitted().lists(users, k, filter_seen=filter_seen)
+        warn(remarks)
         return found
 
     def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
         return self._fitted().similar_items(item, k)
 
-    def save(self, folder: str | Path) -> None:
-        """Two small tables, the labels, and what has been seen; `load` and `antembed recommend` read them."""
+    def save(self, folder: str | Path, *, with_seen: bool = True) -> None:
+        """Two small tables, their labels, and what users have rated; `load` and `antembed recommend` read them. Without
+        `with_seen` the folder is as small as one of `antembed export`: lists from it have items in them that were rated."""
         tables, folder = self._fitted(), Path(folder)
         check_own(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self._files.items():
             write_atomically(folder / f"{name}.ant", data)
-        write_indexed_labels(folder, {"users": tables.user_labels, "items": tables.item_labels})
-        if tables.seen is not None:
+        write_labels(folder, {"users": tables.user_labels, "items": tables.item_labels})
+        for name in (SEEN, RATINGS, POPULARITY):
+            (folder / name).unlink(missing_ok=True)  # of another model
+        if tables.popularity is not None:
+            write_popularity(folder, tables.popularity)
+        if tables.seen is not None and with_seen:
             tables.seen.save(folder)
         write_description(folder, self.config.model_dump(mode="json"), {}, [f"{name}.ant" for name in self._files])
 
@@ -365,13 +379,3 @@ def refit(config: RatingsConfig, l0_penalty: float) -> RatingsConfig:
     found = from_options(type(config), chosen)
     assert isinstance(found, RatingsConfig)
     return found
-
-
-def _warn_of_unknown(users: list[Any]) -> None:
-    """Of those that were not learned: they get what suits everybody."""
-    if users:
-        shown = ", ".join(map(repr, users[:3])) + (", …" if len(users) > 3 else "")
-        warnings.warn(
-            f"{len(users)} users are unknown ({shown}) and get what suits everybody; give labels of the type that was fitted",
-            stacklevel=3,
-        )

@@ -258,7 +258,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "distributed-ratings": ("distributed.jsonl", distributed_tables.ratings),
     "distributed-checked": ("distributed.jsonl", distributed_tables.checked),
     "distributed-cost": ("distributed.jsonl", distributed_tables.cost),
-    "defaults": ("defaults.jsonl,front.jsonl,ngrams.jsonl", defaults),
+    "defaults": ("defaults.jsonl,front.jsonl,ngram-files.jsonl", defaults),
 }
 
 
@@ -273,8 +273,15 @@ def fill(text: str, results: Path) -> str:
         if not end:
             raise ValueError(f"the table {name!r} has no end: the text lacks <!-- end --> behind its marker")
         records = [read_records(results / file) for file in files.split(",")]
-        text = f"{before}{start}{table(*records)}\n{end}{after}"
+        text = f"{before}{start}{table(*records)}\n\n{measured_at(records)}\n{end}{after}"
     return text
+
+
+def measured_at(files: list[Records]) -> str:
+    """The commits that the records of a table come from."""
+    rows = sorted((row for records in files for row in records if row.get("commit")), key=lambda row: str(row["date"]))
+    first, last = (f"`{row['commit'][:7]}` ({row['date'][:10]})" for row in (rows[0], rows[-1]))
+    return f"Measured at {first}." if first == last else f"Measured at commits from {first} to {last}."
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def plan(
             raise ConfigError(f"{min(both)} is both set (to {fixed[min(both)]}) and varied; choose one")
         for seed in seeds:
             given = {**task.sweep_options, **fixed, **point, "seed": seed}
-            more = task.defaults(examples, given, objects) | {"threads": threads}
+            more = task.Config.defaults(examples, given, objects) | {"threads": threads}
             trial = Trial(point, from_options(task.Config, {"data": data} | given, more), command_of(data, given, task))
             if isinstance(trial.config.solver, OnlineConfig):
                 raise ConfigError("a stream has no validation data to compare settings by; take another --solver", "solver")

@@ -8,7 +8,7 @@ import torch
 
 from antembed.embedding import AnchorEmbedding, AnchorEmbeddingBag
 from antembed.embedding.table import WORTH_GROUPING
-from antembed.kernels.compiled import FOLDER
+from antembed.kernels.compiled import FOLDER, WITHOUT
 from antembed.optim import ProximalYogi
 
 # What is typed; the words in capitals are files and folders.
@@ -62,6 +62,8 @@ def train_layers() -> None:
 
 def warm_up(folder: Path, call: Callable[[list[str]], object]) -> Iterator[str]:
     """Each command, as it begins, in this folder."""
+    if FOLDER is None:
+        raise ValueError(f"machine code would not be kept: {WITHOUT}; set NUMBA_CACHE_DIR to a folder of your own")
     yield LAYERS
     train_layers()
     files = write_data(folder) | {"RUN": folder}
@@ -76,4 +78,4 @@ def warm_up(folder: Path, call: Callable[[list[str]], object]) -> Iterator[str]:
 
 def compiled_functions() -> int:
     """Functions whose machine code is kept."""
-    return len(list(FOLDER.rglob("*.nbi")))
+    return len(list(FOLDER.rglob("*.nbi"))) if FOLDER else 0

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from antembed.files import write_atomically
+from antembed.labels import label_file, read_series
 from antembed.serving import Table, load_table
+from antembed.serving.word2vec import first_unwritable
 
 PIECE = 1 << 14  # rows at a time
 
@@ -61,22 +63,19 @@ def open_named(source: Path, table: str | None = None, values: str | None = None
 
 def _labels(folder: Path, table: str) -> list[str] | None:
     """Of users, items or words; a column in the order of the rows."""
-    file = next(
-        (folder / name for name in (f"{table}.labels.parquet", "vocabulary.parquet") if (folder / name).is_file()), None
-    )
-    if file is None:
-        return None
     import polars as pl
 
-    return pl.read_parquet(file).to_series(0).cast(pl.String).to_list()
+    if label_file(folder, table) is not None:
+        return read_series(folder, table).cast(pl.String).to_list()
+    file = folder / "vocabulary.parquet"
+    return pl.read_parquet(file).to_series(0).cast(pl.String).to_list() if file.is_file() else None
 
 
 def checked_words(named: Named, ids: np.ndarray, forbidden: str, to: str) -> list[str]:
     """Names of rows; an error names the first with a character that the format uses itself."""
     found = named.names(ids)
-    for row, word in zip(ids, found, strict=True):
-        if not word or any(letter in word for letter in forbidden):
-            raise FormatError(f"row {row} is {word!r}, which {to} cannot hold; use parquet")
+    if (wrong := first_unwritable(found, forbidden)) is not None:
+        raise FormatError(f"row {ids[wrong]} is {found[wrong]!r}, which {to} cannot hold; use parquet")
     return found
 
 

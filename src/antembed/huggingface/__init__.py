@@ -4,6 +4,16 @@ import antembed.huggingface
 model = AutoModel.from_pretrained("small-model")  # written by `antembed compress model small-model`
 """
 
+from typing import Any
+
 from antembed.embedding.huggingface import AntembedConfig, AntembedQuantizer
 
-__all__ = ["AntembedConfig", "AntembedQuantizer"]
+__all__ = ["AnchoredStaticEmbedding", "AntembedConfig", "AntembedQuantizer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AnchoredStaticEmbedding":  # on first use: sentence-transformers is no dependency
+        from antembed.embedding.static_embedding import AnchoredStaticEmbedding
+
+        return AnchoredStaticEmbedding
+    raise AttributeError(f"module 'antembed.huggingface' has no attribute {name!r}")

@@ -2,10 +2,10 @@
 
 A run, `Recommender.save`, `TextClassifier.save` and `antembed export` all write it:
 
-    recommend          users.ant, items.ant, users.labels.parquet, items.labels.parquet, seen.safetensors (may be left out),
-                       users.labels.safetensors, items.labels.safetensors (the labels again, where they are found faster)
+    recommend          users.ant, items.ant, users.labels.safetensors, items.labels.safetensors, popularity.safetensors;
+                       seen.safetensors (an export: if asked for), ratings.safetensors (never in an export)
     classify           words.ant, vocabulary.parquet, model.safetensors (a run: checkpoint/final.safetensors)
-    classify-ngrams    classifier.ngrams
+    classify-ngrams    classifier.ngrams, ngrams.json (which n-grams speak for each class; may be left out)
 """
 
 import json
@@ -18,8 +18,9 @@ import safetensors
 from antembed.files import JSON, write_atomically
 from antembed.serving.checksums import DamagedError, pack_arrays, read_arrays
 
-VERSION = 2  # of config.json, as in config/shared.py, which needs torch
+VERSION = 2  # of config.json, as in config/shared.py, which needs pydantic
 WEIGHTS = "model.safetensors"
+TOP_NGRAMS = "ngrams.json"
 CHECKPOINT = "checkpoint/final.safetensors"
 IN_CHECKPOINT = "model/"  # what the names of the model's tensors begin with there
 
@@ -40,6 +41,12 @@ def read_description(folder: Path) -> JSON:
     if not is_description(whole):
         raise RunError(f"{folder}/config.json is no description of a model by antembed; train the run anew")
     return whole
+
+
+def source_of(folder: Path) -> str:
+    """The file of ratings that a run was trained on; empty for a model that stands alone."""
+    source = read_description(folder)["config"].get("input")
+    return str(source.get("data", "")) if isinstance(source, dict) else ""
 
 
 def is_description(whole: JSON) -> bool:

@@ -5,46 +5,48 @@ from pathlib import Path
 
 import numpy as np
 
-from antembed.inference.label_index import LabelIndex, find_all, read_index
-from antembed.inference.pairs import Seen, best_items, check_rows, open_tables, similar_rows
-from antembed.labels import SIDES
-from antembed.serving import Table
+from antembed.inference.folder import read_description
+from antembed.inference.label_index import find_all, read_index
+from antembed.inference.pairs import PairTables, check_rows, open_tables, similar_rows
+from antembed.inference.seen import Seen, read_popularity
+from antembed.labels import SIDES, LabelIndex
 
 
-@dataclass
-class LightTables:
+@dataclass(kw_only=True)
+class LightTables(PairTables):
     """What RatingTables is, asked with text and answered with lists."""
 
     folder: Path
-    users: Table
-    items: Table
     user_labels: LabelIndex
     item_labels: LabelIndex
-    seen: Seen | None
 
     @classmethod
     def load(cls, folder: Path) -> "LightTables | None":
-        """None: the labels have no index (an older folder); RatingTables reads them."""
+        """None: the labels are in Parquet alone; RatingTables reads them."""
         users, items = open_tables(folder)
         found = [read_index(folder, side) for side in SIDES]
         if found[0] is None or found[1] is None:
             return None
         for table, side, labels in ((users, "users", found[0]), (items, "items", found[1])):
             check_rows(folder, side, len(table), len(labels))
-        return cls(folder, users, items, found[0], found[1], Seen.read(folder, len(users), len(items)))
+        seen = Seen.read(folder, len(users), len(items))
+        return cls(
+            users=users,
+            items=items,
+            seen=seen,
+            popularity=read_popularity(folder, seen, len(items)),
+            config=read_description(folder)["config"],
+            folder=folder,
+            user_labels=found[0],
+            item_labels=found[1],
+        )
 
-    def unknown_users(self, users: list[str]) -> list[str]:
-        """Those without any rating."""
-        return [user for user in users if self.user_labels.find(user) < 0]
-
-    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> dict[str, list[object]]:
-        """The k best items of each user: user, item, score, best first."""
-        if filter_seen and self.seen is None:
-            raise ValueError("what users have seen is not known here; say filter_seen=False (--seen)")
+    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> tuple[dict[str, list[object]], list[str]]:
+        """The k best items of each user: user, item, score, best first; and what is to be said of them."""
         ids = find_all(self.user_labels, users)
-        who, items, scores = best_items(self.users, self.items, ids, k, self.seen if filter_seen else None)
-        named = {"user": [users[n] for n in who.tolist()], "item": self._named(items)}
-        return {**named, "score": scores.tolist()}
+        who, items, scores, personal = self.best_items(ids, k, filter_seen=filter_seen)
+        columns = {"user": [users[n] for n in who.tolist()], "item": self._named(items), "score": scores.tolist()}
+        return columns, self.remarks(ids, users, personal, filter_seen=filter_seen)
 
     def similar_columns(self, item: str, k: int) -> dict[str, list[object]]:
         """The k most similar items: item, similarity, best first."""

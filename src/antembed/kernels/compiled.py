@@ -4,11 +4,15 @@ Numba's own cache compares the time of a function's file, not of what it calls; 
 index and the data, or two processes write, the index may name other code. Here the folder is named by a hash of all kernels, of
 the compiler and of the processor, so that what is in it is never old; and one process writes at a time.
 
+Numba unpickles what it finds, and runs it. So machine code is kept only in a folder that nobody else can write or replace
+(`private_folder`); without one, kernels are compiled in memory, and a line says so.
+
 ANTEMBED_BOUNDSCHECK=1 compiles kernels that raise IndexError instead of reading or writing elsewhere (slower, a folder apart).
 """
 
 import functools
 import hashlib
+import inspect
 import logging
 import os
 import platform
@@ -20,10 +24,10 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache, UserProvidedCacheLocator
 from numba.core.codegen import get_host_cpu_features
 
-from antembed.files import default_cache, locked
+from antembed.files import default_cache, locked, private_folder
 
 BOUNDS_CHECKED = os.environ.get("ANTEMBED_BOUNDSCHECK", "") not in ("", "0")
 HERE = Path(__file__).parent
@@ -54,25 +58,48 @@ DIGEST = _digest()
 def _folder() -> Path:
     """NUMBA_CACHE_DIR; or beside the source, where Python's own are, if that can be written; or the user's cache."""
     if config.CACHE_DIR:
-        return Path(config.CACHE_DIR)
-    beside = HERE / "__pycache__"
+        return private_folder(config.CACHE_DIR)
     with suppress(OSError):
-        beside.mkdir(exist_ok=True)
-    return beside if os.access(beside, os.W_OK) else default_cache() / "kernels"
+        beside = private_folder(HERE / "__pycache__")
+        if os.access(beside, os.W_OK):
+            return beside
+    return private_folder(default_cache() / "kernels")
 
 
-FOLDER = _folder() / DIGEST
+def _own_folder() -> tuple[Path | None, str]:
+    """Where machine code is kept; or None, and why it is not."""
+    try:
+        return private_folder(_folder() / DIGEST), ""
+    except OSError as error:
+        return None, str(error)
+
+
+FOLDER, WITHOUT = _own_folder()
+_made = functools.cache(private_folder)  # the functions of a file share a folder
+
+
+class NoCache(NullCache):
+    """Compiled in memory, in each process anew."""
+
+    def __init__(self, why: str):
+        self.why = why
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        _say_why(self.why)
 
 
 class KernelCache(FunctionCache):
     """Machine code of one function, by signature, in our folder."""
 
-    def __init__(self, function: Callable[..., Any]):
-        before, config.CACHE_DIR = config.CACHE_DIR, str(FOLDER)
+    def __init__(self, function: Callable[..., Any], folder: Path):
+        own = _made(folder / UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function)))
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
         try:
             super().__init__(function)
         finally:
             config.CACHE_DIR = before  # other packages keep theirs
+        if Path(self._cache_path) != own:
+            raise OSError(f"{own} cannot be written")  # Numba would look elsewhere
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, DIGEST)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -88,6 +115,21 @@ class KernelCache(FunctionCache):
                 super().save_overload(signature, data)
 
 
+def is_compiled(kernel: Any) -> bool:
+    """Whether machine code of a kernel is there, in this process or in the folder."""
+    cache = kernel._cache
+    return bool(kernel.signatures) or (isinstance(cache, KernelCache) and os.path.exists(cache._cache_file._index_path))
+
+
+@functools.cache
+def _say_why(why: str) -> None:
+    log.warning(
+        "kernels are compiled in memory, in each process anew, which takes some seconds: %s. Machine code is kept only where "
+        "nobody else can write: set NUMBA_CACHE_DIR to a folder of your own",
+        why,
+    )
+
+
 @functools.cache
 def _say_once() -> None:
     log.info("compiling kernels for this processor, once: it takes some seconds (`antembed warmup` compiles all of them)")
@@ -99,8 +141,16 @@ def compile_kernel(*, cache: bool = True, **options: Any) -> Any:
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = njit(boundscheck=BOUNDS_CHECKED, **options)(function)
         if cache:
-            with suppress(RuntimeError, OSError):  # there is no folder to write to: compiled anew each time
-                dispatcher._cache = KernelCache(function)
+            dispatcher._cache = _cache_of(function)
         return dispatcher
 
     return decorate
+
+
+def _cache_of(function: Callable[..., Any]) -> KernelCache | NoCache:
+    if FOLDER is None:
+        return NoCache(WITHOUT)
+    try:
+        return KernelCache(function, FOLDER)
+    except (RuntimeError, OSError) as error:
+        return NoCache(str(error))

@@ -5,22 +5,25 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from antembed.config import ConfigError, TaskConfig
 from antembed.config.options import to_options, validated
 from antembed.files import JSON, append_json, is_temporary, locked, read_json_lines, write_atomically
-from antembed.inference.folder import WEIGHTS, RunError, check_own, read_description, read_json, write_description
-from antembed.inference.label_index import INDEX_FILES
-from antembed.inference.pairs import SEEN
+from antembed.inference.folder import TOP_NGRAMS, WEIGHTS, RunError, check_own, read_description, read_json, write_description
+from antembed.inference.seen import POPULARITY, RATINGS, SEEN
 from antembed.labels import SIDES
-from antembed.tasks import TASKS, Task
+from antembed.tasks import TASKS
+
+if TYPE_CHECKING:
+    from antembed.tasks import Task
 
 # Do not change what is trained, so a run may be resumed with others; but a budget of bytes counts the files.
 MAY_DIFFER = ("values", "encoding")
 LOCK = ".lock"  # who trains here
 # What a run, an export or an estimator writes beside config.json and the tables that it names.
-BESIDE = ("metrics.jsonl", "result.json", "vocabulary.parquet", "classifier.json", SEEN, WEIGHTS,
-          *(f"{side}.labels.parquet" for side in SIDES), *INDEX_FILES)  # fmt: skip
+BESIDE = ("metrics.jsonl", "result.json", "vocabulary.parquet", "classifier.json", TOP_NGRAMS, SEEN, RATINGS, POPULARITY,
+          WEIGHTS, *(f"{side}.labels.{kind}" for side in SIDES for kind in ("safetensors", "parquet")))  # fmt: skip
 
 
 class RunFolder:
@@ -49,20 +52,27 @@ class RunFolder:
     ) -> None:
         """Begin a run that will write these tables, or find the one to be resumed: the same config and data, or an error that
         names the difference. `overwrite` removes what the run before has written, and nothing else."""
+        self.check_free(resume=resume, overwrite=overwrite)
+        if self.config_file.exists():
+            if resume and any((self.last.exists(), self.shared.exists(), self.final.exists(), self.exported)):
+                self._check_same(config, facts)
+            else:  # there is nothing to continue
+                self._clear()
+        self.last.parent.mkdir(parents=True, exist_ok=True)
+        write_description(self.path, config.model_dump(mode="json"), facts, tables)
+
+    def check_free(self, *, resume: bool, overwrite: bool) -> None:
+        """Raise if a run cannot be here: another one is, and neither `resume` nor `overwrite` is asked for; or other files."""
         if self.config_file.exists():
             check_own(self.path)
             if not resume and not overwrite:
                 raise RunError(
                     f"{self.path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
                 )
-            if resume and any((self.last.exists(), self.shared.exists(), self.final.exists(), self.exported)):
-                self._check_same(config, facts)
-            else:  # there is nothing to continue
-                self._clear()
-        elif strangers := self._strangers():
+        elif self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file; a run is a folder: choose another --out")
+        elif self.path.exists() and (strangers := self._strangers()):
             raise RunError(f"{self.path} is no run, but has {min(strangers)} in it; choose another --out")
-        self.last.parent.mkdir(parents=True, exist_ok=True)
-        write_description(self.path, config.model_dump(mode="json"), facts, tables)
 
     def _strangers(self) -> set[str]:
         """Files that cannot be of a run killed before it had written its config.json."""
@@ -89,18 +99,21 @@ class RunFolder:
         """config.json as it is."""
         return read_description(self.path)
 
-    def task(self) -> Task:
+    def task(self) -> "Task":
         """The task of the run."""
+        return TASKS[self._task_name()]
+
+    def _task_name(self) -> str:
         name = self.raw()["config"]["task"]
         if name not in TASKS:
             raise RunError(f"{self.path} is a run of the task {name!r}; there are: {', '.join(TASKS)}")
-        return TASKS[name]
+        return str(name)
 
     def open(self) -> tuple[TaskConfig, JSON]:
         """The config of the run, and what it remembers of its data."""
         whole = self.raw()
         try:
-            return validated(self.task().Config, whole["config"]), whole["data"]
+            return validated(TASKS.configs[self._task_name()], whole["config"]), whole["data"]
         except ConfigError as error:
             raise RunError(f"{self.path}/config.json: {error}; train the run anew") from error
 

@@ -1,6 +1,5 @@
 """The life of a run, once for every task and solver: create, train, resume, evaluate, export."""
 
-import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,13 @@ from antembed.config.options import chosen_options
 from antembed.distributed import Ranks, on_first_served, whole_rows
 from antembed.files import JSON
 from antembed.inference.folder import check_own, write_description, write_weights
+from antembed.inference.seen import SEEN
 from antembed.inference.text import TextPredictor
-from antembed.runs.folder import RunError, RunFolder
+from antembed.runs.early import first_config, suited, without_auto
+from antembed.runs.folder import BESIDE, RunError, RunFolder
 from antembed.runs.result import summarize
 from antembed.runs.shared import build, check_alike, check_options, train_shared
+from antembed.runs.shipped import by_part
 from antembed.serving.numbers import RangeError
 from antembed.solvers import Callback, Solver, ignore, make_solver
 from antembed.solvers.automatic import AUTOMATIC, Automatic, Report, silent
@@ -31,19 +33,18 @@ SPLITTING = {"hold_out", "split"}  # options that decide the parts of the data
 def configure(task: Task, given: Options, report: Report = silent, *, search: bool = True) -> tuple[TaskConfig, Splits]:
     """Options → a config and the data it names. What was not given follows from the data: by a search, where there is one, else
     from the number of examples. `report` is told what is searched; without `search` nothing is, and the defaults stay."""
-    automatic = AUTOMATIC.get(task.name)
-    if search and automatic is not None and automatic.wanted(task, given):
-        return _search(automatic, given, report)
-    given = {name: value for name, value in given.items() if not (name == "model" and value == "auto")}
-    splits = task.load(_first_config(task, given))
+    searched = task.Config.to_search(given) if search else None
+    if searched is not None:
+        return _search(AUTOMATIC[task.name], *searched, given, report)
+    given = without_auto(given)
+    splits = task.load(first_config(task.Config, given))
     if (other := task.task_for(splits)) != task.name:
         return _as(other, given, report)
-    return from_options(task.Config, given, task.defaults(splits.count, given, splits.objects)), splits
+    return from_options(task.Config, given, task.Config.defaults(splits.count, given, splits.objects)), splits
 
 
-def _search(automatic: Automatic, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
+def _search(automatic: Automatic, name: str, first: Options, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
     """The same where what was not given is searched."""
-    name, first = automatic.first_options(given)
     task = TASKS[name]
     config = from_options(task.Config, first)
     splits = task.load(config)
@@ -56,28 +57,9 @@ def _search(automatic: Automatic, given: Options, report: Report) -> tuple[TaskC
 
 def _as(other: str, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
     """As another task than was asked for."""
-    report(f"the data have no ratings: trained as {other}, on what was chosen")
-    return configure(TASKS[other], suited(TASKS[other], given), report)
-
-
-def suited(task: Task, given: Options) -> Options:
-    """Options for another task than was asked for; a solver that it does not have is an error."""
-    solver = str(given.get("solver", "auto"))
-    own = str(task.Config.model_fields["solver"].default.name)
-    if solver not in ("auto", own):
-        raise ConfigError(f"{task.name} is trained by {own}, not {solver}; leave out --solver", "solver")
-    return {name: value for name, value in given.items() if name != "solver"}
-
-
-def _first_config(task: Task, given: Options) -> TaskConfig:
-    """Wrong options are reported before the data are read; but what does not suit few examples may suit many."""
-    try:
-        return from_options(task.Config, given)
-    except ConfigError as error:
-        try:
-            return from_options(task.Config, given, task.defaults(sys.maxsize, given))
-        except ConfigError:
-            raise error from None
+    why = "--implicit" if given.get("implicit") else "the data have no ratings"
+    report(f"{why}: trained as {other}, on what was chosen")
+    return configure(TASKS[other], suited(TASKS[other].Config, given), report)
 
 
 def train(
@@ -132,7 +114,7 @@ def _finish(task: Task, config: TaskConfig, splits: Splits, solver: Solver, fold
     write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}), whole_rows(model))
     splits.save(folder.path)  # a stream knows its labels only now
     _export_own(config, model, folder)
-    result = summarize(task, config, splits, model, folder) | solver.result()
+    result = _summary(task, config, splits, model, folder) | solver.result()
     if (found := result.get("tolerance")) and found["error"] > found["limit"]:
         near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
         result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
@@ -210,7 +192,18 @@ def evaluate(run: str | Path, data: str | None = None) -> JSON:
     restore(read_checkpoint(folder.final), model)
     before = folder.result()
     kept = {name: before[name] for name in ("engine", "growth") if name in before}
-    return summarize(task, config, splits, model, folder) | kept
+    return _summary(task, config, splits, model, folder) | kept
+
+
+def _summary(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
+    """What was measured, and what an export will take: by part and in total, and what --with-seen adds."""
+    result = summarize(task, config, splits, model, folder)
+    with TemporaryDirectory() as name:
+        _write_beside(task, config, model, folder, Path(name))
+        sizes = result["files"] | {file.name: file.stat().st_size for file in Path(name).iterdir()}
+    result["export_bytes"] = by_part(sizes) | {"total": sum(sizes.values())}
+    seen = folder.path / SEEN
+    return result | ({"seen_bytes": seen.stat().st_size} if seen.is_file() else {})
 
 
 def export(
@@ -219,30 +212,47 @@ def export(
     *,
     values: str | None = None,
     encoding: str | None = None,
-    seen: bool = True,
+    seen: bool = False,
     overwrite: bool = False,
 ) -> dict[str, int]:
-    """Write a run as a folder that needs neither its data nor its checkpoint nor torch; → bytes of the tables by file name.
+    """Write a run as a folder that needs neither its data nor its checkpoint nor torch; → bytes of its files by name.
 
     `seen`: for recommenders, also what users have rated.
     """
     folder = RunFolder(run)
     task = folder.task()
-    config, facts = folder.open()
+    config, _ = folder.open()
     if out.exists() and out.samefile(folder.path):
         raise ValueError(f"{out} is the run itself; export it into another folder")
     check_own(out)
     if not overwrite and (out / "config.json").exists():
         raise ValueError(f"{out} has a model already; choose another folder, or say --overwrite")
     model = load_model(run)
-    written = model.export(out, values or config.values, encoding or config.encoding)
+    model.export(out, values or config.values, encoding or config.encoding)
+    for name in BESIDE if (out / "config.json").exists() else ():
+        (out / name).unlink(missing_ok=True)  # of the export that is overwritten
+    _write_beside(task, config, model, folder, out, values, encoding, seen)
+    names = (*model.file_names(), *BESIDE, "config.json")
+    return {name: (out / name).stat().st_size for name in names if (out / name).is_file()}
+
+
+def _write_beside(
+    task: Task,
+    config: TaskConfig,
+    model: TaskModel,
+    folder: RunFolder,
+    out: Path,
+    values: str | None = None,
+    encoding: str | None = None,
+    seen: bool = False,
+) -> None:
+    """What an export has beside its tables."""
+    facts = folder.raw()["data"]
     task.reopen(config, facts, folder.path).save(out)
     task.export_extras(folder.path, config, out, seen)
-    others = outside_tables(model)
-    if others:
+    if others := outside_tables(model):
         write_weights(out, others)
     write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts, model.file_names())
-    return written
 
 
 def standalone(task: Task, config: TaskConfig, values: str | None = None, encoding: str | None = None) -> TaskConfig:

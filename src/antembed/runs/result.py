@@ -3,10 +3,13 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from antembed.config import TaskConfig
 from antembed.embedding import AnchorEmbedding
 from antembed.files import JSON
 from antembed.runs.folder import RunFolder
+from antembed.serving import load_table
 from antembed.serving.numbers import RangeError
 from antembed.tasks import Splits, Task, TaskModel
 from antembed.tasks.model import EmbeddingModel, by_table
@@ -14,6 +17,7 @@ from antembed.tasks.model import EmbeddingModel, by_table
 FORMS = (("fp16", "auto"), ("int8", "auto"), ("int8", "packed"))
 TRIED = 4_000_000  # numbers in T up to which all these are tried, beyond only int8,
 NOT_TRIED = 64_000_000  # and from here on none
+PIECE = 1 << 16  # rows
 
 
 def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
@@ -30,6 +34,7 @@ def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, 
         "parameters": size.parameters,
         "other_parameters": size.other_parameters,
         "nnz": by_table(size.nnz),
+        "rows": by_table({name: table.num_embeddings for name, table in model.embeddings.items()}),
         "bytes": sum(files.values()),
         "files": files,
         "quantized": quantized(task, splits, model),
@@ -39,9 +44,20 @@ def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, 
     }
     if isinstance(model, EmbeddingModel):
         result["dense_bytes"] = model.dense_bytes()
+        result["empty_rows"] = by_table(empty_rows(model, folder.path))
     result |= task.details(config, splits, model)
     result["baselines"] = task.baselines(splits)
     return result | {"remarks": remarks(task, model, result)}
+
+
+def empty_rows(model: EmbeddingModel, folder: Path) -> dict[str, int]:
+    """How many objects have no vector in the stored tables, all weights zero, by table."""
+    found = {}
+    for name, file in zip(model.embeddings, model.file_names(), strict=True):
+        table = load_table(folder / file)
+        pieces = (np.arange(at, min(at + PIECE, len(table))) for at in range(0, len(table), PIECE))
+        found[name] = sum(int((~table.rows(ids).any(1)).sum()) for ids in pieces)
+    return found
 
 
 def remarks(task: Task, model: TaskModel, result: JSON) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from antembed.files import JSON
 from antembed.serving.biases import BIAS_ARRAYS
 from antembed.serving.container import LARGEST_DIMENSION, DamagedError
-from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as
+from antembed.serving.numbers import LARGEST_CODES, LARGEST_NUMBER, VALUES, anchors_as, largest, vector_bound
 
 Arrays = dict[str, np.ndarray]
 PIECE = 1 << 20  # numbers at a time
@@ -66,6 +66,21 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
             _shape(arrays, name, (None,), BYTES)
     if TOKENS & arrays.keys():
         _check_tokens(arrays, V)
+
+
+def largest_weights(arrays: Arrays, K: int) -> np.ndarray:
+    """A bound of |T| by column, (K,), of rows that are not entropy-coded."""
+    stored = next((arrays[name] for name in ("weights", "values") if name in arrays), np.empty(0, np.int8))
+    return largest(stored) * arrays.get("scales", np.ones(K)).astype(np.float64)
+
+
+def check_vectors(weights: np.ndarray, anchors: np.ndarray | None, token_weights: np.ndarray | None) -> None:
+    """Raise if vectors could be beyond fp32, where |T| is at most `weights` by column."""
+    reach = vector_bound(np.abs(weights), anchors) * (
+        1.0 if token_weights is None else float(np.abs(token_weights).max(initial=1))
+    )
+    if not reach <= LARGEST_NUMBER:
+        raise DamagedError(f"its numbers multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}")
 
 
 def _check_tokens(arrays: Arrays, V: int) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
 KEY, FACTS = "crc32", "antembed"
 DIGITS = 8
 Kinds = Mapping[str, tuple[str, list[int]]]  # of arrays by name: safetensors' type, and shape
-TYPES = {np.dtype(kind): name for kind, name in (("u1", "U8"), ("u2", "U16"), ("i1", "I8"), ("i2", "I16"), ("i4", "I32"),
-         ("i8", "I64"), ("f2", "F16"), ("f4", "F32"), ("f8", "F64"), ("?", "BOOL"))}  # fmt: skip
+TYPES = {np.dtype(kind): name for kind, name in (("u1", "U8"), ("u2", "U16"), ("u4", "U32"), ("u8", "U64"), ("i1", "I8"),
+         ("i2", "I16"), ("i4", "I32"), ("i8", "I64"), ("f2", "F16"), ("f4", "F32"), ("f8", "F64"), ("?", "BOOL"))}  # fmt: skip
 
 
 class DamagedError(ValueError):

@@ -30,6 +30,7 @@ TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
 WEIGHT = 4 * UNIT  # how much is assumed of a row before its first number
 HEAD = 10  # added to a row's number before it is weighted
 LARGEST_BLOCK, LARGEST_SCALE, LARGEST_BASE = 1 << 24, 1e12, 1e20  # numbers of a block, step, unit of lengths; more are damage
+LARGEST_VALUE = 2.0 * (LARGEST + (1 << 32))  # steps of a number with the longest escape
 NORM_STEP = 1 / 8  # octaves between two norms
 MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
 
@@ -39,6 +40,12 @@ def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
     if weighting == 0:
         return np.ones(len(ids), np.float32)
     return (((ids + HEAD) / mean) ** -weighting).astype(np.float32)
+
+
+def largest_rows(number: float, K: int, scales: float, lightest: float) -> np.ndarray:
+    """A bound of |T|, (K + 1,): numbers up to `number` times scales over the lightest row's weight; the last is the mean's."""
+    with np.errstate(divide="ignore"):
+        return np.append(np.full(K, number * np.float64(scales) / lightest), scales)
 
 
 def check_scales(step: float, mean_place: float, norm_base: float) -> None:
@@ -104,6 +111,13 @@ class CodedRows(Rows):
         registers = import_module("antembed.kernels.coded_column").column_tables(self.firsts, centres)
         bases = np.maximum(classes - SHIFTS, 0).reshape(-1)
         return limits, bases, *flat, (values * step).reshape(-1), self.centres, step, registers
+
+    @property
+    def largest(self) -> np.ndarray:
+        """A bound of |T| by column, (K + 1,). Norms are read: most files have far smaller ones than a byte can say."""
+        norm = 0 if self.norms is None else int(self.norms.max(initial=0))
+        lightest = float(row_weights(np.array([0, max(self.total - 1, 0)]), self.weighting, self.mean_place).min())
+        return largest_rows(LARGEST_VALUE * self.step, len(self.classes), self.norm_base * 2.0 ** (norm * NORM_STEP), lightest)
 
     @property
     def _file(self) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ from antembed.serving.entropy import (
     weights_of,
 )
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
+from antembed.serving.numbers import LARGEST_NUMBER
 
 MAGIC, VERSION = b"antbag", 2  # 1: without repeats, and still written for those
 HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest
@@ -111,6 +112,11 @@ class HashedNgrams:
         first = dict(zip(buckets[::-1], runs[::-1], strict=True))
         scale, times = document_scales(starts, self.orders)[0], Counter(buckets) if self.repeats else Counter(first.keys())
         return [(run, scale * times[j] * self._codes[self._rows[j]]) for j, run in reversed(first.items()) if self._rows[j]]
+
+    def object_scores(self) -> np.ndarray:
+        """Class scores of each object less their mean, which changes no probability: (n, C)."""
+        scores = self._codes[self._rows[self.objects]]
+        return scores - scores.mean(1, keepdims=True)
 
     def to_bytes(self) -> bytes:
         """The contents of the file."""
@@ -219,6 +225,9 @@ def _parsed(about: JSON, body: bytes) -> HashedNgrams:
         raise DamagedError(f"it has bucket {objects[-1]} of {1 << bits}")
     if not (np.isfinite(numbers).all() and np.isfinite(scores).all()):
         raise DamagedError("a score is not finite")
+    reach = float(np.abs(scores).max(initial=0) * np.abs(numbers[C:]).max(initial=0))
+    if reach > LARGEST_NUMBER:
+        raise DamagedError(f"its scores multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}")
     return HashedNgrams(
         objects=objects,
         anchors=code // Q,

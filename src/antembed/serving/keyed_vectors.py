@@ -4,16 +4,31 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from antembed.files import write_atomically
 from antembed.serving.lookup import Table
+from antembed.serving.products import pieces
 from antembed.serving.ranking import best
 from antembed.serving.table import load_table
+from antembed.serving.word2vec import SEPARATORS, binary_rows, first_unwritable, text_rows
+from antembed.serving.word_evaluation import (
+    Correlation,
+    Section,
+    Vocabulary,
+    analogies_solved,
+    pairs_followed,
+    read_pairs,
+    units,
+)
 from antembed.serving.words import WordIndex
 
 Key = str | int | np.integer
 Query = Key | np.ndarray | tuple[str | int | np.ndarray, float]  # a word or row, a vector, or one with its weight
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 log = logging.getLogger("antembed")
 
 
@@ -63,6 +78,10 @@ class KeyedVectors:
     def vectors(self) -> np.ndarray:
         """All vectors (V, d), decoded and kept: as much memory as the table had before it was compressed."""
         return self.table[:]
+
+    def get_normed_vectors(self) -> np.ndarray:
+        """All vectors (V, d), of length 1."""
+        return units(self.vectors)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -139,10 +158,36 @@ class KeyedVectors:
         cosines = self.table.cosines(mean)[first:end]
         if topn is None:
             return cosines
+        return self._best(cosines, keys, topn, first)
+
+    def _best(self, scores: np.ndarray, keys: Sequence[Any], topn: int, first: int = 0) -> list[tuple[str, float]]:
+        """The words of the largest scores, without those of `keys`; the scores are those of the rows from `first` on."""
         own = {self.get_index(key) for key in keys if not isinstance(key, np.ndarray)}
-        places, found = best(cosines[None], topn + len(own))
+        places, found = best(scores[None], topn + len(own))
         near = [(n + first, score) for n, score in zip(places[0].tolist(), found[0].tolist(), strict=True)]
         return [(self._words.word(n), float(score)) for n, score in near if n not in own][:topn]
+
+    def most_similar_cosmul(
+        self,
+        positive: Key | np.ndarray | Sequence[Key | np.ndarray] | None = None,
+        negative: Key | np.ndarray | Sequence[Key | np.ndarray] | None = None,
+        topn: int | None = 10,
+        restrict_vocab: int | None = None,
+    ) -> list[tuple[str, float]] | np.ndarray:
+        """The words of the largest Π s(positive)/(Π s(negative) + 10⁻⁶) with s = (1 + cosine)/2 (3CosMul, Levy & Goldberg)."""
+        if topn is not None and topn < 1:
+            return []
+        plus, minus = list(_listed(positive)), list(_listed(negative))
+        if not plus:
+            raise ValueError("cannot compute similarity with no input")
+
+        def product(keys: list[Any]) -> np.ndarray:
+            vectors = [key if isinstance(key, np.ndarray) else self.get_vector(key) for key in keys]
+            each = [(1 + self.table.cosines(vector)[:restrict_vocab]) / 2 for vector in vectors]
+            return np.prod(each, axis=0)
+
+        scores: np.ndarray = product(plus) / (product(minus) + 1e-6)
+        return scores if topn is None else self._best(scores, plus + minus, topn)
 
     def similar_by_key(
         self, key: Key, topn: int = 10, restrict_vocab: int | None = None
@@ -187,6 +232,55 @@ class KeyedVectors:
     def doesnt_match(self, words: Sequence[Key]) -> Key:
         """The word that fits the others least."""
         return self.rank_by_centrality(words)[-1][1]
+
+    def evaluate_word_analogies(
+        self,
+        analogies: str | os.PathLike[str],
+        restrict_vocab: int | None = 300_000,
+        case_insensitive: bool = True,
+        dummy4unknown: bool = False,
+    ) -> tuple[float, list[Section]]:
+        """The share of analogies that come out by b − a + c, and, for each section and in all, which did and which did not.
+
+        A file has lines of four words, in sections that begin with `: name`. Words beyond the first `restrict_vocab` are
+        unknown; analogies with an unknown word are left out, or, with `dummy4unknown`, have not come out."""
+        return analogies_solved(
+            self.table, Vocabulary(self.index_to_key[:restrict_vocab], case_insensitive), analogies, dummy4unknown
+        )
+
+    def evaluate_word_pairs(
+        self,
+        pairs: str | os.PathLike[str],
+        delimiter: str = "\t",
+        encoding: str = "utf8",
+        restrict_vocab: int | None = 300_000,
+        case_insensitive: bool = True,
+        dummy4unknown: bool = False,
+    ) -> tuple[Correlation, Correlation, float]:
+        """How cosines follow the scores of a file of lines `word word score`: Pearson's and Spearman's correlation, each with
+        its p-value, and the percentage of pairs with unknown words, which are left out (`dummy4unknown`: have the cosine 0)."""
+        words = Vocabulary(self.index_to_key[:restrict_vocab], case_insensitive)
+        return pairs_followed(self.table, words, read_pairs(pairs, delimiter, encoding), str(pairs), dummy4unknown)
+
+    def save_word2vec_format(
+        self, fname: str | os.PathLike[str], *, binary: bool = False, write_header: bool = True, prefix: str = ""
+    ) -> None:
+        """Write a file of word2vec's, text or binary; without the header, as GloVe's. `prefix` comes before each word."""
+        if Path(fname).suffix in COMPRESSED:
+            raise ValueError(f"{fname} would be compressed, which is not done here; write another name, and compress that")
+        rows, words = binary_rows if binary else text_rows, [prefix + word for word in self.index_to_key]
+        if (wrong := first_unwritable(words, SEPARATORS)) is not None:
+            raise ValueError(
+                f"row {wrong} is {words[wrong]!r}, which word2vec's files cannot hold; use antembed export --to parquet"
+            )
+
+        def contents() -> Iterator[bytes]:
+            if write_header:
+                yield f"{len(self)} {self.vector_size}\n".encode()
+            for ids in pieces(len(self)):
+                yield rows(words[ids[0] : ids[-1] + 1], self.table[ids])
+
+        write_atomically(Path(fname), contents())
 
 
 def _listed(given: Query | Sequence[Query] | None) -> Sequence[Query]:

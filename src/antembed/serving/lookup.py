@@ -11,8 +11,9 @@ from antembed.files import JSON, write_atomically
 from antembed.serving import products
 from antembed.serving.biases import BIAS_ARRAYS, decode_bias
 from antembed.serving.cache import Cache, Decode
-from antembed.serving.checks import check_table
+from antembed.serving.checks import check_table, check_vectors, largest_weights
 from antembed.serving.coded import CodedRows
+from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
 from antembed.serving.product import ProductRows
 from antembed.serving.ranking import best
@@ -71,7 +72,13 @@ class Table:
             self.rows, self.nnz = product, product.numbers
         else:
             self.rows, self.nnz = decode(arrays, about)
-        if not scan and self.encoding not in ("coded", "sparse"):  # which check what they decode
+        token_weights = self.tokens.get("token_weights")
+        self._scanned = scan or self.encoding in ("coded", "sparse")  # which check what they decode
+        if isinstance(self.rows, CodedRows | SparseCodedRows):
+            check_vectors(self.rows.largest, self.anchors, token_weights)
+        elif scan and self.encoding != "product":  # whose vectors are stored as they are
+            check_vectors(largest_weights(arrays, self.columns), self.anchors, token_weights)
+        if not self._scanned:
             self.rows = UncheckedRows(self.rows)
         if "scales" in arrays:
             self.rows = ScaledRows(self.rows, arrays["scales"])
@@ -110,7 +117,7 @@ class Table:
         """The ids of words; a KeyError names the first that is unknown."""
         given = np.asarray(words)
         if self.words is None:
-            raise KeyError(f"{given.reshape(-1)[0]!r}: this file has no words, look vectors up by their ids")
+            raise KeyError(f"{str(given.reshape(-1)[0])!r}: this file has no words, look vectors up by their ids")
         found = np.empty(given.size, np.int64)
         for n, word in enumerate(given.reshape(-1).tolist()):
             row = self.words.find(str(word))
@@ -201,7 +208,10 @@ class Table:
         return (self._vectors, None) if self.encoding == "sparse" else (self.rows, self.anchors)
 
     def _vectors(self, ids: np.ndarray) -> np.ndarray:
-        return self.rows(ids) if self.anchors is None else self.rows.vectors(ids, self.anchors)
+        found = self.rows(ids) if self.anchors is None else self.rows.vectors(ids, self.anchors)
+        if not self._scanned and not np.isfinite(found).all():
+            raise DamagedError("a vector has a number that is not finite; load the file with verify=True, and copy it again")
+        return found
 
     def keep(self, rows: int) -> None:
         """Keep up to so many decoded vectors in memory (rows·d·4 bytes), for ids that are looked up again; 0: none."""

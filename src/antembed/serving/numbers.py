@@ -45,6 +45,24 @@ def anchors_as(values: str) -> type[np.number[Any]]:
     return np.float16 if values in LARGEST_CODES else VALUES[values]
 
 
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
+
+
+def largest(array: np.ndarray) -> float:
+    """The largest absolute number; of whole numbers and fp16, the largest that there can be: fp32 alone is read."""
+    if array.dtype != np.float32:
+        return float(np.finfo(np.float16).max) if array.dtype == np.float16 else float(-np.iinfo(array.dtype).min)
+    return float(max(array.max(initial=0), -array.min(initial=0)))
+
+
+def vector_bound(weights: np.ndarray, anchors: np.ndarray | None) -> float:
+    """A bound of the numbers of T and of T·A, where |T| is at most `weights` (K,) by column; no row is read."""
+    most = weights.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = 0.0 if anchors is None else float((most * np.abs(anchors).max(1, initial=0)).sum())
+    return max(float(most.max(initial=0)), reach)
+
+
 class RangeError(ValueError):
     """Numbers that a type cannot hold."""
 

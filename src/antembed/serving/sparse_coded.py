@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from antembed.files import JSON
-from antembed.serving.coded import LARGEST_BLOCK, check_scales, row_weights
+from antembed.serving.coded import LARGEST_BLOCK, check_scales, largest_rows, row_weights
 from antembed.serving.compiled import decode_on_all_cores, empty_rows, kernels
 from antembed.serving.container import DamagedError
 from antembed.serving.encodings import Rows
@@ -62,7 +62,8 @@ class SparseCodedRows(Rows):
         self._check(arrays)
         self.reach = reached(int(self.ends[-1]), self.rate)
         norms = np.arange(max(len(self.norm_firsts) - 1, 1)) * NORM_STEP
-        self.scales = (self.norm_base * 2.0**norms).astype(np.float32)
+        with np.errstate(over="ignore"):  # `largest` says so
+            self.scales = (self.norm_base * 2.0**norms).astype(np.float32)
 
     def _check(self, arrays: dict[str, np.ndarray]) -> None:
         """Contents; checks.py has checked types and shapes."""
@@ -88,6 +89,12 @@ class SparseCodedRows(Rows):
             raise DamagedError("frequencies do not sum to 2¹⁶, or one is 0")
         if "anchor_scales" not in arrays:
             raise DamagedError("it lacks 'anchor_scales'")
+
+    @property
+    def largest(self) -> np.ndarray:
+        """A bound of |T| by column, (K + 1,)."""
+        lightest = float(row_weights(np.array([0, max(self.total - 1, 0)]), self.weighting, self.mean_place).min())
+        return largest_rows(VALUES * float(self.step), len(self.group), float(self.scales[-1]), lightest)
 
     @cached_property
     def entries(self) -> np.ndarray:

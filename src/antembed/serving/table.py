@@ -13,7 +13,15 @@ from antembed.serving.container import Contents, TableError, map_file, naming, p
 from antembed.serving.encodings import Stored, encode
 from antembed.serving.lookup import Table
 from antembed.serving.nonzeros import Nonzeros, smallest_unsigned
-from antembed.serving.numbers import LARGEST_CODES, VALUES, anchors_as, check_fits, quantize_nonzeros
+from antembed.serving.numbers import (
+    LARGEST_CODES,
+    LARGEST_NUMBER,
+    VALUES,
+    anchors_as,
+    check_fits,
+    quantize_nonzeros,
+    vector_bound,
+)
 
 if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer
@@ -65,6 +73,14 @@ def serialized(
         in_use = T.by_column() > 0
         T, A = T.narrowed(in_use), A[in_use]
     check_fits("T", T.values, VALUES[values])
+    if A is not None:
+        check_fits("A", A, anchors_as(values))
+        reach = vector_bound(np.full(len(A), np.abs(T.values).max(initial=0)), A)
+        if reach > LARGEST_NUMBER:
+            raise ValueError(
+                f"T and A multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}; training has diverged, lower the "
+                "learning rate"
+            )
     num_embeddings = len(T)
     arrays: Stored = {}
     if row_index is not None:
@@ -79,7 +95,6 @@ def serialized(
     encoding, encoded = encode(T, encoding)
     arrays |= encoded
     if A is not None:
-        check_fits("A", A, anchors_as(values))
         arrays["anchors"] = A.astype(anchors_as(values))
     if bias is not None:
         arrays |= encode_bias(bias, num_embeddings, values, encoding == "packed")

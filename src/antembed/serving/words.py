@@ -31,6 +31,12 @@ LETTERS, ANY_MARK = bytes(set(range(256)) - set(MARKS)), re.compile(b"[" + MARKS
 
 def pack_words(words: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays of a file. A word may occur once."""
+    for row, word in enumerate(words):
+        if not isinstance(word, str):
+            kind = type(word).__name__
+            raise TypeError(
+                f"word {row} is of type {kind}, {word!r}; words are strings: give [str(word) for word in vocabulary]"
+            )
     if len(set(words)) != len(words):
         raise ValueError(f"{len(words) - len(set(words))} words occur twice; a vocabulary has each word once")
     encoded = [word.encode() for word in words]

@@ -11,17 +11,11 @@ from antembed.files import JSON
 from antembed.solvers.search_cache import Report, silent
 from antembed.solvers.search_ratings import SearchEvents, SearchRatings
 from antembed.solvers.search_text import SearchText
-from antembed.tasks.base import Splits, Task
+from antembed.tasks.base import Splits
 
 
 class Automatic(Protocol):
-    """The search of a task."""
-
-    def wanted(self, task: Task, given: Options) -> bool:
-        """Whether the options leave the choice to us."""
-
-    def first_options(self, given: Options) -> tuple[str, Options]:
-        """The task to search in, and the options to read the data with."""
+    """The search of a task, where its config's `to_search` leaves the choice to it."""
 
     def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
         """Options that were found, to be added to those given."""

@@ -14,6 +14,7 @@ from antembed.config.solvers import PenaltyConfig
 from antembed.distributed.first_storage import FirstStorage
 from antembed.embedding import AnchorEmbedding
 from antembed.files import JSON
+from antembed.inference.fold_in import likely_weight
 from antembed.serving.biases import LEAST_CODES
 from antembed.serving.numbers import anchors_as, stored_as
 from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
@@ -23,7 +24,7 @@ from antembed.solvers.online_state import OnlineDescent
 from antembed.solvers.row_share import ALONE, RowShare
 from antembed.solvers.side import NO_BIAS, Penalties
 from antembed.solvers.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
-from antembed.tasks.events.config import EventsConfig, likely_weight
+from antembed.tasks.events.config import EventsConfig
 from antembed.tasks.events.ranking import popular
 from antembed.tasks.ratings.baselines import biases_error
 from antembed.tasks.ratings.config import RatingsConfig

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from antembed.checkpoint import Checkpoint
 from antembed.files import JSON
+from antembed.inference.explain_ngrams import top_ngrams
 from antembed.solvers.base import Callback, Progress, RunFiles, Solver, ignore
 from antembed.solvers.ngram_fit import NgramSettings, fit_sweeps
 from antembed.tasks.ngrams.config import NgramConfig, NgramDescentConfig
@@ -40,7 +41,8 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
             ramp=own.epochs,
             seed=self.config.machine.seed,
         )
-        for epoch, fit in enumerate(fit_sweeps(train.documents.take(train.rows), settings), 1):
+        documents = train.documents.take(train.rows)
+        for epoch, fit in enumerate(fit_sweeps(documents, settings), 1):
             record: JSON = {
                 "epoch": epoch,
                 "nnz": {"ngrams": fit.kept},
@@ -53,6 +55,7 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
             self.epoch = epoch
             callback(Progress(epoch, len(train), fit.loss, record["seconds"], record))
             yield record
+        self.model.top = top_ngrams(self.model.classifier, documents)
 
     def state_dict(self) -> Checkpoint:
         return Checkpoint({})

@@ -242,7 +242,8 @@ class NgramFit:
     def accuracy(self) -> float:
         return float((self.S.argmax(1) == self.labels).mean())
 
-    def dense(self) -> None:
+    def dense(self, settled: float = SETTLED) -> None:
+        """Rows of all objects, until a sweep changes the loss by less than the share `settled`."""
         data = self.data
         longest = LONGEST_STEP / data.scales.mean()
         for _ in range(self.settings.dense_sweeps):
@@ -252,7 +253,7 @@ class NgramFit:
                 data.starts, data.documents, data.times, data.scales, self.labels, self.ridge, self.settings.noise, order,
                 self.cuts(order), longest, self.R, self.S, self.P, usable_cpus(),
             )  # fmt: skip
-            if abs(self.loss - before) < SETTLED * before:
+            if abs(self.loss - before) < settled * before:
                 break
 
     def cuts(self, order: np.ndarray) -> np.ndarray:

@@ -38,7 +38,7 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
         if own.test and not find_data(own.test).is_file():
             raise ValueError(f"{own.test} is no file; --test takes a file of ratings")
         self.online = online_descent(config, own)
-        source = config.input.data if config.input.data == "-" else find_data(config.input.data)
+        source = config.input.data if config.input.data == "-" else config.input.file
         self.stream = RatingStream(source, config.input.columns, batch_size=own.batch_size)
         self.squared, self.first = 0.0, 0  # Σ squared errors of later batches before they were learned; the first batch's size
 
@@ -67,6 +67,7 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
             order = sortable.arg_sort().to_numpy()
             state.reorder(order)
             self.splits.labels[side] = sortable.gather(order)
+        self.splits.item_counts = self.online.items.count
         copy_to_model(self.online, self.model)
 
     def result(self) -> JSON:

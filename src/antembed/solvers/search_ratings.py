@@ -8,9 +8,9 @@ import numpy as np
 
 from antembed.config import Options, TaskConfig, options_of
 from antembed.config.budget import counts_bytes, parse_budget
-from antembed.config.options import AUTO
 from antembed.data import Examples
 from antembed.files import JSON
+from antembed.inference.fold_in import likely_weight
 from antembed.solvers.dense_search import (
     EVENTS,
     MEMORY,
@@ -24,18 +24,13 @@ from antembed.solvers.dense_search import (
 from antembed.solvers.descent import Descent
 from antembed.solvers.search_cache import Report, cached
 from antembed.solvers.side import NO_BIAS
-from antembed.tasks.base import Splits, Task
-from antembed.tasks.events.config import likely_weight
+from antembed.tasks.base import Splits
 from antembed.tasks.events.ranking import TOP, held_items, list_metrics
 from antembed.tasks.ratings.baselines import best_bias_ridge
-from antembed.tasks.ratings.config import RatingsConfig
+from antembed.tasks.ratings.config import L2_OPTIONS, TARGETS, RatingsConfig, sparsifies
 from antembed.tasks.ratings.data import RatingsSplits
-from antembed.tasks.ratings.task import Ratings, sparsifies
 
-TARGETS = ("budget", "tolerance")  # options that decide the size: a search takes them
 TOLERANCE = "1%"
-L2_OPTIONS = {"l2_penalty": "ridge", "l2_per_rating": "ridge_per_rating", "bias_l2_penalty": "bias_ridge"}  # of mini-batches
-EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
 ANCHORS = 48
 ROUNDED = {"int6": 0.1, "int8": 0.01}  # from which share of unexplained variance on they are fine enough
 ROUNDED_IN_BYTES = {"int5": 0.3, **ROUNDED}  # the same where bytes are given, and coarser numbers leave room for more of them
@@ -49,34 +44,13 @@ MOST_RATINGS, NARROWEST = 20_000_000, 8
 class SearchRatings:
     """Ratings: the best dense factorization, then anchors by coordinate descent."""
 
-    name = "recommend"
-
-    def wanted(self, task: Task, given: Options) -> bool:
-        """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them; or T is to be
-        made sparse by ℓ0, and no ridge is given."""
-        if given.get("split") == "90/10":
-            return False
-        if sparsifies(given):
-            return not L2_OPTIONS.keys() & set(given)
-        if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
-            return False
-        if given.get("embedding", "anchor") not in ("anchor", "full"):
-            return False
-        known = options_of(task.Config)
-        return not any(known[option].owners and option not in TARGETS for option in given if option in known)
-
-    def first_options(self, given: Options) -> tuple[str, Options]:
-        if sparsifies(given):
-            return self.name, {**Ratings().defaults(len(given), given), **given}
-        return self.name, {option: value for option, value in given.items() if option != "solver"}
-
     def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
         assert isinstance(config, RatingsConfig)
         assert isinstance(splits, RatingsSplits)
         users, items = splits.num_embeddings
         large = len(splits.train) > MOST_RATINGS or (users + items) * (NARROWEST + 1) ** 2 * 8 > MEMORY
         if sparsifies(given) and config.task == "recommend":
-            usual = {**Ratings().defaults(splits.count, given), **self._roomier(config, given, users + items)}
+            usual = {**RatingsConfig.defaults(splits.count, given), **self._roomier(config, given, users + items)}
             usual = {name: value for name, value in usual.items() if name not in given}
             return usual if large else usual | self._ridges(config, given, usual, splits, report)
         if large and config.task == "recommend":  # events have no other solver
@@ -153,11 +127,6 @@ class SearchRatings:
 
 class SearchEvents(SearchRatings):
     """Events: the same, by the lists that come out of it."""
-
-    name = "recommend-events"
-
-    def wanted(self, task: Task, given: Options) -> bool:
-        return given.get("embedding", "anchor") in ("anchor", "full") and not EVENT_SETTINGS & set(given)
 
     def _search(self, config: RatingsConfig, splits: RatingsSplits, fixed: JSON, report: Report) -> JSON:
         held = held_items(splits, "validation")

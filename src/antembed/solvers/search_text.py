@@ -1,33 +1,20 @@
 """Text without options: n-grams in the smallest file within the tolerance, as options of their solver."""
 
 from antembed.config import Options, TaskConfig
-from antembed.config.budget import BudgetError, counts_bytes
-from antembed.config.options import AUTO
 from antembed.config.tolerance import parse_tolerance
 from antembed.data import Documents
 from antembed.files import JSON
 from antembed.solvers.ngram_search import NgramSearch
 from antembed.solvers.search_cache import Report, cached
-from antembed.tasks.base import Splits, Task
+from antembed.tasks.base import Splits
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.text.data import DocumentExamples, TextSplits
 
 TEXT_TOLERANCE = "0.5%"
-# Options that say nothing of a model: with others, a network is trained.
-NEUTRAL = {"data", "test", "text", "label", "max_length", "seed", "threads", "model", "budget", "tolerance"}
 
 
 class SearchText:
     """Text: n-grams, by their accuracy, in the smallest file within the tolerance."""
-
-    def wanted(self, task: Task, given: Options) -> bool:
-        if task.name == "classify":
-            return given.get("model", AUTO) == AUTO and set(given) <= NEUTRAL and _is_file_size(given.get("budget"))
-        return bool(given.get("tolerance")) and set(given) <= NEUTRAL | {"ngrams"}
-
-    def first_options(self, given: Options) -> tuple[str, Options]:
-        kept = {name: value for name, value in given.items() if name not in ("model", "tolerance", "threads")}
-        return "classify-ngrams", kept | {"hold_out": True}
 
     def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
         assert isinstance(splits, TextSplits)
@@ -60,15 +47,6 @@ class SearchText:
         amount, accuracy, dense = search.size(best, parse_tolerance(options.pop("tolerance")), report)
         report(f"searched: {amount:,} bytes, validation accuracy {accuracy:.4f}; without a size {dense:.4f}")
         return {"options": options | {"budget": f"{amount}B"}, "dense_accuracy": dense}
-
-
-def _is_file_size(budget: object) -> bool:
-    """Whether a budget, if there is one, is a number of bytes: n-grams have no dense table to be compared with."""
-    text = str(budget or "1B")
-    try:
-        return counts_bytes(text) and not text.strip().lower().endswith("x")
-    except BudgetError:
-        return False  # the config says what is wrong with it
 
 
 def _documents(part: DocumentExamples) -> Documents:

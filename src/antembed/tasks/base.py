@@ -7,7 +7,7 @@
         def loss(self, model, batch): ...       # → a scalar, the mean over the batch
         def evaluate(self, model, splits, part): ...   # → {"loss": …, "error": …}
 
-and one line in TASKS (tasks/__init__.py). The other methods have defaults that suit most tasks.
+and one entry in TASKS (tasks/__init__.py). The other methods have defaults that suit most tasks.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast, runtime_
 import numpy as np
 from torch import Tensor
 
-from antembed.config import Options, TaskConfig
+from antembed.config import TaskConfig
 from antembed.data.batches import Examples, Pieces
 from antembed.embedding import Embedding
 from antembed.files import JSON
@@ -128,7 +128,7 @@ ModelT = TypeVar("ModelT", bound=TaskModel)
 
 
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
-    """Stateless: all that varies comes in as config, splits and model. A task's docstring is its --help."""
+    """Stateless: all that varies comes in as config, splits and model. What needs no torch is in its config (TaskConfig)."""
 
     name: ClassVar[str]  # antembed train NAME
     Config: ClassVar[type[TaskConfig]]
@@ -136,7 +136,6 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     evaluates_fast: ClassVar[bool] = True  # else validation data are looked at only where something is decided by them
     select_by: ClassVar[str] = "loss"  # the metric that, with the penalty added, makes an epoch the best
     examples: ClassVar[str] = "examples"  # what the data consist of
-    usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
     sweep_options: ClassVar[JSON] = {}  # that a sweep adds to those it is given
     published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {}  # the paper's (parameters, error), for plots
 
@@ -185,11 +184,6 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
         """Parameters whose learning rate is another, and how many times as large it is."""
         return []
 
-    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
-        """Options that depend on how many examples there are, on the options that are given and, where it is known, on
-        `Splits.objects`; only where they are not given themselves."""
-        return {}
-
     def facts(self, splits: SplitsT, model: ModelT) -> JSON:
         """What a run remembers of its data (config.json), so that it is evaluated on the same."""
         return {**splits.facts, "examples": splits.count, "sha256": splits.digest}
@@ -220,7 +214,3 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     def predictor(self, folder: Path) -> TextPredictor:
         """A finished run, or an export of one, as a classifier."""
         raise ValueError(f"a run of {self.name} predicts no classes")
-
-    def explain(self, folder: Path, config: ConfigT, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
-        """What the anchors of a finished run stand for: as data, and as lines. `items`: a file that describes the items."""
-        raise ValueError(f"a run of {self.name} has nothing that explains its anchors")

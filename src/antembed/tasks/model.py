@@ -197,10 +197,3 @@ class StoredBias(nn.Module):
 def by_table(counts: Mapping[str, int]) -> dict[str, int] | int:
     """For people: one number where there is one table."""
     return dict(counts) if len(counts) != 1 else next(iter(counts.values()))
-
-
-def contributions(table: Table) -> np.ndarray:
-    """t_k·‖a_k‖: the part of each anchor in each object's vector, (V, K)."""
-    if table.anchors is None:
-        raise ValueError("full tables have no anchors to explain; train with --embedding anchor")
-    return table.rows(np.arange(len(table))) * np.linalg.norm(table.anchors, axis=1)

@@ -1,18 +1,20 @@
 """The config of a run on events. The defaults suit sequences of some ten events a user; a search finds better ones."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
-from antembed.config import CoordinateDescentConfig, option
+from antembed.config import CoordinateDescentConfig, Options, option
 from antembed.config.base import Number
 from antembed.config.solvers import PenaltyConfig
-from antembed.tasks.ratings.config import RatingsConfig, RatingsInput
+from antembed.files import JSON
+from antembed.tasks.ratings.config import RatingsConfig, RatingsInput, read_input
 
 
 class EventsInput(RatingsInput):
     """The events."""
 
     data: str = option("", "Events: user and item (and time), a count instead of a rating, or lines `user item item …`.")
-    implicit: bool = option(True, "Ratings are counts of events.")
+    implicit: bool = option(True, "Ratings are quantities of events.")
     split: Literal["last", "time"] = option(
         "last", "Test on the last event of each user and validate on the last but one, or on the last tenths by time."
     )
@@ -24,12 +26,7 @@ class EventsPenalties(PenaltyConfig):
     bias_ridge: Number = option(1.0, "The same on every bias.", ge=0)
 
 
-UNOBSERVED = 20  # all pairs without an event weigh this much more than all events
-
-
-def likely_weight(events: int, users: int, items: int) -> float:
-    """The weight of a pair without an event that suits most data."""
-    return float(f"{min(UNOBSERVED * events / max(users * items, 1), 1.0):.4g}")
+EVENT_SETTINGS = {"ridge", "ridge_per_rating", "bias_ridge", "unobserved_weight", "l0_penalty", "epochs", "basis"}
 
 
 class EventsDescent(CoordinateDescentConfig):
@@ -42,8 +39,26 @@ class EventsDescent(CoordinateDescentConfig):
 
 
 class EventsConfig(RatingsConfig):
-    """A run on events."""
+    """Learn users' and items' tables from events (clicks, purchases, listens), and write them as small files.
+
+    `antembed train recommend` does this by itself where a file has no ratings.
+    """
 
     task: Literal["recommend-events"] = "recommend-events"  # type: ignore[assignment]
     input: EventsInput = EventsInput()
     solver: EventsDescent = EventsDescent()
+    usage: ClassVar[Sequence[str]] = ("events.csv --out runs/shop", "plays.csv --columns listener,song,plays --budget 1MB")
+
+    @classmethod
+    def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
+        return {}
+
+    @classmethod
+    def to_search(cls, given: Options) -> tuple[str, Options] | None:
+        if given.get("embedding", "anchor") not in ("anchor", "full") or EVENT_SETTINGS & set(given):
+            return None
+        return cls.name(), {option: value for option, value in given.items() if option != "solver"}
+
+    def read(self) -> str:
+        read_input(self.input)
+        return self.task

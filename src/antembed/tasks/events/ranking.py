@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from antembed.inference.pairs import Seen
+from antembed.inference.seen import Seen
 from antembed.serving.ranking import top
 from antembed.tasks.base import Part
 from antembed.tasks.ratings.data import RatingsSplits

@@ -1,6 +1,5 @@
 """Events → users' and items' tables: rank the items that a user will choose next."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,8 +14,8 @@ from antembed.files import JSON
 from antembed.tasks.base import Batch, Metric, Metrics, Part
 from antembed.tasks.events.config import EventsConfig
 from antembed.tasks.events.ranking import TOP, held_items, list_metrics, popular
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import RatingsSplits, make_splits, read_input
+from antembed.tasks.ratings.config import RatingsConfig, read_input
+from antembed.tasks.ratings.data import RatingsSplits, make_splits
 from antembed.tasks.ratings.model import MatrixFactorization
 from antembed.tasks.ratings.task import RatingsBase
 
@@ -24,17 +23,13 @@ FEWEST = 3  # events of a user from whom two are held out
 
 
 class Events(RatingsBase):
-    """Learn users' and items' tables from events (clicks, purchases, listens), and write them as small files.
-
-    `antembed train recommend` does this by itself where a file has no ratings.
-    """
+    """Users' and items' tables from events."""
 
     name: ClassVar[str] = "recommend-events"
     Config = EventsConfig
     metric: ClassVar[Metric] = Metric("miss", f"1 − NDCG@{TOP}", f"ndcg@{TOP}")
     evaluates_fast: ClassVar[bool] = False
     examples: ClassVar[str] = "events"
-    usage: ClassVar[Sequence[str]] = ("events.csv --out runs/shop", "plays.csv --columns listener,song,plays --budget 1MB")
 
     def load(self, config: RatingsConfig) -> RatingsSplits:
         return self.split(config, read_input(config.input))

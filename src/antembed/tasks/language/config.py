@@ -1,26 +1,46 @@
 """What a run on a corpus is configured by. The networks are the paper's; the rest suits a few epochs on two cores."""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
+from antembed.budget import anchors_within, parse_budget
 from antembed.config import (
     AnchorConfig,
     Config,
     EmbeddingConfig,
     EmbeddingTaskConfig,
     OptimizerConfig,
+    Options,
     SparsityConfig,
     StochasticConfig,
     TrainConfig,
+    from_options,
     option,
 )
 from antembed.config.base import Names, Number, Whole
 from antembed.config.shared import Anchors
 from antembed.config.solvers import PROX
+from antembed.data import find_data
+from antembed.data.corpus import Corpus, read_corpus
+from antembed.files import JSON
 
 SAMPLED = {"softmax": ("sampled", "nce")}
 AWD = {"model": "awd-lstm"}
+# A short corpus: the usual training overfits, and makes unseen words too unlikely. Settings and size by validation words of the
+# first 20 KB to 1 MB of PTB and the first 200 KB of text8, one seed each.
+FEW_WORDS = 120_000
+SMALL: JSON = {"layers": 1, "batch_size": 350, "dropout": 0.5, "epochs": 6, "network_rate": 0.1, "count_smoothing": 1.0}
+SMALL_DROPOUT = 0.7  # with a budget, whose events and tuning overfit further
+# Options that do not change the network or its training:
+NEUTRAL = {"data", "min_count", "max_vocab", "epoch_words", "measured_words", "budget", "values", "encoding", "seed", "threads"}
+LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
+RECODED_WORDS, RECODED_STEPS = 3_000_000, 10**10  # up to which rows are coded anew: a pass over the words, V·K² steps an event
+MOST_ANCHORS = 500  # if nothing else is said
+FEWEST_ANCHORS = 10
+LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 EVENTS = 4  # with a budget: dense first, then sparser after so many epochs, then tuned
 PROX_OPTIONS = {
     "l1_penalty",
@@ -50,6 +70,21 @@ class CorpusInput(Config):
     )
 
 
+def read_input(source: CorpusInput) -> Corpus:
+    """The corpus; the last one stays open for a sweep."""
+    path = find_data(source.data)
+    if path.is_dir():
+        stamps = tuple((file.name, file.stat().st_mtime_ns) for file in sorted(path.iterdir()))
+    else:
+        stamps = ((path.name, path.stat().st_mtime_ns if path.exists() else 0),)
+    return _read(str(path), stamps, source.min_count, source.max_vocab)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, stamps: tuple[tuple[str, int], ...], min_count: int, max_vocab: int) -> Corpus:
+    return read_corpus(path, min_count=min_count, max_vocab=max_vocab or None)
+
+
 class LanguageTables(EmbeddingConfig):
     """The words' table and the network over it."""
 
@@ -77,6 +112,7 @@ class OutputConfig(Config):
     noise: Literal["unigram", "log-uniform"] = option(
         "unigram", "Sampled by their counts, or by their rank.", only_with=SAMPLED
     )
+    count_smoothing: Number = option(0.5, "Words start as likely as their counts and so much more.", gt=0)
     threshold: Number = option(1e-5, "Smaller gradients of a score are dropped.", ge=0, only_with={"softmax": "thresholded"})
 
 
@@ -116,6 +152,7 @@ class LanguageTrain(TrainConfig):
 class LanguageOptimizer(OptimizerConfig):
     optimizer: Literal["adam", "yogi", "sgd"] = option("yogi", "The rows of yogi and sgd are exactly lazy.")
     lr: Number = option(5e-3, "Learning rate at the start.", ge=0)
+    network_rate: Number = option(1.0, "Learning rate of all but the words' table, in multiples of --lr.", gt=0)
     eps: Number | None = option(1e-5, "Of yogi and adam.", gt=0, only_with={"optimizer": ("yogi", "adam")})
     schedule: Literal["halving", "cosine", "constant"] = option("cosine", "Of the learning rate.", only_with=PROX)
 
@@ -132,7 +169,7 @@ class LanguageStochastic(StochasticConfig):
 
 
 class LanguageConfig(EmbeddingTaskConfig):
-    """A run on a corpus."""
+    """Train a language model with a small table of words at both ends."""
 
     task: Literal["language"] = "language"
     input: CorpusInput = CorpusInput()
@@ -141,6 +178,40 @@ class LanguageConfig(EmbeddingTaskConfig):
     anchors: LanguageAnchors = LanguageAnchors()
     solver: LanguageStochastic = LanguageStochastic()
     provides: ClassVar[frozenset[str]] = frozenset({"counts"})
+    usage: ClassVar[Sequence[str]] = (
+        "ptb --budget 400k --anchors 500 --out runs/ptb",
+        "corpus.txt.zst --model transformer --embedding-dim 256 --softmax sampled",
+    )
+
+    @classmethod
+    def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
+        """Few words have a smaller network. With a budget T is dense first, then coded anew (in very long corpora: pruned), and
+        has as many anchors as suit the budget; without an option that says how sparse it is, long corpora have one."""
+        small = SMALL if 0 < examples < FEW_WORDS and set(given) <= NEUTRAL else {}
+        if small and given.get("budget"):
+            small = small | {"dropout": SMALL_DROPOUT}
+        return {**small, **cls._budget_defaults(examples, {**small, **given}, objects)}
+
+    @classmethod
+    def _budget_defaults(cls, examples: int, given: Options, objects: int) -> JSON:
+        """Options that go with a budget, and the budget of long corpora."""
+        if (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
+            return {}
+        known = {name: given[name] for name in ("anchors", "epochs", "embedding_dim") if name in given}
+        named = from_options(cls, known)
+        epochs, (anchors,) = named.solver.epochs, named.num_anchors(1)
+        if epochs < LEAST_EPOCHS or not (given.get("budget") or examples >= LONG):
+            return {}
+        usual: JSON = {} if given.get("budget") else {"budget": BUDGET}
+        if objects and "anchors" not in given:
+            anchors = anchors_for(str(given.get("budget", BUDGET)), objects, named.tables.embedding_dim)
+            usual["anchors"] = str(anchors)
+        recoded = examples <= RECODED_WORDS and anchors <= MOST_ANCHORS and objects * anchors**2 <= RECODED_STEPS
+        return usual | {"sparsify": "recode" if recoded else "prune", "events": max(min(EVENTS, epochs - 2), 1)}
+
+    def read(self) -> str:
+        read_input(self.input)
+        return self.task
 
     @property
     def row_sparse(self) -> bool:
@@ -165,3 +236,11 @@ class LanguageConfig(EmbeddingTaskConfig):
         if unknown := set(self.anchors.relations) - {"wordnet", "cooccurrence"}:
             raise ValueError(f"relations {', '.join(sorted(unknown))!r} are none of: wordnet, cooccurrence")
         return self
+
+
+def anchors_for(budget: str, V: int, d: int) -> int:
+    """How many anchors suit a budget: they take a share of what the biases leave."""
+    allowed = parse_budget(budget, 4.0 * V * d)
+    each = 2 if allowed.unit == "bytes" else 1  # fp16
+    wanted = anchors_within(max(allowed.amount / each - V, 0), d)
+    return min(max(round(wanted / 10) * 10, FEWEST_ANCHORS), MOST_ANCHORS, V)

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy import sparse
 
-from antembed.data import find_data
 from antembed.data.batches import Pieces
-from antembed.data.corpus import Corpus, read_corpus
+from antembed.data.corpus import Corpus
 from antembed.data.vocabulary import Vocabulary
 from antembed.tasks.base import Batch, Part, Splits
-from antembed.tasks.language.config import CorpusInput, LanguageConfig
+from antembed.tasks.language.config import LanguageConfig
 
 EMPTY = np.empty(0, np.int32)
 
@@ -98,21 +97,6 @@ class LanguageSplits(Splits):
         """vocabulary.parquet: which row is which word."""
         if self.vocabulary is not None:
             self.vocabulary.write(folder / "vocabulary.parquet")
-
-
-def read_input(source: CorpusInput) -> Corpus:
-    """The corpus; the last one stays open for a sweep."""
-    path = find_data(source.data)
-    if path.is_dir():
-        stamps = tuple((file.name, file.stat().st_mtime_ns) for file in sorted(path.iterdir()))
-    else:
-        stamps = ((path.name, path.stat().st_mtime_ns if path.exists() else 0),)
-    return _read(str(path), stamps, source.min_count, source.max_vocab)
-
-
-@lru_cache(maxsize=1)
-def _read(path: str, stamps: tuple[tuple[str, int], ...], min_count: int, max_vocab: int) -> Corpus:
-    return read_corpus(path, min_count=min_count, max_vocab=max_vocab or None)
 
 
 def make_splits(corpus: Corpus, config: LanguageConfig) -> LanguageSplits:

@@ -257,9 +257,9 @@ class Adaptive(Output):
         return loss
 
 
-def starting_biases(counts: np.ndarray) -> Tensor:
+def starting_biases(counts: np.ndarray, smoothing: float = 0.5) -> Tensor:
     """Words start as likely as they are: (V,), 0 on average."""
-    logs = (torch.from_numpy(np.array(counts, np.float32)) + 0.5).log()
+    logs = (torch.from_numpy(np.array(counts, np.float32)) + smoothing).log()
     return logs - logs.mean()
 
 
@@ -270,7 +270,7 @@ def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
         noise = Noise(counts, own.noise, own.negatives)
         if own.softmax == "sampled":
             return Sampled(noise)
-        return NoiseContrast(noise, float(starting_biases(counts).logsumexp(0)))
+        return NoiseContrast(noise, float(starting_biases(counts, own.count_smoothing).logsumexp(0)))
     made: dict[str, Callable[[], Output]] = {
         "full": lambda: Full(threads),
         "thresholded": lambda: Thresholded(own.threshold),

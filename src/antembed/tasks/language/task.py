@@ -9,43 +9,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antembed.anchors import init_weights
-from antembed.budget import anchors_within, parse_budget
-from antembed.config import Options, from_options, with_options
+from antembed.anchors.init_weights import init_weights
+from antembed.config import with_options
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.embedding import AnchorEmbedding, Embedding
 from antembed.files import JSON
 from antembed.optim import FreeEntries
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
-from antembed.tasks.language.config import EVENTS, PROX_OPTIONS, LanguageConfig
-from antembed.tasks.language.data import LanguageSplits, make_splits, read_input
+from antembed.tasks.language.config import LanguageConfig, read_input
+from antembed.tasks.language.data import LanguageSplits, make_splits
 from antembed.tasks.language.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
 from antembed.tasks.language.output import Likelihood, make_output, starting_biases
-from antembed.tasks.text.explain import explain_words
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
-LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
-RECODED_WORDS, RECODED_STEPS = 3_000_000, 10**10  # up to which rows are coded anew: a pass over the words, V·K² steps an event
-MOST_ANCHORS = 500  # if nothing else is said
-FEWEST_ANCHORS = 10
-LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 STREAMS, WARM = 16, CONTEXT  # evaluation: streams side by side, each warmed up by so many words before its own
 CUTOFFS = (0.1, 0.3)  # of adaptive softmax, as shares of the vocabulary
 
 
 class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
-    """Learn to foretell the next word of a text, with a small table of words at both ends."""
+    """A language model with a small table of words at both ends."""
 
     name: ClassVar[str] = "language"
     Config = LanguageConfig
     metric: ClassVar[Metric] = Metric("perplexity", "perplexity")
     examples: ClassVar[str] = "words"
-    usage: ClassVar[Sequence[str]] = (
-        "ptb --budget 400k --anchors 500 --out runs/ptb",
-        "corpus.txt.zst --model transformer --embedding-dim 256 --softmax sampled",
-    )
     published: ClassVar[dict[str, Sequence[tuple[float, float]]]] = {
         "paper: full": [(2.0e6, 77.1)],
         "paper: ANT": [(0.65e6, 77.7), (0.41e6, 79.4), (0.27e6, 84.5), (0.05e6, 106.6)],
@@ -55,23 +44,6 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         splits = make_splits(read_input(config.input), config)
         gather(config, splits)
         return splits
-
-    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
-        """With a budget T is dense first, then coded anew (in very long corpora: pruned), and has as many anchors as suit the
-        budget; without an option that says how sparse it is, long corpora have one."""
-        if (PROX_OPTIONS | {"sparsify"}) & set(given) or given.get("anchors") == "auto":
-            return {}
-        known = {name: given[name] for name in ("anchors", "epochs", "embedding_dim") if name in given}
-        named = from_options(LanguageConfig, known)
-        epochs, (anchors,) = named.solver.epochs, named.num_anchors(1)
-        if epochs < LEAST_EPOCHS or not (given.get("budget") or examples >= LONG):
-            return {}
-        usual: JSON = {} if given.get("budget") else {"budget": BUDGET}
-        if objects and "anchors" not in given:
-            anchors = anchors_for(str(given.get("budget", BUDGET)), objects, named.tables.embedding_dim)
-            usual["anchors"] = str(anchors)
-        recoded = examples <= RECODED_WORDS and anchors <= MOST_ANCHORS and objects * anchors**2 <= RECODED_STEPS
-        return usual | {"sparsify": "recode" if recoded else "prune", "events": max(min(EVENTS, epochs - 2), 1)}
 
     def build(self, config: LanguageConfig, splits: LanguageSplits) -> LanguageModel:
         torch.manual_seed(config.machine.seed)
@@ -91,7 +63,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
             adaptive = nn.AdaptiveLogSoftmaxWithLoss(tables.embedding_dim, V, cutoffs)
         model = LanguageModel(table, make_network(config), word_dropout=tables.word_dropout, adaptive=adaptive)
         model.anchor_ids = anchors
-        model.bias.data.copy_(starting_biases(words.counts))
+        model.bias.data.copy_(starting_biases(words.counts, config.output.count_smoothing))
         model.output = make_output(config, words.counts)
         return model.to(config.solver.train.device)
 
@@ -102,6 +74,10 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         total = model.output(model, states.flatten(0, 1), targets)
         penalty = model.network.penalty()
         return total if penalty is None else total + penalty
+
+    def rates(self, config: LanguageConfig, splits: LanguageSplits, model: LanguageModel) -> list[tuple[Tensor, float]]:
+        rate = config.solver.optimizer.network_rate
+        return [] if rate == 1 else [(model.bias, rate)]  # the network is in the optimizer group of the biases
 
     def free_entries(self, splits: LanguageSplits, model: LanguageModel) -> dict[str, FreeEntries]:
         free = free_pairs(splits, model.anchor_ids)
@@ -166,21 +142,8 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
     def for_evaluation(self, config: LanguageConfig) -> LanguageConfig:
         return with_options(config, anchor_init="none", relations=(), wordnet="")
 
-    def explain(
-        self, folder: Path, config: LanguageConfig, facts: JSON, top: int, items: Path | None
-    ) -> tuple[JSON, list[str]]:
-        return explain_words(folder, top, facts)
-
     def is_published(self, splits: LanguageSplits) -> bool:
         return splits.vocabulary is not None and len(splits.train) == PTB_WORDS
-
-
-def anchors_for(budget: str, V: int, d: int) -> int:
-    """How many anchors suit a budget: they take a share of what the biases leave."""
-    allowed = parse_budget(budget, 4.0 * V * d)
-    each = 2 if allowed.unit == "bytes" else 1  # fp16
-    wanted = anchors_within(max(allowed.amount / each - V, 0), d)
-    return min(max(round(wanted / 10) * 10, FEWEST_ANCHORS), MOST_ANCHORS, V)
 
 
 def make_network(config: LanguageConfig) -> Network:

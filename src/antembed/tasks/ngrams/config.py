@@ -1,15 +1,16 @@
 """What a hashed n-gram classifier is configured by: the size of its file, and little else."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator
 
-from antembed.config import SolverConfig, TaskConfig, option
+from antembed.config import Options, SolverConfig, TaskConfig, option
 from antembed.config.base import Number, Whole
 from antembed.config.budget import parse_budget
 from antembed.config.solvers import ToleranceText
-from antembed.tasks.text.config import TextInput
+from antembed.tasks.text.config import NEUTRAL, TextInput, read_input, search_ngrams
 
 
 def _number(value: object) -> object:
@@ -46,11 +47,24 @@ class NgramDescentConfig(SolverConfig):
 
 
 class NgramConfig(TaskConfig):
-    """A run of the hashed n-gram classifier."""
+    """Learn to tell classes of text apart, in one file of the size you say: hashed words and n-grams.
+
+    The documents and the test part are those of `classify`. Validation data choose nothing here, so they are learned, too.
+    """
 
     task: Literal["classify-ngrams"] = "classify-ngrams"
     input: TextInput = TextInput()
     solver: NgramDescentConfig = NgramDescentConfig()
+    usage: ClassVar[Sequence[str]] = ("train.csv --test test.csv --budget 50KB", "train.csv --budget 10KB --ngrams 1")
+
+    @classmethod
+    def to_search(cls, given: Options) -> tuple[str, Options] | None:
+        wanted = bool(given.get("tolerance")) and set(given) <= NEUTRAL | {"ngrams"}
+        return search_ngrams(given) if wanted else None
+
+    def read(self) -> str:
+        read_input(self.input, share_words=False)
+        return self.task
 
     @property
     def budget(self) -> str:

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from antembed.files import JSON
+from antembed.inference.explain_ngrams import write_top
 from antembed.serving import HashedNgrams, read_hashed_ngrams
 from antembed.tasks.model import ModelSize, TaskModel
 
@@ -18,6 +20,7 @@ class NgramModel(TaskModel):
     def __init__(self) -> None:
         super().__init__()
         self._classifier: HashedNgrams | None = None
+        self.top: JSON | None = None  # n-grams that speak for each class, after a fit
 
     @property
     def classifier(self) -> HashedNgrams:
@@ -36,6 +39,8 @@ class NgramModel(TaskModel):
 
     def export(self, folder: Path, values: str, encoding: str) -> dict[str, int]:
         folder.mkdir(parents=True, exist_ok=True)
+        if self.top is not None:
+            write_top(folder, self.top)
         return {FILE: self.classifier.save(folder / FILE)}
 
     def file_names(self) -> list[str]:

@@ -1,6 +1,5 @@
 """Labelled text → a classifier whose whole file has the size asked for: words and pairs of words by their hashes."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -10,28 +9,26 @@ from torch import Tensor
 
 from antembed.data import find_data
 from antembed.data.documents import Documents
-from antembed.files import JSON
+from antembed.files import JSON, write_atomically
+from antembed.inference.folder import TOP_NGRAMS
 from antembed.inference.text import TextPredictor, light_predictor, ngram_probabilities, word_hashes
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Task
 from antembed.tasks.ngrams.config import NgramConfig
 from antembed.tasks.ngrams.model import NgramModel
-from antembed.tasks.text.data import DocumentExamples, TextSplits, largest_class, make_splits, read_input
+from antembed.tasks.text.config import read_input
+from antembed.tasks.text.data import DocumentExamples, TextSplits, largest_class, make_splits
 
 __all__ = ["HashedNgramTask", "word_hashes"]
 
 
 class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
-    """Learn to tell classes of text apart, in one file of the size you say: hashed words and n-grams.
-
-    The documents and the test part are those of `classify`. Validation data choose nothing here, so they are learned, too.
-    """
+    """A classifier of text: hashed words and n-grams in one file of a given size."""
 
     name: ClassVar[str] = "classify-ngrams"
     Config = NgramConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     examples: ClassVar[str] = "documents"
     sweep_options: ClassVar[JSON] = {"hold_out": True}
-    usage: ClassVar[Sequence[str]] = ("train.csv --test test.csv --budget 50KB", "train.csv --budget 10KB --ngrams 1")
 
     def load(self, config: NgramConfig) -> TextSplits:
         documents, test = read_input(config.input, share_words=False)
@@ -75,6 +72,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
     def facts(self, splits: TextSplits, model: NgramModel) -> JSON:
         return {
             "classes": splits.classes,
+            "columns": splits.columns,
             "documents": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
             "examples": splits.count,
             "sha256": splits.digest,
@@ -85,6 +83,10 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
 
     def reopen(self, config: NgramConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(classes=facts["classes"])
+
+    def export_extras(self, folder: Path, config: NgramConfig, out: Path, seen: bool) -> None:
+        if (folder / TOP_NGRAMS).is_file():
+            write_atomically(out / TOP_NGRAMS, (folder / TOP_NGRAMS).read_bytes())
 
     def predictor(self, folder: Path) -> TextPredictor:
         found = light_predictor(folder)

@@ -1,27 +1,45 @@
 """The config of a run on ratings. The defaults are the paper's for MovieLens 1M, with biases, a warm-up of λ2 and pruning."""
 
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from antembed.config import (
     Config,
+    ConfigError,
     CoordinateDescentConfig,
     EmbeddingConfig,
     EmbeddingTaskConfig,
     OnlineConfig,
+    Options,
     StochasticConfig,
     option,
+    options_of,
 )
 from antembed.config.base import Names, Number
-from antembed.data import SPLITS
+from antembed.config.options import AUTO
+from antembed.data import SPLITS, Ratings, default_cache, find_data, one_file, read_ratings
+from antembed.data.rating_stream import RatingStream
+from antembed.files import JSON
+from antembed.inference.fold_in import BIAS_RIDGE, RIDGE, RIDGE_PER_RATING
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 LARGE_DEFAULTS = {"l1_penalty": 2e-6, "batch_size": 1024, "halve_every": 200_000, "initial_anchors": 20, "anchor_step": 2}
 # By --sparsify recode: many anchors, few dimensions, large batches (100 an epoch), penalties in the ratings' own scale.
 SPARSIFIED = {"epochs": 36, "events": 18, "optimizer": "adam", "beta2": 0.99, "lr": 0.03, "embedding_dim": 8, "anchors": (48,)}
 STEPS = 100
-RIDGE, RIDGE_PER_RATING, BIAS_RIDGE = 6.3, 0.018, 6.0
+LARGEST_BATCH = 1 << 17
+# Options that mean the paper's way.
+PROX_OPTIONS = {
+    *("l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "optimizer", "schedule", "halve_every", "engine"),
+    *("embedding", "init"),
+}
+TARGETS = ("budget", "tolerance")  # options that decide the size: a search takes them
+L2_OPTIONS = {"l2_penalty": "ridge", "l2_per_rating": "ridge_per_rating", "bias_l2_penalty": "bias_ridge"}  # of mini-batches
 WHOLE_FILE = {"solver": ("stochastic", "coordinate_descent")}  # a stream is neither cut into parts nor read past an error
 
 
@@ -30,10 +48,11 @@ class RatingsInput(Config):
 
     heading: ClassVar[str] = "Data"
     data: str = option(
-        "", "Ratings: MovieLens .dat/.csv, any delimited file (also .gz, .zst), Parquet; - with --solver online."
+        "",
+        "Ratings: any delimited file, JSON lines (also .gz, .zst), Parquet, or the name of a data set; - with --solver online.",
     )
     columns: Names | None = option(None, "USER,ITEM[,RATING[,WEIGHT]] columns, by name or by number from 1.")
-    implicit: bool = option(False, "Ratings are counts of events: learn what is chosen, not how it is rated.")
+    implicit: bool = option(False, "Rows are events, and ratings their quantities: learn what is chosen, not how it is rated.")
     on_error: Literal["stop", "skip"] = option(
         "stop", "At a row that is no rating: stop, or skip it and say how many.", only_with=WHOLE_FILE
     )
@@ -42,6 +61,23 @@ class RatingsInput(Config):
         "Train/validation/test; or the paper's 90/10, without validation; of events: last (of each user) or time.",
         only_with=WHOLE_FILE,
     )
+
+    @property
+    def file(self) -> Path:
+        """Where the ratings are: the file that `data` names, or that of a data set."""
+        return one_file(find_data(self.data), "ratings")
+
+
+def read_input(source: RatingsInput) -> Ratings:
+    """The ratings that a config names. The last file stays in memory: a sweep reads it once."""
+    path = source.file
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read(str(path), stamp, source.columns, source.on_error, source.implicit)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, stamp: int, columns: tuple[str, ...] | None, on_error: str, implicit: bool) -> Ratings:
+    return read_ratings(path, columns, on_error=on_error, implicit=implicit, cache=default_cache())
 
 
 class RatingsTables(EmbeddingConfig):
@@ -85,13 +121,58 @@ Solver = Annotated[RatingsStochastic | CoordinateDescentConfig | OnlineConfig, F
 
 
 class RatingsConfig(EmbeddingTaskConfig):
-    """A run on ratings."""
+    """Learn users' and items' tables from ratings, and write them as small files."""
 
     task: Literal["recommend"] = "recommend"
     input: RatingsInput = RatingsInput()
     tables: RatingsTables = RatingsTables()
     solver: Solver = RatingsStochastic()
     provides: ClassVar[frozenset[str]] = frozenset({"counts"})
+    usage: ClassVar[Sequence[str]] = (
+        "ratings.csv --out runs/films",
+        "ratings.csv --columns reader,book,stars --budget 100KB",
+    )
+
+    @classmethod
+    def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
+        if sparsifies(given):
+            batch = 1 << max(round(math.log2(max(examples, 1) / STEPS)), 5)
+            epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
+            events = max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)
+            return {**SPARSIFIED, "sparsify": "recode", "batch_size": min(batch, LARGEST_BATCH), "events": events}
+        return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
+
+    @classmethod
+    def to_search(cls, given: Options) -> tuple[str, Options] | None:
+        """No option belongs to one solver alone, and the tables are such that coordinate descent can solve them; or T is to be
+        made sparse by ℓ0, and no ridge is given."""
+        if given.get("split") == "90/10":
+            return None
+        if sparsifies(given):
+            first = {**cls.defaults(len(given), given), **given}
+            return None if L2_OPTIONS.keys() & set(given) else (cls.name(), first)
+        if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
+            return None
+        if given.get("embedding", "anchor") not in ("anchor", "full"):
+            return None
+        known = options_of(cls)
+        if any(known[option].owners and option not in TARGETS for option in given if option in known):
+            return None
+        return cls.name(), {option: value for option, value in given.items() if option != "solver"}
+
+    def read(self) -> str:
+        if isinstance(self.solver, OnlineConfig):  # what comes from standard input comes once
+            if self.input.data != "-":
+                next(iter(RatingStream(self.input.file, self.input.columns, batch_size=self.solver.batch_size)), None)
+            return self.task
+        return "recommend-events" if self.ratings().implicit else self.task
+
+    def ratings(self) -> Ratings:
+        """The ratings, whose split must suit them."""
+        found = read_input(self.input)
+        if not found.implicit and self.input.split not in SPLITS:
+            raise ConfigError(f"split {self.input.split} is for events, and these are ratings; use 80/10/10", "split")
+        return found
 
     @property
     def has_validation(self) -> bool:
@@ -105,3 +186,13 @@ class RatingsConfig(EmbeddingTaskConfig):
         if self.tolerance and not self.has_validation:
             raise ValueError(f"a tolerance needs validation data, --split {self.input.split} has none; use --split 80/10/10")
         return self
+
+
+def sparsifies(given: Options) -> bool:
+    """Whether T becomes sparse by ℓ0: what `--solver stochastic` does with a budget, if no option belongs to another way."""
+    if given.get("solver", "auto") not in ("auto", "stochastic"):
+        return False
+    if "sparsify" in given:
+        return given["sparsify"] != "prox"
+    asked = given.get("solver") == "stochastic" and bool(given.get("budget"))
+    return asked and not PROX_OPTIONS & set(given) and given.get("anchors") != "auto"

@@ -1,20 +1,18 @@
 """The data of a run on ratings: read once, cut into parts, and the labels of its rows."""
 
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import torch
 
-from antembed.data import Examples, Ratings, default_cache, find_data, read_ratings, split
+from antembed.data import Examples, Ratings, first_copies, kept_together, split
 from antembed.files import JSON
-from antembed.inference.label_index import write_indexed_labels
-from antembed.inference.pairs import SEEN, Seen
-from antembed.labels import SIDES, find
+from antembed.inference.seen import RATINGS, Seen, popularity_of, write_popularity
+from antembed.labels import SIDES, find, write_labels
 from antembed.tasks.base import NONE, Splits
-from antembed.tasks.ratings.config import RatingsInput
 
 PIECE = 1 << 20  # ratings
 
@@ -28,6 +26,7 @@ class RatingsSplits(Splits):
     test: Examples = NONE
     labels: dict[str, pl.Series] = field(default_factory=lambda: dict.fromkeys(SIDES, pl.Series("label", [], pl.String)))
     ratings: Ratings | None = None  # None: a finished run whose data are not at hand, or a stream
+    item_counts: np.ndarray | None = None  # ratings of each item, where a stream has counted them
     mean: float = 0.0  # of the training ratings
     deviation: float = 1.0  # their standard deviation
     scale: tuple[float, float] = (float("-inf"), float("inf"))  # their smallest and largest
@@ -54,34 +53,37 @@ class RatingsSplits(Splits):
         return "" if self.ratings is None else self.ratings.digest
 
     def save(self, folder: Path) -> None:
-        """The labels in the order of the rows, and what users have rated."""
-        write_indexed_labels(folder, self.labels)
-        if self.ratings is not None and not (folder / SEEN).exists():
-            Seen.of(self.ratings.users, self.ratings.items, *self.num_embeddings).save(folder)
+        """The labels in the order of the rows, what users have rated, and how often items were."""
+        write_labels(folder, self.labels)
+        if self.item_counts is not None:
+            write_popularity(folder, popularity_of(self.item_counts))
+        if self.ratings is not None and not (folder / RATINGS).exists():
+            users, items, values, *weights = self.ratings.columns
+            trained = np.full(len(values), np.nan, np.float32)
+            trained[self.train.rows] = values[self.train.rows]
+            Seen.of(users, items, *self.num_embeddings, trained, *weights).save(folder)
+            write_popularity(folder, popularity_of(np.bincount(items, minlength=self.num_embeddings[1])))
 
 
 def seen_of(ratings: Ratings, users: pl.Series, items: pl.Series) -> Seen:
-    """What users have rated, as rows of tables with these labels; what they lack is left out."""
+    """What users have rated, as rows of tables with these labels; what they lack is left out. All were learned: a stream."""
     rows, which = find(users, ratings.user_labels)[ratings.users], find(items, ratings.item_labels)[ratings.items]
     both = (rows >= 0) & (which >= 0)
-    return Seen.of(rows[both], which[both], len(users), len(items))
-
-
-def read_input(source: RatingsInput) -> Ratings:
-    """The ratings that a config names. The last file stays in memory: a sweep reads it once."""
-    path = find_data(source.data)
-    stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read(str(path), stamp, source.columns, source.on_error, source.implicit)
-
-
-@lru_cache(maxsize=1)
-def _read(path: str, stamp: int, columns: tuple[str, ...] | None, on_error: str, implicit: bool) -> Ratings:
-    return read_ratings(path, columns, on_error=on_error, implicit=implicit, cache=default_cache())
+    weights = None if ratings.weights is None else ratings.weights[both]
+    return Seen.of(rows[both], which[both], len(users), len(items), ratings.values[both], weights)
 
 
 def cut(ratings: Ratings, kind: str, seed: int, device: str = "cpu", threads: int | None = 1) -> RatingsSplits:
-    """A seeded split of this kind, as "80/10/10"."""
-    return make_splits(ratings, split(len(ratings), kind, seed), device, threads)
+    """A seeded split of this kind, as "80/10/10"; all ratings of a pair are in one part."""
+    rows = split(len(ratings), kind, seed)
+    first = first_copies(ratings.users, ratings.items, len(ratings.item_labels))
+    if first is None:
+        return make_splits(ratings, rows, device, threads)
+    splits = make_splits(ratings, kept_together(rows, first), device, threads)
+    again = np.flatnonzero(first != np.arange(len(first)))
+    same = int((ratings.values[again] == ratings.values[first[again]]).sum())
+    said = f"{len(again)} of {len(ratings)} ratings repeat a user and item, {same} of them with the same rating"
+    return replace(splits, complaints=(*splits.complaints, f"{said}; all of a pair are in the same part of the split"))
 
 
 def all_for_training(ratings: Ratings, device: str = "cpu", threads: int | None = None) -> RatingsSplits:

@@ -1,6 +1,5 @@
 """Ratings → users' and items' tables: predict what a user would rate an item."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -8,25 +7,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from antembed.config import ConfigError, OnlineConfig, Options, StochasticConfig
-from antembed.data import SPLITS, find_data
+from antembed.config import OnlineConfig, StochasticConfig
 from antembed.embedding import Embedding
 from antembed.embedding.new_rows import redraw_
 from antembed.files import JSON
-from antembed.inference.pairs import Seen
+from antembed.inference.seen import Seen, copy_popularity
 from antembed.labels import read_labels
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
 from antembed.tasks.ratings.baselines import baseline_errors
-from antembed.tasks.ratings.config import (
-    LARGE,
-    LARGE_DEFAULTS,
-    SPARSIFIED,
-    STEPS,
-    RatingsConfig,
-    RatingsStochastic,
-)
-from antembed.tasks.ratings.data import RatingsSplits, all_for_training, cut, facts_of, read_input, seen_of
-from antembed.tasks.ratings.explain import explain_items
+from antembed.tasks.ratings.config import RatingsConfig, RatingsStochastic, read_input
+from antembed.tasks.ratings.data import RatingsSplits, all_for_training, cut, facts_of, seen_of
 from antembed.tasks.ratings.model import MatrixFactorization, half_squared_error
 
 EVALUATION_BATCH = 65_536
@@ -34,12 +24,6 @@ SMALLEST_INIT, LARGEST_INIT = 0.03, 0.1  # of a prediction without biases (root 
 MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
 BASELINES_TO = 30_000_000  # ratings: beyond that the mean and the biases are not worked out
 DENSE_INIT = 0.3  # of T and A where dense epochs come first, for ratings with a standard deviation of 1
-LARGEST_BATCH = 1 << 17
-# Options that mean the paper's way.
-PROX_OPTIONS = {
-    *("l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "optimizer", "schedule", "halve_every", "engine"),
-    *("embedding", "init"),
-}
 SAMPLE = 4096  # pairs to measure it by
 
 
@@ -70,34 +54,30 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
         return RatingsSplits(labels=read_labels(folder))
 
     def export_extras(self, folder: Path, config: RatingsConfig, out: Path, seen: bool) -> None:
-        """What users have rated: from the run, or, if it has been trained on a stream, from the file."""
-        if not seen:
-            return
+        """How popular items are, and what users have rated: from the run, or, if it was trained on a stream, from the file."""
         labels = read_labels(folder)
         users, items = labels["users"], labels["items"]
+        copy_popularity(folder, out, len(users), len(items))
+        if not seen:
+            return
         found = Seen.read(folder, len(users), len(items))
         if found is None:
-            data = find_data(config.input.data)
+            data = config.input.file
             if not data.is_file():
-                raise ValueError(f"{folder} does not hold what users have rated, and {data} is no file; export with --no-seen")
+                raise ValueError(
+                    f"{folder} does not hold what users have rated, and {data} is no file; export without --with-seen"
+                )
             found = seen_of(read_input(config.input), users, items)
-        found.save(out)
-
-    def explain(self, folder: Path, config: RatingsConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
-        return explain_items(folder, top, items, config.input)
+        found.save(out, ratings=False)
 
 
 class Ratings(RatingsBase):
-    """Learn users' and items' tables from ratings, and write them as small files."""
+    """Users' and items' tables from ratings."""
 
     name: ClassVar[str] = "recommend"
     Config = RatingsConfig
     metric: ClassVar[Metric] = Metric("mse", "MSE")
     examples: ClassVar[str] = "ratings"
-    usage: ClassVar[Sequence[str]] = (
-        "ratings.csv --out runs/films",
-        "ratings.csv --columns reader,book,stars --budget 100KB",
-    )
     published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {  # MovieLens 1M
         "paper: full": [(155.2e3, 0.771)],
         "paper: ANT": [(59.4e3, 0.772), (29.2e3, 0.786), (10.8e3, 0.836)],
@@ -107,24 +87,14 @@ class Ratings(RatingsBase):
     def load(self, config: RatingsConfig) -> RatingsSplits:
         if isinstance(config.solver, OnlineConfig):
             return RatingsSplits()  # the solver reads the stream itself
-        ratings = read_input(config.input)
+        ratings = config.ratings()
         if ratings.implicit:
             return all_for_training(ratings)  # another task cuts them
-        if config.input.split not in SPLITS:
-            raise ConfigError(f"split {config.input.split} is for events, and these are ratings; use 80/10/10", "split")
         device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
         return cut(ratings, config.input.split, config.machine.seed, device, config.machine.threads)
 
     def task_for(self, splits: RatingsSplits) -> str:
         return "recommend-events" if splits.ratings is not None and splits.ratings.implicit else self.name
-
-    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
-        if sparsifies(given):
-            batch = 1 << max(round(math.log2(max(examples, 1) / STEPS)), 5)
-            epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
-            events = max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)
-            return {**SPARSIFIED, "sparsify": "recode", "batch_size": min(batch, LARGEST_BATCH), "events": events}
-        return dict(LARGE_DEFAULTS) if examples >= LARGE else {}
 
     def regularizers(self, config: RatingsConfig, splits: RatingsSplits, model: MatrixFactorization) -> list[Regularizer]:
         """Ridges on vectors and biases, if there are any."""
@@ -184,16 +154,6 @@ class Ratings(RatingsBase):
 
     def is_published(self, splits: RatingsSplits) -> bool:
         return splits.digest == MOVIELENS_1M
-
-
-def sparsifies(given: Options) -> bool:
-    """Whether T becomes sparse by ℓ0: what `--solver stochastic` does with a budget, if no option belongs to another way."""
-    if given.get("solver", "auto") not in ("auto", "stochastic"):
-        return False
-    if "sparsify" in given:
-        return given["sparsify"] != "prox"
-    asked = given.get("solver") == "stochastic" and bool(given.get("budget"))
-    return asked and not PROX_OPTIONS & set(given) and given.get("anchors") != "auto"
 
 
 def _table(config: RatingsConfig, side: int, splits: RatingsSplits) -> Embedding:

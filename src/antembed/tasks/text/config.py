@@ -1,5 +1,7 @@
 """What a run on labelled text is configured by. The network, its width and the size of a batch are the paper's."""
 
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, model_validator
@@ -12,13 +14,19 @@ from antembed.config import (
     EmbeddingTaskConfig,
     GrowthConfig,
     OptimizerConfig,
+    Options,
     StochasticConfig,
     TrainConfig,
     option,
 )
 from antembed.config.base import Names, Number, Whole
+from antembed.config.budget import BudgetError, counts_bytes
+from antembed.config.options import AUTO
 from antembed.config.shared import Anchors
 from antembed.config.solvers import PROX, ToleranceText
+from antembed.data import Documents, default_cache, find_data
+from antembed.data.document_cache import cached_documents
+from antembed.files import JSON
 
 # The mean of words' vectors with a budget: by recode. Options that mean the paper's way:
 SPARSIFIED = {"sparsify": "recode", "epochs": 14, "events": 7, "lr": 0.01, "dropout": 0.0, "word_dropout": 0.5}
@@ -26,6 +34,8 @@ PROX_OPTIONS = {
     *("l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "schedule", "halve_every", "embedding", "anchor_init"),
     *("relations", "unrelated_penalty"),
 }
+# Options that say nothing of a model: with others, a network is trained.
+NEUTRAL = {"data", "test", "text", "label", "max_length", "seed", "threads", "model", "budget", "tolerance"}
 LEAST_EPOCHS = 6  # from which on there is time for that
 RIDGE, MANY = 5.0, 10_000  # AG-News likes 3 to 10 (by validation documents); where there are fewer documents, less
 
@@ -45,6 +55,51 @@ class TextInput(Config):
     text: Names | None = option(None, "Columns of text, by name or by number from 1, as A,B.")
     label: str | None = option(None, "Column of the class, by name or number.")
     max_length: Whole = option(0, "Words of a document that count; 0: all.", ge=0)
+
+
+def read_input(
+    source: TextInput, min_count: int = 1, max_vocab: int = 0, share_words: bool = True
+) -> tuple[Documents, Documents | None]:
+    """Documents to train on, and those to test on if there is a file of them. The last ones stay in memory for a sweep.
+
+    `share_words`: test documents are read with the vocabulary of the others; else with words of their own, for hashes.
+    """
+    files = [find_data(name) for name in (source.data, source.test) if name]
+    stamps = tuple((str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in files)
+    return _read(stamps, source.text, source.label, source.max_length, min_count, max_vocab, share_words)
+
+
+@lru_cache(maxsize=1)
+def _read(
+    files: tuple[tuple[str, int], ...],
+    text: tuple[str, ...] | None,
+    label: str | None,
+    length: int,
+    min_count: int,
+    max_vocab: int,
+    share_words: bool,
+) -> tuple[Documents, Documents | None]:
+    (data, _), *test = files
+    read = partial(cached_documents, cache=default_cache(), text=text, label=label, length=length)
+    train_docs = read(data, min_count=min_count, max_vocab=max_vocab or None)
+    if not test:
+        return train_docs, None
+    return train_docs, read(test[0][0], vocabulary=train_docs.vocabulary if share_words else None, classes=train_docs.classes)
+
+
+def search_ngrams(given: Options) -> tuple[str, Options]:
+    """What TaskConfig.to_search returns where n-grams are searched."""
+    kept = {name: value for name, value in given.items() if name not in ("model", "tolerance", "threads")}
+    return "classify-ngrams", kept | {"hold_out": True}
+
+
+def _is_file_size(budget: object) -> bool:
+    """Whether a budget, if there is one, is a number of bytes: n-grams have no dense table to be compared with."""
+    text = str(budget or "1B")
+    try:
+        return counts_bytes(text) and not text.strip().lower().endswith("x")
+    except BudgetError:
+        return False  # the config says what is wrong with it
 
 
 class VocabularyInput(TextInput):
@@ -123,7 +178,7 @@ class TextStochastic(StochasticConfig):
 
 
 class TextConfig(EmbeddingTaskConfig):
-    """A run on labelled text."""
+    """Learn to tell classes of text apart: by n-grams in one small file, or by a network with a small table of words."""
 
     task: Literal["classify"] = "classify"
     input: VocabularyInput = VocabularyInput()
@@ -131,6 +186,32 @@ class TextConfig(EmbeddingTaskConfig):
     anchors: TextAnchors = TextAnchors()
     solver: TextStochastic = TextStochastic()
     provides: ClassVar[frozenset[str]] = frozenset({"counts", "tf-idf", "features"})
+    usage: ClassVar[Sequence[str]] = (
+        "train.csv --test test.csv --out runs/news",
+        "train.csv --model mean --budget 40KB --out runs/news-words",
+    )
+
+    @classmethod
+    def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
+        """Few epochs, if they are given, have few events."""
+        asked = given.get("sparsify") == "recode" or (
+            bool(given.get("budget")) and not (PROX_OPTIONS | {"sparsify"}) & set(given) and given.get("anchors") != "auto"
+        )
+        epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
+        if given.get("model") != "mean" or not asked or (epochs < LEAST_EPOCHS and "sparsify" not in given):
+            return {}
+        return {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)}
+
+    @classmethod
+    def to_search(cls, given: Options) -> tuple[str, Options] | None:
+        wanted = given.get("model", AUTO) == AUTO and set(given) <= NEUTRAL and _is_file_size(given.get("budget"))
+        return search_ngrams(given) if wanted else None
+
+    def read(self) -> str:
+        if self.anchors.vectors and not find_data(self.anchors.vectors).is_file():
+            raise ValueError(f"{self.anchors.vectors} is no file; --vectors takes a file of vectors")
+        read_input(self.input, self.input.min_count, self.input.max_vocab)
+        return self.task
 
     @property
     def initializer_requires(self) -> frozenset[str]:
@@ -140,12 +221,12 @@ class TextConfig(EmbeddingTaskConfig):
 
     @property
     def wants_features(self) -> bool:
-        return "features" in self.initializer_requires or "features" in self.tables.kind.requires
+        return "features" in self.initializer_requires or "features" in self.tables.plain.requires
 
     @model_validator(mode="after")
     def _knowledge_fits(self) -> "TextConfig":
         self.num_anchors(1)  # an error if there are several
-        own, kind = self.anchors, self.tables.kind
+        own, kind = self.anchors, self.tables.plain
         if self.solver.tolerance:
             raise ValueError("a tolerance is for the automatic choice of n-grams; leave out the options of the network, or it")
         if own.vectors and own.anchor_init == "none" and "features" not in kind.requires:

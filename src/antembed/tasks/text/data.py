@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,13 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from antembed.data import default_cache, find_data
 from antembed.data.batches import Pieces, permutation
-from antembed.data.document_cache import cached_documents
 from antembed.data.documents import Documents
 from antembed.data.text import DataError
 from antembed.data.vocabulary import Vocabulary
+from antembed.files import JSON
 from antembed.kernels.shuffle import shuffled
 from antembed.tasks.base import Batch, Splits
-from antembed.tasks.text.config import TextInput
 
 PIECE = 1 << 16  # documents
 HELD_OUT = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
@@ -95,6 +93,7 @@ class TextSplits(Splits):
     without_vector: int = 0  # words that the pretrained vectors lack
     scores: np.ndarray | None = None  # (V,) of the words, from a model that was trained once
     files: tuple[str, ...] = ()  # that were read
+    columns: JSON | None = None  # of the training file, as they were taken
 
     @cached_property
     def digest(self) -> str:
@@ -124,36 +123,6 @@ class TextSplits(Splits):
             self.vocabulary.write(folder / "vocabulary.parquet")
 
 
-def read_input(
-    source: TextInput, min_count: int = 1, max_vocab: int = 0, share_words: bool = True
-) -> tuple[Documents, Documents | None]:
-    """Documents to train on, and those to test on if there is a file of them. The last ones stay in memory for a sweep.
-
-    `share_words`: test documents are read with the vocabulary of the others; else with words of their own, for hashes.
-    """
-    files = [find_data(name) for name in (source.data, source.test) if name]
-    stamps = tuple((str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in files)
-    return _read(stamps, source.text, source.label, source.max_length, min_count, max_vocab, share_words)
-
-
-@lru_cache(maxsize=1)
-def _read(
-    files: tuple[tuple[str, int], ...],
-    text: tuple[str, ...] | None,
-    label: str | None,
-    length: int,
-    min_count: int,
-    max_vocab: int,
-    share_words: bool,
-) -> tuple[Documents, Documents | None]:
-    (data, _), *test = files
-    read = partial(cached_documents, cache=default_cache(), text=text, label=label, length=length)
-    train_docs = read(data, min_count=min_count, max_vocab=max_vocab or None)
-    if not test:
-        return train_docs, None
-    return train_docs, read(test[0][0], vocabulary=train_docs.vocabulary if share_words else None, classes=train_docs.classes)
-
-
 def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:
     """Rows of each part, seeded: a tenth for validation, and a tenth for the test if there is no file of it.
 
@@ -179,7 +148,7 @@ def make_splits(
     rows = cut(documents, test, seed)
     source = dict.fromkeys(rows, documents) | ({} if test is None else {"test": test})
     parts = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
-    noticed = [*documents.notes, *(() if test is None else test.notes)]
+    noticed = [_taken(documents.file_columns), *documents.notes, *(() if test is None else test.notes)]
     noticed += [documents.complaint, "" if test is None else test.complaint]
     noticed += [_header(documents) or _single(documents), _cut_short(documents)]
     complaints = tuple(line for line in noticed if line)
@@ -190,7 +159,15 @@ def make_splits(
         complaints=complaints,
         vocabulary=documents.vocabulary,
         classes=documents.classes,
+        columns=documents.file_columns,
     )
+
+
+def _taken(columns: JSON | None) -> str:
+    """Which columns of a file are used, where it was read from one."""
+    if columns is None:
+        return ""
+    return f"columns: text from {', '.join(columns['text'])}, the class from {columns['label']}; others with --text, --label"
 
 
 def _header(documents: Documents) -> str:

@@ -1,6 +1,5 @@
 """Labelled text → a classifier with a small table of words."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,8 +9,9 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
-from antembed.anchors import INITIALIZERS, UnrelatedPairs, init_weights, negative_pairs, orthogonality, scores
-from antembed.config import Options
+from antembed.anchors import INITIALIZERS, scores
+from antembed.anchors.init_weights import init_weights
+from antembed.anchors.regularizers import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.config.options import with_options
 from antembed.data import find_data
 from antembed.data.documents import Documents
@@ -21,9 +21,8 @@ from antembed.files import JSON
 from antembed.inference.text import TextPredictor, light_predictor
 from antembed.optim import FreeEntries
 from antembed.tasks.base import Batch, Metric, Metrics, Part, Regularizer, Task
-from antembed.tasks.text.config import LEAST_EPOCHS, PROX_OPTIONS, SPARSIFIED, TextConfig
-from antembed.tasks.text.data import TextSplits, largest_class, make_splits, read_input
-from antembed.tasks.text.explain import explain_words
+from antembed.tasks.text.config import TextConfig, read_input
+from antembed.tasks.text.data import TextSplits, largest_class, make_splits
 from antembed.tasks.text.knowledge import anchor_words, free_pairs, gather
 from antembed.tasks.text.model import MODELS, TextModel
 from antembed.tasks.text.predictor import EVALUATION_BATCH, CnnPredictor
@@ -39,17 +38,13 @@ NO_KNOWLEDGE: JSON = {"anchor_init": "none", "relations": (), "wordnet": "", "ve
 
 
 class Text(Task[TextConfig, TextSplits, TextModel]):
-    """Learn to tell classes of text apart: by n-grams in one small file, or by a network with a small table of words."""
+    """A classifier of text: a network over a small table of words."""
 
     name: ClassVar[str] = "classify"
     Config = TextConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     select_by: ClassVar[str] = "error"
     examples: ClassVar[str] = "documents"
-    usage: ClassVar[Sequence[str]] = (
-        "train.csv --test test.csv --out runs/news",
-        "train.csv --model mean --budget 40KB --out runs/news-words",
-    )
 
     def load(self, config: TextConfig) -> TextSplits:
         documents, test = read_input(config.input, config.input.min_count, config.input.max_vocab)
@@ -102,16 +97,6 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         words, starts, labels = batch
         return F.cross_entropy(model(words, starts), labels)
 
-    def defaults(self, examples: int, given: Options, objects: int = 0) -> JSON:
-        """Few epochs, if they are given, have few events."""
-        asked = given.get("sparsify") == "recode" or (
-            bool(given.get("budget")) and not (PROX_OPTIONS | {"sparsify"}) & set(given) and given.get("anchors") != "auto"
-        )
-        epochs = int(str(given.get("epochs", SPARSIFIED["epochs"])))
-        if given.get("model") != "mean" or not asked or (epochs < LEAST_EPOCHS and "sparsify" not in given):
-            return {}
-        return {**SPARSIFIED, "events": max(min(int(str(SPARSIFIED["events"])), epochs // 2), 1)}
-
     def regularizers(self, config: TextConfig, splits: TextSplits, model: TextModel) -> list[Regularizer]:
         own, found = config.anchors, list[Regularizer]()
         if own.unrelated_penalty:
@@ -153,6 +138,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         assert words is not None
         return {
             "classes": splits.classes,
+            "columns": splits.columns,
             "words": len(words),
             "documents": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
             "anchor_words": None if model.anchor_ids is None else [words.words[word] for word in model.anchor_ids],
@@ -173,9 +159,6 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
 
     def predictor(self, folder: Path) -> TextPredictor:
         return light_predictor(folder) or CnnPredictor(folder)
-
-    def explain(self, folder: Path, config: TextConfig, facts: JSON, top: int, items: Path | None) -> tuple[JSON, list[str]]:
-        return explain_words(folder, top, facts)
 
 
 def _statistics(config: TextConfig, vocabulary: Vocabulary) -> JSON:

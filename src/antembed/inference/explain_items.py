@@ -9,13 +9,34 @@ import polars as pl
 from antembed.data import find_data
 from antembed.data.text import DataError
 from antembed.files import JSON
+from antembed.inference.explain_ngrams import explain_ngrams, explain_text
+from antembed.inference.explain_words import contributions, explain_words
+from antembed.inference.folder import RunError, check_files, read_description
+from antembed.inference.seen import Seen
+from antembed.inference.text import light_predictor
 from antembed.labels import find, read_labels
 from antembed.serving import load_table
-from antembed.tasks.model import contributions
-from antembed.tasks.ratings.config import RatingsInput
-from antembed.tasks.ratings.data import read_input
 
 GENRES = "|"  # between the genres of an item
+
+
+def explain(folder: Path, top: int, items: Path | None, text: str | None = None) -> tuple[JSON, list[str]]:
+    """What the anchors (or n-grams) of a run or an export stand for: as data, and as lines. `items`: a file that describes the
+    items; `text`: which of its n-grams speak for which class."""
+    about = read_description(folder)
+    task = about["config"]["task"]
+    if text is not None:
+        return explain_text(light_predictor(folder), text, top)
+    if task in ("recommend", "recommend-events"):
+        return explain_items(folder, top, items)
+    if items is not None:
+        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
+    if task == "classify-ngrams":
+        return explain_ngrams(folder, top)
+    if task not in ("classify", "language"):
+        raise RunError(f"a run of {task} has nothing that explains its anchors")
+    check_files(folder, "words.ant")
+    return explain_words(folder, top, about["data"])
 
 
 def read_items(path: Path) -> pl.DataFrame:
@@ -42,10 +63,11 @@ def read_items(path: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"label": pl.String, "title": pl.String, "genres": pl.List(pl.String)}, orient="row")
 
 
-def explain_items(folder: Path, top: int, items: Path | None, source: RatingsInput) -> tuple[JSON, list[str]]:
+def explain_items(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
     """→ anchors (their items, the commonest genre and its share), purity over all, largest weights, rows that are all zero; and
-    the same as lines. `source`: the ratings, which may be gone."""
-    labels = read_labels(folder)["items"]
+    the same as lines."""
+    check_files(folder, "items.ant")
+    users, labels = read_labels(folder).values()
     titles, genres = _described(labels, items)
     parts = contributions(load_table(folder / "items.ant"))
     alive = np.asarray(parts.any(1))
@@ -61,7 +83,7 @@ def explain_items(folder: Path, top: int, items: Path | None, source: RatingsInp
             {"item": titles[i // parts.shape[1]], "anchor": int(i % parts.shape[1]), "part": float(parts.flat[i])}
             for i in order
         ],
-        "zero_rows": zero_rows(source, alive),
+        "zero_rows": zero_rows(Seen.read(folder, len(users), len(labels)), alive),
     }
     return found, _lines(found)
 
@@ -71,7 +93,7 @@ def _described(labels: pl.Series, items: Path | None) -> tuple[list[str], list[l
     titles: list[str] = labels.cast(pl.String).to_list()
     genres: list[list[str]] = [[] for _ in titles]
     if items is not None:
-        known = read_items(items)
+        known = read_items(find_data(items))
         for row, title, kinds in zip(find(labels, known["label"]), known["title"], known["genres"].to_list(), strict=True):
             if row >= 0:
                 titles[row], genres[row] = title, kinds
@@ -92,11 +114,11 @@ def _anchor(k: int, own: np.ndarray, part: np.ndarray, titles: list[str], genres
     }
 
 
-def zero_rows(source: RatingsInput, alive: np.ndarray) -> JSON:
-    """How many items are left with their bias alone, and how often they were rated, if the ratings are still there."""
+def zero_rows(seen: Seen | None, alive: np.ndarray) -> JSON:
+    """How many items are left with their bias alone, and how often they were rated, if the folder knows."""
     found: JSON = {"count": int((~alive).sum()), "of": len(alive)}
-    if source.data and find_data(source.data).is_file():
-        counts = np.bincount(read_input(source).items, minlength=len(alive))
+    if seen is not None:
+        counts = np.bincount(seen.items, minlength=len(alive))
         found["median_ratings"] = float(np.median(counts[~alive])) if (~alive).any() else None
         found["median_ratings_of_the_others"] = float(np.median(counts[alive])) if alive.any() else None
         found["share_rated_once"] = round(float((counts[~alive] == 1).mean()), 3) if (~alive).any() else None

@@ -1,4 +1,4 @@
-"""What the anchors of a text classifier stand for: the words they induce, and the words that need no vector."""
+"""What the anchors of a model of words stand for: the words they induce, and the words that need no vector."""
 
 from pathlib import Path
 
@@ -6,8 +6,7 @@ import numpy as np
 
 from antembed.data.vocabulary import SPECIAL, Vocabulary
 from antembed.files import JSON
-from antembed.serving import load_table
-from antembed.tasks.model import contributions
+from antembed.serving import Table, load_table
 
 MOST = 10
 
@@ -65,3 +64,10 @@ def _lines(found: JSON) -> list[str]:
         f"words without a vector: {zero['words']:,}, {zero['seen_once']:.0%} of them seen once",
         f"    the most frequent: {' · '.join(zero['most_frequent'])}",
     ]
+
+
+def contributions(table: Table) -> np.ndarray:
+    """t_k·‖a_k‖: the part of each anchor in each object's vector, (V, K)."""
+    if table.anchors is None:
+        raise ValueError("full tables have no anchors to explain; train with --embedding anchor")
+    return table.rows(np.arange(len(table))) * np.linalg.norm(table.anchors, axis=1)
