@@ -297,7 +297,7 @@ def test_many_classes_are_no_error():
 def test_what_may_be_the_class_is_noted(tmp_path):
     (tmp_path / "a.csv").write_text("id,text,mood\n1,good day,happy\n2,bad day,sad\n")
     (note,) = read_documents(tmp_path / "a.csv").notes
-    assert note.endswith("a.csv: no column is taken as the class; it has: id, text, mood; pass --label NAME")
+    assert note.endswith("a.csv: which column is the class? It has: id, text, mood; pass label=NAME (--label NAME)")
 
 
 def test_documents_that_are_cut_are_counted():

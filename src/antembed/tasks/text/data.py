@@ -132,8 +132,9 @@ def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np
     order = labelled[permutation(len(labelled), seed)]
     n = len(order) // HELD_OUT
     if n < 1:
-        hint = documents.notes[-1] if documents.notes and not len(order) else "is --label right?"
-        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; {hint}")
+        if documents.file_columns and documents.file_columns["label"] is None and documents.notes:
+            raise DataError(documents.notes[-1])
+        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; is --label right?")
     if test is None:
         return {"validation": order[:n], "test": order[n : 2 * n], "train": order[2 * n :]}
     if not (test.labels >= 0).any():
