@@ -49,7 +49,8 @@ def test_documents_that_are_cut(long, told):
 
 def test_without_a_class_the_columns_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("id,text,mood\n" + "".join(f"{n},good day,happy\n" for n in range(30)))
-    with pytest.raises(DataError, match=r"which column is the class\? It has: id, text, mood; pass label=NAME \(--label NAME\)"):
+    said = r"which column is the class\? It has: id, text, mood; pass label=NAME \(--label NAME\)"
+    with pytest.raises(DataError, match=said):
         make_splits(read_documents(tmp_path / "a.csv"), None, 0)
 
 

@@ -1,7 +1,9 @@
 """The file of a hashed n-gram classifier: what is written is what is read, and it scores by the plain formula."""
 
+import json
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,9 +34,14 @@ def model():
                np.array([1.0, 2.0]), ["x", "y", "ž"], bits=8, orders=2)  # fmt: skip
 
 
-def flat(texts):
+@pytest.fixture
+def prefixed(model):
+    return replace(model, prefix=2)
+
+
+def flat(texts, prefix=0):
     starts = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
-    return hash_words([word for text in texts for word in text]), starts
+    return hash_words([word for text in texts for word in text], prefix), starts
 
 
 def plain_scores(model, texts):
@@ -47,9 +54,25 @@ def plain_scores(model, texts):
         for run in runs:
             hashes, _ = ngram_hashes(hash_words(run), np.array([0, len(run)]), len(run))
             found.add(int(buckets_of(hashes[-1:], model.bits)[0]))
+        for word in text if model.prefix else ():
+            if len(word) > model.prefix:
+                hashes, _ = ngram_hashes(hash_words([f"{word[: model.prefix]}\0"]), np.array([0, 1]), 1)
+                found.add(int(buckets_of(hashes, model.bits)[0]))
         total = sum((code[j] for j in found if j in code), np.zeros(3))
         rows.append(total / np.sqrt(max(len(runs), 1)) + model.bias)
     return np.array(rows)
+
+
+def test_scores_with_prefixes_are_the_formula(prefixed):
+    scores = prefixed.scores(*flat(TEXTS, 2))
+    assert np.abs(scores - plain_scores(prefixed, TEXTS)).max() < 1e-12
+    assert np.abs(scores - plain_scores(replace(prefixed, prefix=0), TEXTS)).max() > 0.01
+    assert prefixed.predict(TEXTS) == [prefixed.classes[c] for c in scores.argmax(1)]
+    parts = prefixed.explain(TEXTS[0])
+    assert np.allclose(sum(part for _, part in parts) + prefixed.bias, scores[0])
+    assert "ro…" in {run for run, _ in parts}
+    with pytest.raises(ValueError, match=r"hashes of words have 1 dimensions; make them with hash_words\(words, 2\)"):
+        prefixed.scores(*flat(TEXTS))
 
 
 def test_scores_are_the_formula(model, monkeypatch):
@@ -77,6 +100,10 @@ def test_hashes_are_for_ever():
     assert words.tolist() == [3405396810240292928, 17208589859623238994]
     hashes, documents = ngram_hashes(words, np.array([0, 2]), 2)
     assert (hashes[2], documents.tolist()) == (12570729213398730780, [0, 0, 0])
+    words = hash_words(["a", "žžž"], 2)
+    assert words.tolist() == [[3405396810240292928, 0], [13816085351689914551, 4374214579392006425]]
+    hashes, documents = ngram_hashes(words, np.array([0, 2]), 1)
+    assert (hashes[2], documents.tolist()) == (15700810863635015437, [0, 0, 0])
 
 
 def test_runs_stay_within_documents():
@@ -86,13 +113,18 @@ def test_runs_stay_within_documents():
     assert np.allclose(document_scales(starts, 3) ** -2, [12, 1, 1, 3, 1])
 
 
-def test_file_round_trip(model, tmp_path):
+@pytest.mark.parametrize("changes", [{}, {"repeats": True}, {"prefix": 4}, {"repeats": True, "prefix": 4}])
+def test_file_round_trip(model, changes, tmp_path):
+    model = replace(model, **changes)
     size = model.save(tmp_path / "b.ngrams")
     again = load_hashed_ngrams(tmp_path / "b.ngrams")
     assert size == (tmp_path / "b.ngrams").stat().st_size
     for name in ("objects", "anchors", "levels", "B", "bias", "values"):
         assert np.array_equal(getattr(model, name), getattr(again, name)), name
-    assert (again.classes, again.bits, again.orders) == (model.classes, model.bits, model.orders)
+    for name in ("classes", "bits", "orders", "repeats", "prefix"):
+        assert getattr(model, name) == getattr(again, name)
+    version = 3 if model.prefix else 2 if model.repeats else 1  # older readers read what they can
+    assert (tmp_path / "b.ngrams").read_bytes()[6] == version
     assert again.to_bytes() == model.to_bytes()
 
 
@@ -109,7 +141,7 @@ def test_a_file_without_objects(model, tmp_path):
         (lambda data: data[:10], "has 10 bytes, its header alone has 20; copy it again or train it anew"),
         (lambda data: b"PK" + data, "is no hashed n-gram classifier: it starts with b'PKantb', expected b'antbag'"),
         (lambda data: b"", "is no hashed n-gram classifier: it starts with b''"),
-        (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 2; upgrade"),
+        (lambda data: data[:6] + struct.pack("<H", 9) + data[8:], "has version 9, this antembed reads up to 3; upgrade"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "is damaged: its checksum is"),
     ],
 )
@@ -129,6 +161,18 @@ def test_a_damaged_body_with_a_right_checksum(model, tmp_path):
         load_hashed_ngrams(tmp_path / "b.ngrams")
     with pytest.raises(HashedNgramsError, match="is a folder"):
         load_hashed_ngrams(tmp_path)
+
+
+@pytest.mark.parametrize("letters", [-1, 1001, 2.0, "two", None])
+def test_damaged_prefixes_with_a_right_checksum(model, tmp_path, letters):
+    data = model.to_bytes()
+    magic, _, _, about, _ = HEAD.unpack_from(data)
+    facts = json.loads(zlib.decompress(data[HEAD.size :][:about])) | {"p": letters}
+    packed = zlib.compress(json.dumps(facts).encode())
+    body = packed + data[HEAD.size + about :]
+    (tmp_path / "b.ngrams").write_bytes(HEAD.pack(magic, 3, len(body), len(packed), zlib.crc32(body)) + body)
+    with pytest.raises(HashedNgramsError, match=r"its prefixes have .* letters, expected a number up to 1000"):
+        load_hashed_ngrams(tmp_path / "b.ngrams")
 
 
 @pytest.mark.parametrize("skew", [0.02, 0.5, 0.98])

@@ -9,9 +9,11 @@ import pytest
 
 from antembed.config.budget import BudgetError
 from antembed.data.documents import documents_of
+from antembed.inference.explain_ngrams import top_ngrams
+from antembed.inference.text import ngram_probabilities
 from antembed.kernels.hashed_ngrams import MANY, TINY, descend_codes, descend_dense, gather_codes
 from antembed.kernels.logistic import logistic_loss, score_rows
-from antembed.serving.hashed_ngrams import load_hashed_ngrams
+from antembed.serving.hashed_ngrams import load_hashed_ngrams, read_hashed_ngrams
 from antembed.serving.ngrams import buckets_of, hash_words, ngram_hashes
 from antembed.solvers.logistic import curvatures, logistic, softmax
 from antembed.solvers.ngram_fit import (
@@ -243,7 +245,7 @@ def test_directions_are_found():
 
 def test_incidence_is_who_has_what(planted):
     train, _ = planted
-    data = incidence(train, NgramSettings(), 16)
+    data = incidence(train, NgramSettings(prefix=0), 16)
     hashes, owners = ngram_hashes(word_hashes(train), train.starts, 2)
     pairs = set(zip(buckets_of(hashes, 16).tolist(), owners.tolist(), strict=True))
     found = list(zip(np.repeat(data.buckets, np.diff(data.starts)).tolist(), data.documents.tolist(), strict=True))
@@ -253,20 +255,39 @@ def test_incidence_is_who_has_what(planted):
     assert np.diff(data.starts).min() == 2
     assert (data.times == 1).all()
     times = Counter(zip(buckets_of(hashes, 16).tolist(), owners.tolist(), strict=True))
-    counted = incidence(train, NgramSettings(repeats=True), 16)
+    counted = incidence(train, NgramSettings(repeats=True, prefix=0), 16)
     assert counted.times.tolist() == [times[pair] for pair in found]
     assert counted.times.max() > 1
 
 
 @pytest.mark.parametrize("orders", [1, 2, 4])
 @pytest.mark.parametrize(("least", "enough"), [(1, np.inf), (2, np.inf), (2, 300), (2, 40)])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_counting_is_sorting(planted, monkeypatch, orders, least, enough, threads):
+@pytest.mark.parametrize(("threads", "prefix"), [(1, 0), (3, 0), (1, 2), (3, 2)])
+def test_counting_is_sorting(planted, monkeypatch, orders, least, enough, threads, prefix):
     train, _ = planted
     monkeypatch.setattr("antembed.solvers.ngram_fit.usable_cpus", lambda: threads)
-    counted, ordered = (make(train, orders, 14, least, enough) for make in (_counted_pairs, _sorted_pairs))
+    hashes = hash_words(train.vocabulary.words, prefix)
+    counted, ordered = (make(train, hashes, orders, 14, least, enough) for make in (_counted_pairs, _sorted_pairs))
     for one, other in zip(counted, ordered, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_words_that_were_never_seen_count_by_their_beginnings():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 600)
+    endings = random.permutation(600)  # each once: no test document has a word of a training document
+    documents = documents_of([f"{['alpha', 'omega'][c]}{n} a{n % 7}" for c, n in zip(labels, endings, strict=True)], labels)
+    train, test = documents.take(np.arange(400)), documents.take(np.arange(400, 600))
+    accuracies = []
+    for prefix in (5, 0):
+        classifier = fit_ngrams(train, NgramSettings(size="1KB", ridge=0.5, prefix=prefix))
+        (chances,) = ngram_probabilities(classifier, test)
+        accuracies.append((chances.argmax(1) == test.labels).mean())
+        assert read_hashed_ngrams(classifier.to_bytes(), "memory").prefix == prefix
+    assert accuracies[0] == 1
+    assert accuracies[1] < 0.7
+    found, *_ = top_ngrams(fit_ngrams(train, NgramSettings(size="1KB", ridge=0.5)), train)["classes"]
+    assert found["ngrams"][0][0] == "alpha…"
 
 
 def test_of_many_objects_the_most_frequent_are_taken(planted):
@@ -282,10 +303,10 @@ def test_of_many_objects_the_most_frequent_are_taken(planted):
 
 def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):
     train, test = planted
-    settings = NgramSettings(size="450", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
+    settings = NgramSettings(size="450", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16, prefix=0)
     with pytest.raises(BudgetError, match="'450' is no size of a file"):
         fit_ngrams(train, settings)
-    settings = NgramSettings(size="450B", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16)
+    settings = NgramSettings(size="450B", anchors=8, ridge=0.5, values=(1.0, 2.0), bits=16, prefix=0)
     kept = [(fit.kept, len(fit.classifier().to_bytes())) for fit in fit_sweeps(train, settings)]
     model = fit_ngrams(train, settings)
     words = [f"sign{label}{i}" for label in range(4) for i in range(2)]

@@ -58,7 +58,8 @@ class LabelledText:
         with self._opened() as (frame, names, header):
             label, texts = choose_columns(path, names, header, self.text, self.label)
             if label is None and self.label != "" and len(names) > len(texts):
-                self.notes += (f"{path}: which column is the class? It has: {', '.join(names)}; pass label=NAME (--label NAME)",)
+                present = ", ".join(names)
+                self.notes += (f"{path}: which column is the class? It has: {present}; pass label=NAME (--label NAME)",)
             self.columns = {"text": texts, "label": label}
             joined = pl.concat_str(pl.col(texts).cast(pl.String).fill_null(""), separator=" ").alias("text")
             labels = [] if label is None else [_as_text(frame, label).str.strip_chars().replace("", None).alias("label")]

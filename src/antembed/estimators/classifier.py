@@ -243,6 +243,7 @@ class HashedNgramClassifier(Classifier):
         epochs: int | None = None,
         ngrams: int | None = None,
         repeats: bool | None = None,
+        prefix: int | None = None,
         ridge: float | None = None,
         rarity: float | None = None,
         noise: float | None = None,

@@ -38,17 +38,20 @@ def top_ngrams(classifier: HashedNgrams, documents: Documents, kept: int = KEPT)
 
 
 def _occurrences(classifier: HashedNgrams, documents: Documents) -> Iterator[Occurrences]:
-    """N-grams of the documents that have a code, a piece at a time: number of the object, hash, first token, words."""
-    hashes = word_hashes(documents)
+    """N-grams of the documents that have a code, a piece at a time: object, hash, first token, words (0: a prefix)."""
+    hashes = word_hashes(documents, classifier.prefix)
     row_of = np.full(1 << classifier.bits, -1, np.int32)
     row_of[classifier.objects] = np.arange(len(classifier.objects), dtype=np.int32)
     for at in range(0, len(documents), PIECE):
         starts = documents.starts[at : at + PIECE + 1]
         found, _ = ngram_hashes(hashes[starts[0] : starts[-1]], starts - starts[0], classifier.orders)
         owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        # In the order of ngram_hashes: all words, then all runs of two, …
+        # In the order of ngram_hashes: all words, then all runs of two, …, then prefixes
         begins = [np.arange(len(owners)), *(np.flatnonzero(owners[:-n] == owners[n:]) for n in range(1, classifier.orders))]
         lengths = np.repeat(np.arange(1, len(begins) + 1), [len(some) for some in begins])
+        if classifier.prefix:
+            begins.append(np.flatnonzero(hashes[starts[0] : starts[-1], 1]))
+            lengths = np.concatenate([lengths, np.zeros(len(begins[-1]), lengths.dtype)])
         objects = row_of[buckets_of(found, classifier.bits)]
         coded = objects >= 0
         yield objects[coded], found[coded], np.concatenate(begins)[coded] + starts[0], lengths[coded]
@@ -67,7 +70,8 @@ def _texts(classifier: HashedNgrams, documents: Documents, wanted: np.ndarray) -
             entry[0] += count
     words, texts = documents.vocabulary.words, dict[int, str]()
     for (row, _), (_, begin, length) in sorted(seen.items(), key=lambda item: (-item[1][0], item[1][1])):
-        texts.setdefault(row, " ".join(words[token] for token in documents.tokens[begin : begin + length]))
+        run = " ".join(words[token] for token in documents.tokens[begin : begin + length])
+        texts.setdefault(row, run or f"{words[documents.tokens[begin]][: classifier.prefix]}…")
     return texts
 
 

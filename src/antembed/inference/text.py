@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ class NgramPredictor(TextPredictor):
         return ngram_probabilities(self.classifier, documents)
 
     def knows(self, documents: Documents) -> np.ndarray:
-        return self.classifier.coded(word_hashes(documents), documents.starts)
+        return self.classifier.coded(word_hashes(documents, self.classifier.prefix), documents.starts)
 
 
 class WordPredictor(TextPredictor):
@@ -154,17 +155,23 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return powers / powers.sum(1, keepdims=True)
 
 
-def word_hashes(documents: Documents) -> np.ndarray:
-    """The hash of each word of the documents (total,). Each word of the vocabulary is hashed once.
+def word_hashes(documents: Documents, prefix: int = 0) -> np.ndarray:
+    """The hash of each word of the documents (total,), and of its prefix (total, 2). Words of the vocabulary are hashed once.
 
     Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none.
     """
-    return hash_words(documents.vocabulary.words)[documents.tokens]
+    return vocabulary_hashes(tuple(documents.vocabulary.words), prefix)[documents.tokens]
+
+
+@lru_cache(maxsize=4)
+def vocabulary_hashes(words: tuple[str, ...], prefix: int) -> np.ndarray:
+    """What hash_words gives. A search asks some dozen times for those of the same 50 000 words, .1 s each."""
+    return hash_words(words, prefix)
 
 
 def ngram_probabilities(classifier: HashedNgrams, documents: Documents) -> Iterator[np.ndarray]:
     """Of each class for each document, some documents at a time: (n, classes)."""
-    hashes = word_hashes(documents)
+    hashes = word_hashes(documents, classifier.prefix)
     for first in range(0, len(documents), PIECE):
         starts = documents.starts[first : first + PIECE + 1]
         yield softmax(classifier.scores(hashes[starts[0] : starts[-1]], starts - starts[0]))

@@ -370,11 +370,11 @@ def descend_codes(
 
 @compiled
 def count_objects(
-    first: int, stop: int, tokens: Any, starts: Any, hashes: Any, orders: int, bits: int, rows: Any, counts: Any, last: Any,
-    places: Any, documents: Any, times: Any,
+    first: int, stop: int, tokens: Any, starts: Any, hashes: Any, prefixes: Any, orders: int, bits: int, rows: Any,
+    counts: Any, last: Any, places: Any, documents: Any, times: Any,
 ) -> None:  # fmt: skip
-    """Words and runs of up to `orders` words of documents [first, stop), by the first `bits` bits of their hashes
-    (serving/ngrams.py).
+    """Words, runs of up to `orders` words and prefixes of documents [first, stop), by the first `bits` bits of their hashes
+    (serving/ngrams.py). prefixes: (V,), 0 for a word without one; (0,) if there are none.
 
     Without `rows` (2^bits; else empty): counts[bucket] = how many documents have it; `last` is −1 everywhere. With it, row
     rows[bucket] ≥ 0 of the table gets its documents, from places[row] on, which moves on, and how often they have it.
@@ -383,11 +383,11 @@ def count_objects(
     for i in range(first, stop):
         for t in range(starts[i], starts[i + 1]):
             run = hashes[tokens[t]]
-            for more in range(min(orders, starts[i + 1] - t)):
-                if more:
-                    run = run * np.uint64(0x9E3779B97F4A7C15) + hashes[tokens[t + more]]
-                    run = _mixed(run)
-                bucket = np.int64((run if more else _mixed(run)) >> shift)
+            prefix = prefixes[tokens[t]] if len(prefixes) else np.uint64(0)
+            for more in range(-1 if prefix else 0, min(orders, starts[i + 1] - t)):
+                if more > 0:
+                    run = _mixed(run * np.uint64(0x9E3779B97F4A7C15) + hashes[tokens[t + more]])
+                bucket = np.int64((run if more > 0 else _mixed(run if more == 0 else prefix)) >> shift)
                 if len(rows) == 0:
                     if last[bucket] != i:
                         last[bucket] = i

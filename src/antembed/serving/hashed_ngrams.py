@@ -34,10 +34,11 @@ from antembed.serving.entropy import (
 from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.serving.numbers import LARGEST_NUMBER
 
-MAGIC, VERSION = b"antbag", 2  # 1: without repeats, and still written for those
+MAGIC, VERSION = b"antbag", 3  # 1: without repeats and prefixes, 2: without prefixes; still written for those
 HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest
 PIECE = 1 << 21  # words scored at a time
-LARGEST_DESCRIPTION, FREE_SYMBOLS, MOST_ORDERS = 1 << 22, 1 << 20, 1000  # of a file; more are damage
+LARGEST_DESCRIPTION, FREE_SYMBOLS = 1 << 22, 1 << 20  # of a file; more are damage
+MOST_ORDERS = MOST_LETTERS = 1000
 
 
 class HashedNgramsError(ValueError):
@@ -58,6 +59,7 @@ class HashedNgrams:
     bits: int  # of a bucket's number
     orders: int  # n-grams of up to so many words
     repeats: bool = False  # every occurrence counts, not only the first in a document
+    prefix: int = 0  # longer words also count by their first letters, so many; 0: they do not
     _rows: np.ndarray = field(init=False, repr=False, compare=False)  # (2^bits,): 1 + code of each bucket, 0 for none
     _codes: np.ndarray = field(init=False, repr=False, compare=False)  # (1 + K·Q, C): scores of each code
 
@@ -70,7 +72,9 @@ class HashedNgrams:
         object.__setattr__(self, "_codes", np.concatenate([np.zeros((1, codes.shape[1])), codes]))
 
     def scores(self, words: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Class scores of documents (n, C). words: (total,) hashes of their words (hash_words)."""
+        """Class scores of documents (n, C). words: hashes of their words, hash_words(…, self.prefix)."""
+        if words.ndim != 1 + (self.prefix > 0):
+            raise ValueError(f"hashes of words have {words.ndim} dimensions; make them with hash_words(words, {self.prefix})")
         if len(starts) == 0 or starts[-1] != len(words):
             raise ValueError(
                 f"there are {len(words)} words, but the documents end at {starts[-1:].tolist()}; pass starts of shape (n + 1,)"
@@ -100,14 +104,15 @@ class HashedNgrams:
     def predict(self, words: list[list[str]]) -> list[str]:
         """The class of each document, a list of its words."""
         starts = np.concatenate([[0], np.cumsum([len(document) for document in words])]).astype(np.int64)
-        best = self.scores(hash_words([word for document in words for word in document]), starts).argmax(1)
+        best = self.scores(hash_words([word for document in words for word in document], self.prefix), starts).argmax(1)
         return [self.classes[c] for c in best]
 
     def explain(self, words: list[str]) -> list[tuple[str, np.ndarray]]:
         """The n-grams of one document that have a code, and their contributions to its scores (C,)."""
         starts = np.array([0, len(words)])
-        hashes, _ = ngram_hashes(hash_words(words), starts, self.orders)
+        hashes, _ = ngram_hashes(hash_words(words, self.prefix), starts, self.orders)
         runs = [" ".join(words[at : at + n]) for n in range(1, self.orders + 1) for at in range(len(words) - n + 1)]
+        runs += [f"{word[: self.prefix]}…" for word in words if 0 < self.prefix < len(word)]
         buckets = buckets_of(hashes, self.bits).tolist()
         first = dict(zip(buckets[::-1], runs[::-1], strict=True))
         scale, times = document_scales(starts, self.orders)[0], Counter(buckets) if self.repeats else Counter(first.keys())
@@ -134,10 +139,12 @@ class HashedNgrams:
             np.concatenate([self.bias, self.values]).astype("<f4").tobytes(),
         ]
         shape = [self.bits, self.orders, len(self.objects), K, Q, gap_bits, len(gaps), *map(len, streams[:3])]
-        facts = {"s": shape, "c": self.classes} | ({"r": 1} if self.repeats else {})
+        more = {"r": int(self.repeats), "p": self.prefix}
+        facts = {"s": shape, "c": self.classes} | {name: value for name, value in more.items() if value}
         about = zlib.compress(json.dumps(facts, ensure_ascii=False).encode(), 9)
         body = about + b"".join(streams)
-        return HEAD.pack(MAGIC, VERSION if self.repeats else 1, len(body), len(about), zlib.crc32(body)) + body
+        version = 3 if self.prefix else 2 if self.repeats else 1
+        return HEAD.pack(MAGIC, version, len(body), len(about), zlib.crc32(body)) + body
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the file; → its size in bytes."""
@@ -187,6 +194,8 @@ def _description(packed: bytes) -> JSON:
         raise DamagedError(f"its description ends too soon, or has more than {LARGEST_DESCRIPTION} bytes")
     if not isinstance(about, dict) or not isinstance(about.get("s"), list) or not isinstance(about.get("c"), list):
         raise DamagedError("it has no shape or no classes")
+    if type(about.get("p", 0)) is not int or not 0 <= about.get("p", 0) <= MOST_LETTERS:
+        raise DamagedError(f"its prefixes have {str(about['p'])[:80]} letters, expected a number up to {MOST_LETTERS}")
     return about
 
 
@@ -239,4 +248,5 @@ def _parsed(about: JSON, body: bytes) -> HashedNgrams:
         bits=bits,
         orders=orders,
         repeats=bool(about.get("r", 0)),
+        prefix=about.get("p", 0),
     )

@@ -35,6 +35,7 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
             size=own.budget,
             orders=own.ngrams,
             repeats=own.repeats,
+            prefix=own.prefix,
             ridge=own.ridge,
             rarity=own.rarity,
             noise=own.noise,

@@ -16,14 +16,14 @@ import numpy as np
 
 from antembed.config.budget import BudgetError, parse_budget
 from antembed.data.documents import Documents
+from antembed.inference.text import vocabulary_hashes
 from antembed.kernels.hashed_ngrams import MANY, count_objects, descend_codes, descend_dense, gather_codes
 from antembed.kernels.logistic import score_rows
 from antembed.kernels.threads import take_turns, usable_cpus
 from antembed.serving.hashed_ngrams import HashedNgrams
-from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
+from antembed.serving.ngrams import MOST_BITS, buckets_of, document_scales, ngram_hashes
 from antembed.solvers.budget import target
 from antembed.solvers.logistic import curvatures, logistic
-from antembed.tasks.ngrams.task import word_hashes
 
 LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
@@ -44,6 +44,7 @@ class NgramSettings:
     size: str = "50KB"  # of the file, at most
     orders: int = 2  # objects are words, and runs of up to so many
     repeats: bool = False  # every occurrence in a document counts, not only the first
+    prefix: int = 5  # longer words are also objects by their first letters, so many; 0: they are not
     anchors: int = 0  # 0: by the size and the number of classes
     values: tuple[float, ...] = ()  # of T; (): by the size
     bits: int = 0  # of a bucket's number; 0: 64 buckets an object or more
@@ -72,7 +73,8 @@ def incidence(documents: Documents, settings: NgramSettings, bits: int, least: i
     as there are `enough` of these."""
     scales = document_scales(documents.starts, settings.orders)
     make = _sorted_pairs if len(documents.tokens) * settings.orders < COUNTED_FROM else _counted_pairs
-    buckets, starts, inside, times = make(documents, settings.orders, bits, least, enough)
+    hashes = vocabulary_hashes(tuple(documents.vocabulary.words), settings.prefix)
+    buckets, starts, inside, times = make(documents, hashes, settings.orders, bits, least, enough)
     return Incidence(buckets, starts, inside, times if settings.repeats else np.ones_like(times), scales.astype(np.float32))
 
 
@@ -86,8 +88,8 @@ def _frequent(counts: np.ndarray, least: int, enough: float) -> np.ndarray:
     return counts >= max(least, rarest, 1)
 
 
-def _sorted_pairs(documents: Documents, orders: int, bits: int, least: int, enough: float) -> Pairs:
-    hashes, owners = ngram_hashes(word_hashes(documents), documents.starts, orders)
+def _sorted_pairs(documents: Documents, hashes: np.ndarray, orders: int, bits: int, least: int, enough: float) -> Pairs:
+    hashes, owners = ngram_hashes(hashes[documents.tokens], documents.starts, orders)
     pairs, times = np.unique((buckets_of(hashes, bits) << 32) | owners, return_counts=True)
     buckets, counts = np.unique(pairs >> 32, return_counts=True)
     taken = _frequent(counts, least, enough)
@@ -96,9 +98,10 @@ def _sorted_pairs(documents: Documents, orders: int, bits: int, least: int, enou
     return buckets[taken], starts, (pairs[inside] & 0xFFFFFFFF).astype(np.int32), times[inside].astype(np.float32)
 
 
-def _counted_pairs(documents: Documents, orders: int, bits: int, least: int, enough: float) -> Pairs:
+def _counted_pairs(documents: Documents, hashes: np.ndarray, orders: int, bits: int, least: int, enough: float) -> Pairs:
     """The same in two passes, without all hashes in memory. Threads share the documents, and each has counts of its own."""
-    text = (documents.tokens, documents.starts, hash_words(documents.vocabulary.words), orders, bits)
+    words, prefixes = np.ascontiguousarray(hashes.T) if hashes.ndim == 2 else (hashes, hashes[:0])
+    text = (documents.tokens, documents.starts, words, prefixes, orders, bits)
     none, longs, reals = (np.empty(0, dtype) for dtype in (np.int32, np.int64, np.float32))
     parts = min(usable_cpus(), MOST_PARTS) if bits <= PARTED_UP_TO else 1
     counts, cuts = np.zeros((parts, 1 << bits), np.int32), [len(documents) * part // parts for part in range(parts + 1)]
@@ -342,6 +345,7 @@ class NgramFit:
             bits=self.settings.bits,
             orders=self.settings.orders,
             repeats=self.settings.repeats,
+            prefix=self.settings.prefix,
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from antembed.data import default_cache
 from antembed.files import JSON, locked, read_checked, write_checked
 
-VERSION = 16  # of what is cached; a change of a search is another version
+VERSION = 17  # of what is cached; a change of a search is another version
 Report = Callable[[str], None]
 
 

@@ -37,6 +37,7 @@ class SearchText:
         found = {
             "ngrams": best.orders,
             "repeats": best.repeats,
+            "prefix": best.prefix,
             "ridge": best.ridge,
             "rarity": best.rarity,
             "noise": best.noise,

@@ -36,6 +36,7 @@ class NgramDescentConfig(SolverConfig):
     tolerance: ToleranceText = option("", "0.5%: the smallest file with so little less accuracy, instead of a budget.")
     ngrams: Whole = option(2, "Runs of up to so many words.", ge=1, le=1000)
     repeats: bool = option(False, "Every occurrence of an n-gram in a document counts, not only the first.")
+    prefix: Whole = option(5, "Longer words also count by their first letters, so many; 0: they do not.", ge=0, le=1000)
     ridge: Number = option(20.0, "Of an n-gram's scores.", gt=0)
     rarity: Number = option(2.5, "The ridge is divided by the n-gram's idf to this power.", ge=0)
     noise: Number = option(1.0, "N-grams are left out at random, as often as not on average at 1.", ge=0)
