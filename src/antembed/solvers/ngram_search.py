@@ -5,6 +5,7 @@ Then the size: four times as large until the validation accuracy is within the t
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from antembed.config.budget import BudgetError
 from antembed.data.documents import Documents
 from antembed.files import JSON
 from antembed.inference.text import ngram_probabilities
+from antembed.kernels.threads import usable_cpus
 from antembed.solvers.logistic import softmax
 from antembed.solvers.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence
 
@@ -61,25 +63,32 @@ class NgramSearch:
         """The best settings, without a size."""
         some = [(_sampled(train, self.seed), held) for train, held in self.folds]
         first, *others = (replace(NgramSettings(seed=self.seed), **(start | fixed)) for start in STARTS)
-        best, quality, tried = first, qualities(some, first), {first}
-        report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
-        for other in others:
-            tried.add(other)
-            if (reached := qualities(some, other)).beats(quality):
-                best, quality = other, reached
-                report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
-        for name, factor in MOVES:
-            now, missed = best, 0
-            while name not in fixed and missed <= STRIDES.get((name, factor), 0):
-                now = moved(now, name, factor)
-                if now in tried or now.ridge < LEAST_RIDGE:
-                    break
-                tried.add(now)
-                reached = qualities(some, now)
-                missed += 1
-                if reached.beats(quality, by_loss=name in COUNTED):
-                    best, quality, missed = now, reached, 0
+        moves = [(name, factor) for name, factor in MOVES if name not in fixed]
+        with ThreadPoolExecutor(usable_cpus()) as pool:  # a trial hardly uses a second core
+            trials = {settings: pool.submit(qualities, some, settings) for settings in (first, *others)}
+            best, quality, tried = first, trials[first].result(), {first}
+            report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
+            for other in others:
+                tried.add(other)
+                if (reached := trials[other].result()).beats(quality):
+                    best, quality = other, reached
                     report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
+            for at, (name, factor) in enumerate(moves):
+                now, missed = best, 0
+                while missed <= STRIDES.get((name, factor), 0):
+                    now = moved(now, name, factor)
+                    if now in tried or now.ridge < LEAST_RIDGE:
+                        break
+                    tried.add(now)
+                    # Those of the next moves, too, in case that this one is no better.
+                    for settings in (now, *(moved(best, *move) for move in moves[at + 1 : at + usable_cpus()])):
+                        if settings not in trials and settings.ridge >= LEAST_RIDGE:
+                            trials[settings] = pool.submit(qualities, some, settings)
+                    reached = trials[now].result()
+                    missed += 1
+                    if reached.beats(quality, by_loss=name in COUNTED):
+                        best, quality, missed = now, reached, 0
+                        report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
         return best
 
     def size(self, settings: NgramSettings, tolerance: float, report: Report) -> tuple[int, float, float]:
@@ -99,9 +108,10 @@ class NgramSearch:
             fits = lost.mean() <= max(tolerance * dense.mean() - errors * lost.std() / len(lost) ** 0.5, 0.0)
             largest = LARGEST if written > 0.9 * size or not written else size  # all n-grams are in it
             said = "yes" if fits else "no" if largest > size else "no, but it holds all n-grams"
+            sure = "likely" if errors == LIKELY else "surely"
             report(
                 f"search: a file of {size:,} bytes has validation accuracy {hits.mean():.4f}, without a size it is "
-                f"{dense.mean():.4f}; surely within {100 * tolerance:g} %: {said}"
+                f"{dense.mean():.4f}; {sure} within {100 * tolerance:g} %: {said}"
             )
             if fits or size >= largest:
                 good, reached = min(size, max(written, SMALLEST)), float(hits.mean())
