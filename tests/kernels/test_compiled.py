@@ -1,6 +1,7 @@
 """Machine code is kept by source and processor, written by one process; with bounds checks where they are asked for."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,14 @@ def test_processes_that_compile_at_once_do_not_mix_their_code(tmp_path):
     assert [process.communicate()[0].split()[0] for process in started] == ["2"] * 4
     for text in (CALL, other):
         assert run(text, NUMBA_CACHE_DIR=str(tmp_path))[1][-1] == "1"
+
+
+def test_a_copy_of_the_source_uses_what_is_compiled(tmp_path):
+    assert run(CALL, NUMBA_CACHE_DIR=str(tmp_path / "code"))[1][-1] == "0"
+    shutil.copytree(Path(antembed.__file__).parent, tmp_path / "copy" / "antembed")
+    there = {"PYTHONPATH": str(tmp_path / "copy"), "NUMBA_CACHE_DIR": str(tmp_path / "code")}
+    code, words, error = run(CALL, **there)
+    assert (code, words[-1]) == (0, "1"), error
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):

@@ -24,7 +24,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache, UserProvidedCacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache, UserProvidedCacheLocator
 from numba.core.codegen import get_host_cpu_features
 
 from antembed.files import default_cache, locked, private_folder
@@ -88,11 +88,25 @@ class NoCache(NullCache):
         _say_why(self.why)
 
 
+class _Locator(UserProvidedCacheLocator):
+    """By the name of the package, not by its path: clones and copies of the source share what is compiled."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        return Path(py_file).parent.name
+
+
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012 — an instance variable for Numba
+
+
 class KernelCache(FunctionCache):
     """Machine code of one function, by signature, in our folder."""
 
+    _impl_class = _CacheImpl
+
     def __init__(self, function: Callable[..., Any], folder: Path):
-        own = _made(folder / UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function)))
+        own = _made(folder / _Locator.get_suitable_cache_subpath(inspect.getfile(function)))
         before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
         try:
             super().__init__(function)
