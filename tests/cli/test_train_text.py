@@ -220,6 +220,8 @@ def test_what_cannot_be_explained_says_so(spoken, file, tmp_path):
     assert "ngrams.json is damaged (KeyError: 'ngrams'); copy it" in str(call("explain", tmp_path / "run", code=1).exception)
     (tmp_path / "run" / "ngrams.json").unlink()
     assert "has no ngrams.json: it was trained before" in str(call("explain", tmp_path / "run", code=1).exception)
+    (tmp_path / "run" / "classifier.ngrams").unlink()
+    assert "the run is not finished; continue it with --resume" in str(call("explain", tmp_path / "run", code=1).exception)
 
 
 def test_a_run_with_knowledge_is_evaluated_again(file, tmp_path):

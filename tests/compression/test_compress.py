@@ -298,6 +298,11 @@ def test_progress_says_what_is_compiled_and_tried(monkeypatch):
     assert all(0 <= done <= total for what, done, total in said if "coding" not in what)
 
 
+def test_a_source_that_is_not_there_is_said_before_the_name_of_the_file(tmp_path):
+    with pytest.raises(DataError, match="none does not exist; give vectors"):
+        call("compress", tmp_path / "none", tmp_path / "out")
+
+
 def test_progress_on_the_command_line(tmp_path):
     np.save(tmp_path / "v.npy", vectors())
     words = ["compress", str(tmp_path / "v.npy"), str(tmp_path / "v.ant"), "--overwrite", "--budget", "8x"]

@@ -488,7 +488,12 @@ NAMES = [
 def test_usual_names_of_columns_in_five_languages(tmp_path, names):
     file = tmp_path / "r.csv"
     file.write_text("when," + names + ",remark\n" + "".join(f"x,{u},{i},{r},fine\n" for u, i, r in ROWS))
-    check(read_ratings(file))
+    ratings = read_ratings(file)
+    check(ratings)
+    user, item, rating = names.split(",")
+    said = f"{file}: user from {user!r}, item from {item!r}, rating from {rating!r}; others with --columns USER,ITEM,RATING"
+    assert ratings.notes == (() if names in NAMES[:2] else (said,))
+    assert read_ratings(file, columns=[user, item, rating]).notes == ()
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,10 @@ def compress(
 
     Example:  antembed compress vectors.npy vectors.ant --tolerance 1%
     """
+    from antembed.compression.sources import existing
+
     how: JSON = {"budget": budget, "tolerance": tolerance, "method": method, "seed": seed}
-    if source.is_dir() and out.suffix != ".ant":
+    if existing(source).is_dir() and out.suffix != ".ant":
         only = {"words": words, "tokenizer": tokenizer, "word-tests": word_tests}
         if given := [f"--{name} {value}" for name, value in only.items() if value is not None]:
             raise ValueError(f"{given[0]} goes with files NAME.ant, and {out} is to be a model's folder; leave it out")

@@ -177,13 +177,13 @@ def inspect(
         "bytes": table.size,
         "bytes_of_words": (words := table.sizes().get("words", 0)),
         "bytes_of_full_table": dense,
-        "times_smaller": round(dense / (table.size - words), 2),  # as `antembed compress` counts: words are not vectors
+        "times_smaller": round(dense / (table.size - words), 2),  # as `antembed compress` counts
         "checksums": table.checksums,
     }
     if as_json:
         show.print_json(about)
         return
-    show.facts(about)
+    show.facts(about | {"times_smaller": f"{about['times_smaller']} (words not counted)" if words else about["times_smaller"]})
 
 
 def report(

@@ -27,11 +27,16 @@ class Source:
     notes: tuple[str, ...] = ()  # what the reader left out
 
 
+def existing(path: str | Path) -> Path:
+    """Raise unless there is such a file or folder."""
+    if not (path := Path(path)).exists():
+        raise DataError(f"{path} does not exist; give vectors (.npy, .safetensors, GloVe or word2vec) or a model's folder")
+    return path
+
+
 def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None = None) -> Source:
     """The table in a file or folder; `tensor`: its name, where a file has several; `words`: a file with a word a line."""
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"{path} does not exist; give vectors (.npy, .safetensors, GloVe or word2vec) or a model's folder")
+    path = existing(path)
     if path.is_dir():
         found = _folder(path, tensor)
     elif path.suffix == ".npy":

@@ -33,6 +33,19 @@ AFFIXES = ("id", "nr", "no", "num", "number", "code", "key", "nummer", "numero",
 CERTAIN = {"user", "uid", "customer", "item", "iid", "movie", "product", "asin", "isbn", "rating", "ratings", "score",
            "overall", "stars", "value", *WORDS["time"].split()}  # fmt: skip
 REMEDY = "pass --columns USER,ITEM,RATING (columns=[…] in Python), or USER,ITEM for events"
+# Names that leave no doubt, and those of files without names.
+PLAIN = {
+    "user",
+    "userid",
+    "item",
+    "itemid",
+    "movieid",
+    "rating",
+    "ratings",
+    "timestamp",
+    "time",
+    *(f"column{n}" for n in range(1, 6)),
+}
 UNIX = 1e8  # seconds since 1970: March 1973; no ratings and few counts are as large
 
 
@@ -57,10 +70,13 @@ class Columns:
         """Whether rows are events."""
         return asked or self.rating is None or self.quantities
 
-    def note(self, path: Path, present: Sequence[str], implicit: bool) -> tuple[str, ...]:
-        """A line that says that rows are taken for events, what weighs them, and how to say otherwise."""
+    def note(self, path: Path, present: Sequence[str], implicit: bool, given: bool) -> tuple[str, ...]:
+        """A line that says which columns are taken, if their names leave a doubt and none were given; or that rows are events,
+        what weighs them, and how to say otherwise."""
         if not self.implicit(implicit):
-            return ()
+            unusual = any(plain_name(name) not in PLAIN for name in self.roles.values())
+            taken = ", ".join(f"{role} from {name!r}" for role, name in self.roles.items())
+            return (f"{path}: {taken}; others with --columns USER,ITEM,RATING",) if unusual and not given else ()
         if self.rating is not None:
             weighed = f"every row is an event (implicit feedback); {self.rating!r} is its quantity q, 1 + ln q its weight"
             other = "--columns USER,ITEM" if implicit else "--columns USER,ITEM, or USER,ITEM,RATING if these are ratings"

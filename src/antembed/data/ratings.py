@@ -157,7 +157,9 @@ def _inspect(path: Path, plain: Path, form: Format, chosen: Columns, reading: Re
     roles = chosen.roles
     if not (implicit or reading.times):
         roles.pop("time", None)
-    return TextTable(form, roles, implicit, head), chosen.note(path, form.columns, reading.implicit)
+    return TextTable(form, roles, implicit, head), chosen.note(
+        path, form.columns, reading.implicit, reading.columns is not None
+    )
 
 
 def _options(form: Format) -> dict[str, Any]:
@@ -297,7 +299,7 @@ def _read_frame(
     if skipped and reading.on_error == "stop":
         raise DataError(f"{path}, {complaint} ({skipped} such rows); correct them, or skip them with --on-error skip")
     frame = frame.filter(~bad)
-    remarks = Remarks(skipped, complaint, (*notes, *chosen.note(path, present, reading.implicit)))
+    remarks = Remarks(skipped, complaint, (*notes, *chosen.note(path, present, reading.implicit, reading.columns is not None)))
 
     def read(numeric: list[bool]) -> Ratings:
         return collect(path, frame.collect_batches(chunk_size=PIECE), entry, numeric, remarks, implicit)

@@ -13,7 +13,7 @@ from antembed.inference.explain_ngrams import explain_ngrams, explain_text
 from antembed.inference.explain_words import contributions, explain_words
 from antembed.inference.folder import RunError, check_files, read_description
 from antembed.inference.seen import Seen
-from antembed.inference.text import light_predictor
+from antembed.inference.text import NGRAMS, light_predictor
 from antembed.labels import find, read_labels
 from antembed.serving import load_table
 
@@ -32,6 +32,7 @@ def explain(folder: Path, top: int, items: Path | None, text: str | None = None)
     if items is not None:
         raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
     if task == "classify-ngrams":
+        check_files(folder, NGRAMS)
         return explain_ngrams(folder, top)
     if task not in ("classify", "language"):
         raise RunError(f"a run of {task} has nothing that explains its anchors")
