@@ -64,7 +64,8 @@ class NgramSearch:
         some = [(_sampled(train, self.seed), held) for train, held in self.folds]
         first, *others = (replace(NgramSettings(seed=self.seed), **(start | fixed)) for start in STARTS)
         moves = [(name, factor) for name, factor in MOVES if name not in fixed]
-        with ThreadPoolExecutor(usable_cpus()) as pool:  # a trial hardly uses a second core
+        at_once = min(usable_cpus(), 2)  # a trial hardly uses a second core, and takes some hundred MB
+        with ThreadPoolExecutor(at_once) as pool:
             trials = {settings: pool.submit(qualities, some, settings) for settings in (first, *others)}
             best, quality, tried = first, trials[first].result(), {first}
             report(f"search: {_described(best)}: validation accuracy {quality.accuracy:.4f}")
@@ -81,7 +82,7 @@ class NgramSearch:
                         break
                     tried.add(now)
                     # Those of the next moves, too, in case that this one is no better.
-                    for settings in (now, *(moved(best, *move) for move in moves[at + 1 : at + usable_cpus()])):
+                    for settings in (now, *(moved(best, *move) for move in moves[at + 1 : at + at_once])):
                         if settings not in trials and settings.ridge >= LEAST_RIDGE:
                             trials[settings] = pool.submit(qualities, some, settings)
                     reached = trials[now].result()
