@@ -21,7 +21,10 @@ TOLERANCES = {
 }
 POINTS = 0.002  # of accuracy and error rate, and one example more: parts are small
 # Where something was chosen, another choice may be made: metrics of the test may be better, or worse by so much.
-CHOSEN_TOLERANCES = dict.fromkeys(("mse", "clipped_mse", "rmse", "mae", "loss", "bits", "perplexity"), 0.05)
+CHOSEN_TOLERANCES = {
+    **dict.fromkeys(("mse", "clipped_mse"), 0.03),  # with one pass of recoding instead of eight 3.5 %
+    **dict.fromkeys(("rmse", "mae", "loss", "bits", "perplexity"), 0.05),
+}
 
 
 @pytest.fixture(scope="module")
