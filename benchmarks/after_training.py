@@ -13,12 +13,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from antembed.baselines.after_training import ksvd, nearest_mixes
+from antembed.baselines.low_rank import LowRankEmbedding
+from antembed.baselines.product_quantized import quantize
 from antembed.compression import compress
-from antembed.config.options import with_options
-from antembed.embedding import Embedding, FullEmbedding, LowRankEmbedding, quantize
-from antembed.embedding.baselines.after_training import ksvd, nearest_mixes
-from antembed.runs.folder import RunFolder
-from antembed.runs.lifecycle import load_model
+from antembed.layer.embedding import Embedding
+from antembed.layer.full import FullEmbedding
+from antembed.train.options import with_options
+from antembed.train.run import load_model
+from antembed.train.run_folder import RunFolder
 from common import publish
 
 

@@ -11,9 +11,10 @@ import os
 import statistics
 import time
 
-from antembed.experiments.bench import fused, shape_of_movielens_25m
-from antembed.experiments.race import busy_processes
-from antembed.kernels.threads import usable_cpus
+from experiments.bench import fused, shape_of_movielens_25m
+from experiments.race import busy_processes
+
+from antembed.native.threads import usable_cpus
 from common import publish
 
 THREADS, BUSY = (1, 2), (0, 1, 4)

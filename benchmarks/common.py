@@ -1,10 +1,10 @@
-"""What the benchmark scripts share. Contestants take turns by antembed.experiments.race."""
+"""What the benchmark scripts share. Contestants take turns by experiments.race."""
 
 import shlex
 import sys
 
-from antembed.experiments.records import append_record
 from antembed.files import JSON
+from antembed.sweep.records import append_record
 
 
 def publish(path: str | None, record: JSON) -> None:

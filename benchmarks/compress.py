@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from antembed.compression import WEIGHTING, as_array, compare, compress, read_source
-from antembed.compression.report import neighbours_kept
-from antembed.serving.coded import row_weights
+from antembed.compression import WEIGHTING, as_array, compress
+from antembed.compression.quality import compare, neighbours_kept
+from antembed.compression.sources import read_source
+from antembed.tables.entropy_rows import row_weights
 from common import publish
 
 Method = Callable[[np.ndarray, float, bool], tuple[np.ndarray, int]]

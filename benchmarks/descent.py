@@ -21,14 +21,14 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
-from antembed.data import find_data
-from antembed.data.synthetic import planted, ratings
+from antembed.data.download import find_data
 from antembed.files import JSON
-from antembed.inference.fold_in import likely_weight
-from antembed.inference.seen import Seen
-from antembed.solvers.descent import Descent
-from antembed.solvers.side import Penalties
-from antembed.tasks.events.ranking import Held, list_metrics
+from antembed.recommend.descent import Descent
+from antembed.recommend.factor import Penalties
+from antembed.recommend.fold_in import likely_weight
+from antembed.recommend.ranking import Held, list_metrics
+from antembed.recommend.seen import Seen
+from antembed.recommend.synthetic import planted, ratings
 from common import publish
 
 Columns = tuple[np.ndarray, ...]

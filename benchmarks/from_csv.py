@@ -16,10 +16,11 @@ import time
 from pathlib import Path
 
 import polars as pl
+from experiments.bench import ITEMS, USERS
+from experiments.synthetic_stream import stream
 
-from antembed.data import default_cache, read_ratings
-from antembed.data.synthetic import stream
-from antembed.experiments.bench import ITEMS, USERS
+from antembed.files import default_cache
+from antembed.recommend.read_ratings import read_ratings
 from common import publish
 
 

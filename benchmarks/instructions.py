@@ -54,7 +54,7 @@ class Valgrind:
 
 
 def rows_of(V: int, K: int):
-    from antembed.kernels.rows import Rows, Rule
+    from antembed.layer.optim.lazy_kernel import Rows, Rule
 
     rng, none, steps = np.random.default_rng(0), np.empty(0, np.int64), np.ones(9)
     weight, momentum = rng.random((V, K), np.float32), np.full((V, K), 1e-4, np.float32)
@@ -64,20 +64,20 @@ def rows_of(V: int, K: int):
 
 
 def batch(V: int, n: int):
-    from antembed.kernels.groups import group
+    from antembed.layer.group_kernel import group
 
     return group(np.random.default_rng(0).integers(0, V, n), np.full(V, -1, np.int32))
 
 
 def grouping() -> Case:
-    from antembed.kernels.groups import group
+    from antembed.layer.group_kernel import group
 
     ids, slot = np.random.default_rng(0).integers(0, 2000, 4000), np.full(2000, -1, np.int32)
     return lambda: group(ids, slot), len(ids), "id"
 
 
 def look_up() -> Case:
-    from antembed.kernels.anchored import look_up
+    from antembed.layer.lookup_kernel import look_up
 
     (rows, rule), groups, out = rows_of(2000, 100), batch(2000, 4000), np.empty((4000, 256), np.float32)
     anchors = np.ones((100, 256), np.float32)
@@ -85,7 +85,7 @@ def look_up() -> Case:
 
 
 def look_up_gradients() -> Case:
-    from antembed.kernels.anchored import gradients
+    from antembed.layer.lookup_kernel import gradients
 
     groups, read = batch(2000, 4000), np.ones((2006, 100), np.float32)
     anchors, arriving = np.ones((100, 256), np.float32), np.ones((4000, 256), np.float32)
@@ -93,7 +93,7 @@ def look_up_gradients() -> Case:
 
 
 def lazy_step() -> Case:
-    from antembed.kernels.rows import step_rows
+    from antembed.layer.optim.lazy_kernel import step_rows
 
     (rows, rule), groups = rows_of(2000, 100), batch(2000, 4000)
     gradient, U = np.ones((4000, 100), np.float32), len(groups.unique)
@@ -102,7 +102,7 @@ def lazy_step() -> Case:
 
 
 def bags() -> Case:
-    from antembed.kernels.bags import sum_bags
+    from antembed.layer.lookup_kernel import sum_bags
 
     groups, rows = batch(2000, 4000), np.ones((2000, 100), np.float32)
     out, bounds, weights = np.empty((400, 100), np.float32), np.arange(0, 4001, 10), np.ones(4000, np.float32)
@@ -111,11 +111,11 @@ def bags() -> Case:
 
 def fused_ratings() -> Case:
     import torch
+    from experiments.bench import epochs_of
 
-    from antembed.config import from_options
-    from antembed.data import Examples
-    from antembed.experiments.bench import epochs_of
-    from antembed.tasks.ratings.config import RatingsConfig
+    from antembed.recommend.config import RatingsConfig
+    from antembed.train.examples import Examples
+    from antembed.train.options import from_options
 
     torch.set_num_threads(1)
     rng, n = np.random.default_rng(0), 8192
@@ -125,7 +125,7 @@ def fused_ratings() -> Case:
 
 
 def stored_rows() -> Case:
-    from antembed.kernels.mixes import mix_csr
+    from antembed.tables.sparse_product_kernel import mix_csr
 
     V, K, each = 2000, 100, 4
     starts, values = np.arange(0, each * V + 1, each, dtype=np.int32), np.ones(each * V, np.float32)

@@ -16,16 +16,16 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import torch.nn.functional as F
+from experiments.race import Work, median_turns
 from torch import Tensor, nn
 
 import antembed as ant
-from antembed.embedding import AnchorEmbedding
-from antembed.experiments.race import Work, median_turns
-from antembed.kernels.softmax import sparse_log_totals
-from antembed.serving.nonzeros import Nonzeros
-from antembed.serving.table import read_table, serialized
-from antembed.tasks.language.model import LanguageModel, Network, State
-from antembed.tasks.language.output import Noise, Sampled
+from antembed.language.model import LanguageModel, Network, State
+from antembed.language.softmax import Noise, Sampled
+from antembed.language.softmax_kernel import sparse_log_totals
+from antembed.layer.anchor import AnchorEmbedding
+from antembed.tables.nonzeros import Nonzeros
+from antembed.tables.save import read_table, serialized
 from common import publish
 
 V, D, K, NONZEROS = 267_735, 400, 500, 10

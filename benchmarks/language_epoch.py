@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 import torch.nn.functional as F
+from experiments.race import median_turns
 from torch import Tensor, nn
 
-from antembed.config import from_options
-from antembed.data.corpus import Corpus, corpus_of
-from antembed.experiments.race import median_turns
-from antembed.solvers.stochastic import Stochastic
-from antembed.tasks.language.config import LanguageConfig
-from antembed.tasks.language.data import make_splits
-from antembed.tasks.language.task import Language
+from antembed.language.config import LanguageConfig
+from antembed.language.corpus import Corpus, corpus_of
+from antembed.language.dataset import make_splits
+from antembed.language.task import Language
+from antembed.train.options import from_options
+from antembed.train.stochastic import Stochastic
 from common import publish
 
 V, TOKENS, WIDTH, ANCHORS, NONZEROS = 10_000, 929_589, 200, 500, 10

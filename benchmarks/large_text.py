@@ -2,7 +2,7 @@
 
     python benchmarks/large_text.py [--models cnn,mean,ngrams] [--record results/large-text.jsonl]
 
-560 000 synthetic documents of 14 classes and 563 000 words (data/topics.py), one epoch; each model in a process of its own.
+560 000 synthetic documents of 14 classes and 563 000 words (tests/synthetic_text.py), one epoch; each model in a process of its own.
 """
 
 import argparse
@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from antembed.data.documents import read_documents
-from antembed.data.topics import write_topics
+from tests.synthetic_text import write_topics
+
+from antembed.classify.documents import read_documents
 from antembed.files import JSON
 from common import publish
 

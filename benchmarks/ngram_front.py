@@ -17,14 +17,14 @@ import scipy.sparse as sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from antembed.config import from_options
-from antembed.data.documents import Documents, read_documents
+from antembed.classify.documents import Documents, read_documents
+from antembed.classify.ngram_fit import NgramSettings, fit_ngrams
+from antembed.classify.ngrams_config import NgramConfig
+from antembed.classify.predictor import word_hashes
+from antembed.classify.serving_ngrams import buckets_of, ngram_hashes
 from antembed.data.splits import shares
 from antembed.files import JSON
-from antembed.serving.ngrams import buckets_of, ngram_hashes
-from antembed.solvers.ngram_fit import NgramSettings, fit_ngrams
-from antembed.tasks.ngrams.config import NgramConfig
-from antembed.tasks.ngrams.task import word_hashes
+from antembed.train.options import from_options
 from common import publish
 
 VALUES = 2.0 ** np.arange(-8, 0.1, 0.5)  # of the peer's weights when packed, times the largest

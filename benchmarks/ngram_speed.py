@@ -3,7 +3,7 @@
     python benchmarks/ngram_speed.py [--data ag-news dbpedia] [--budget 50KB] [--record results/ngram-speed.jsonl]
 
 Each is fitted in a process of its own, whose peak of memory is said. AG-News is read from ANTEMBED_DATA; the others, of 14
-classes, are made from a seed (data/synthetic.py), and 20 000 more of them are asked about. Seconds are of the fit alone, with
+classes, are made from a seed (recommend/synthetic.py), and 20 000 more of them are asked about. Seconds are of the fit alone, with
 kernels compiled before.
 """
 
@@ -18,12 +18,12 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from tests.synthetic_text import labelled_documents
 
-from antembed.data.documents import Documents, read_documents
-from antembed.data.synthetic import labelled_documents
+from antembed.classify.documents import Documents, read_documents
+from antembed.classify.ngram_fit import NgramSettings, fit_ngrams
+from antembed.classify.predictor import word_hashes
 from antembed.files import JSON
-from antembed.solvers.ngram_fit import NgramSettings, fit_ngrams
-from antembed.tasks.ngrams.task import word_hashes
 from common import publish
 
 HELD_OUT = 20_000

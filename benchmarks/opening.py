@@ -2,7 +2,7 @@
 
     python benchmarks/opening.py --rows 10000000 --record results/reliability.jsonl
 
-Each figure is of a process of its own that imports NumPy and antembed.serving first. Files are made of random numbers; the
+Each figure is of a process of its own that imports NumPy and antembed.tables first. Files are made of random numbers; the
 coded one repeats the blocks of a small one, which changes nothing for opening and look-up.
 """
 
@@ -17,15 +17,15 @@ import numpy as np
 
 import antembed as ant
 from antembed.files import JSON
-from antembed.serving.container import pack, unpack
-from antembed.serving.encodings import smallest_unsigned
-from antembed.serving.words import pack_words
+from antembed.tables.container import pack, unpack
+from antembed.tables.nonzeros import smallest_unsigned
+from antembed.tables.word_index import pack_words
 from common import publish
 
 CHILD = """
 import json, sys, time
 import numpy as np
-from antembed.serving import load_table
+from antembed.tables.save import load_table
 
 def memory():
     with open("/proc/self/smaps_rollup") as file:

@@ -16,14 +16,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from antembed.embedding import param_groups
-from antembed.optim import OPTIMIZERS
-from antembed.runs.lifecycle import configure
-from antembed.solvers.engine import set_rates
-from antembed.solvers.sparsify import held_then_cosine
-from antembed.sparsify import Prune, Recode
-from antembed.sparsify.units import units_of
+from antembed.layer.embedding import param_groups
+from antembed.layer.optim import OPTIMIZERS
+from antembed.layer.sparsify.prune import Prune
+from antembed.layer.sparsify.recode import Recode
+from antembed.layer.sparsify.sparsify_units import units_of
 from antembed.tasks import TASKS
+from antembed.train.engine import set_rates
+from antembed.train.run import configure
+from antembed.train.solvers_sparsify import held_then_cosine
 from common import publish
 
 EPS, FIRM, CHANGED = 1e-8, 3.0, 0.2

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from antembed.config import from_options
-from antembed.data import Ratings
-from antembed.data.synthetic import planted, ratings
 from antembed.files import JSON
-from antembed.growth.objective import nbant_objective
-from antembed.runs import train
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.ratings.data import cut
+from antembed.layer.growth_objective import nbant_objective
+from antembed.recommend.config import RatingsConfig
+from antembed.recommend.dataset import cut
+from antembed.recommend.ratings_table import Ratings
+from antembed.recommend.synthetic import planted, ratings
+from antembed.train.options import from_options
+from antembed.train.run import train
 from common import publish
 
 USERS, ITEMS, RATINGS, NOISE, WIDTH = 300, 200, 60_000, 0.2, 16

@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.data import Ratings
 from antembed.files import JSON
-from antembed.runs import train
-from antembed.runs.lifecycle import configure
+from antembed.recommend.ratings_table import Ratings
 from antembed.tasks import TASKS
+from antembed.train.run import configure, train
 from common import publish
 
 USERS, ITEMS, RATINGS, ANCHORS, WIDTH, DENSITY, NOISE = 3_000, 1_500, 400_000, 5, 16, 0.3, 0.09

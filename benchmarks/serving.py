@@ -31,11 +31,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from antembed.compression import compress
-from antembed.data.synthetic import zipf
-from antembed.serving import load_table
-from antembed.serving.coded import CodedRows
-from antembed.serving.sparse_coded import SparseCodedRows
-from antembed.serving.table import serialize
+from antembed.recommend.synthetic import zipf
+from antembed.tables.entropy_rows import CodedRows
+from antembed.tables.save import load_table, serialize
+from antembed.tables.sparse_entropy_rows import SparseCodedRows
 from common import publish
 
 IDS, WIDTH, SETTINGS, KEPT = 25_600, 256, ((50, 2), (100, 4), (500, 8)), 50_000

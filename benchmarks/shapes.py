@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from tests.synthetic_text import LETTERS, names, topics
 
-from antembed.data.synthetic import planted, ratings, zipf
-from antembed.data.topics import LETTERS, names, topics
 from antembed.files import JSON
+from antembed.recommend.synthetic import planted, ratings, zipf
 from common import publish
 
 CYRILLIC = "абвгдежзийклмнопрстуфхцчшщ"

@@ -36,18 +36,22 @@ from torch import nn
 
 import antembed as ant
 from antembed.cli.train import read_together
-from antembed.data import read_ratings
-from antembed.data.synthetic import planted
-from antembed.data.synthetic import ratings as draw_ratings
-from antembed.distributed import Ranks, ShardedAnchorEmbedding, ShardedRowTable, data_parallel, start, stop
-from antembed.distributed.one_copy import one_copy
-from antembed.distributed.spread import Spread
-from antembed.distributed.storage import load, save
-from antembed.experiments.records import read_records
 from antembed.files import JSON
-from antembed.kernels.threads import usable_cpus
-from antembed.runs.shared import share_rows
+from antembed.layer.sharded.collectives import Ranks
+from antembed.layer.sharded.distributed_spread import Spread
+from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, data_parallel
+from antembed.layer.sharded.sharded_table import ShardedRowTable
+from antembed.native.threads import usable_cpus
+from antembed.recommend.read_ratings import read_ratings
+from antembed.recommend.synthetic import planted
+from antembed.recommend.synthetic import ratings as draw_ratings
+from antembed.sweep.records import read_records
 from antembed.tasks import TASKS
+from antembed.train import distributed_start as start
+from antembed.train.distributed_start import stop
+from antembed.train.distributed_storage import load, save
+from antembed.train.processes import one_copy
+from antembed.train.runs_shared import share_rows
 from common import publish
 
 V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from experiments.race import Work, processor_time_of_children, take_turns
 
-from antembed.experiments.race import Work, processor_time_of_children, take_turns
 from common import publish
 
 USERS, ITEMS, RATINGS = 6040, 3706, 200_000  # the tables have MovieLens 1M's shape

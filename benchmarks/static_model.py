@@ -15,10 +15,13 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from antembed.compression import as_array, compare, compress, read_source
-from antembed.compression.static import read_tokens
+from antembed.compression import as_array, compress
+from antembed.compression.compression_static import read_tokens
+from antembed.compression.quality import compare
+from antembed.compression.sources import read_source
 from antembed.compression.texts import compress_for_texts, rank_correlation
-from antembed.serving import StaticModel, Table
+from antembed.tables.static_model import StaticModel
+from antembed.tables.table import Table
 from common import publish
 
 # Test texts that were looked at when the constants in compression/texts.py were chosen: for MiniLM, and beside five others.

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from experiments.race import Others, Work, busy_processes, compare, take_turns
 from numba import njit
 
 import antembed as ant
-from antembed.experiments.race import Others, Work, busy_processes, compare, take_turns
-from antembed.kernels.threads import parallel_for
+from antembed.native.threads import parallel_for
 from common import publish
 
 V, d, IDS = 500_000, 256, 25_600

@@ -11,11 +11,11 @@ from statistics import median
 
 import numpy as np
 import torch
+from experiments.race import Others, Work, rounded, take_turns
 
 import antembed as ant
-from antembed.experiments.race import Others, Work, rounded, take_turns
-from antembed.kernels.mixes import mix_csr
-from antembed.kernels.threads import usable_cpus
+from antembed.native.threads import usable_cpus
+from antembed.tables.sparse_product_kernel import mix_csr
 from common import publish
 
 BASE = {"V": 100_000, "K": 48, "d": 128, "ids": 8192}

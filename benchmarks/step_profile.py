@@ -9,11 +9,11 @@ from statistics import median
 
 import numpy as np
 import torch
+from experiments.race import Work, rounded, take_turns
 
-from antembed.experiments.race import Work, rounded, take_turns
-from antembed.kernels import anchored
-from antembed.kernels.groups import Groups, group, sum_groups
-from antembed.kernels.rows import read_rows, step_rows
+from antembed.layer import lookup_kernel as anchored
+from antembed.layer.group_kernel import Groups, group, sum_groups
+from antembed.layer.optim.lazy_kernel import read_rows, step_rows
 from common import publish
 from instructions import rows_of
 

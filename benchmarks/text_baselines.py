@@ -4,7 +4,7 @@
 
 For each method, trials are drawn from its space (seeded, one training each, seed 0). For each limit of parameters the trial
 that fits and is best on validation is trained again with further seeds; the table has the test accuracy of those alone
-(experiments/text.py). What is in the record already is not run again.
+(experiments/experiments_text.py). What is in the record already is not run again.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from experiments.experiments_text import LIMITS, best_of
 
-from antembed.config import from_options
-from antembed.experiments.records import append_record, read_records
-from antembed.experiments.text import LIMITS, best_of
+from antembed.classify.config import TextConfig, read_input
+from antembed.classify.task import Text
 from antembed.files import JSON
-from antembed.runs import train
-from antembed.tasks.text.config import TextConfig, read_input
-from antembed.tasks.text.task import Text
+from antembed.sweep.records import append_record, read_records
+from antembed.train.options import from_options
+from antembed.train.run import train
 
 Space = dict[str, Any]
 

@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from experiments.experiments_text import best_of
 
-from antembed.config import from_options
-from antembed.data.documents import Documents
-from antembed.embedding import Embedding, quantize
-from antembed.experiments.records import read_records
-from antembed.experiments.text import best_of
+from antembed.baselines.product_quantized import quantize
+from antembed.classify.config import TextConfig, read_input
+from antembed.classify.documents import Documents
+from antembed.classify.model import TextModel
+from antembed.classify.task import Text
 from antembed.files import JSON
-from antembed.runs import load_model, train
-from antembed.serving import Table, export
-from antembed.tasks.text.config import TextConfig, read_input
-from antembed.tasks.text.model import TextModel
-from antembed.tasks.text.task import Text
+from antembed.layer.embedding import Embedding
+from antembed.sweep.records import read_records
+from antembed.tables.save import export
+from antembed.tables.table import Table
+from antembed.train.options import from_options
+from antembed.train.run import load_model, train
 from common import publish
 
 Form = Callable[[Embedding, Path], Table]

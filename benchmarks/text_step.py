@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from experiments.race import median_turns
 from torch import Tensor, nn
 
 import antembed as ant
-from antembed.experiments.race import median_turns
-from antembed.tasks.text.model import TextCNN
+from antembed.classify.model import TextCNN
 from common import publish
 
 V, d, K, DOCUMENTS, WIDTHS, FILTERS, CLASSES = 62_000, 256, 10, 256, (3, 4, 5), 100, 4

@@ -2,7 +2,7 @@
 
     python benchmarks/tokenizer.py [train.csv …] [--record results/bench.jsonl]
 
-Without a file, on synthetic text (data/topics.py). All count every word of every text; "from the file" is the whole way from
+Without a file, on synthetic text (tests/synthetic_text.py). All count every word of every text; "from the file" is the whole way from
 the file to documents, vocabulary and all. `tokenizers` knows the vocabulary already, the others find it.
 """
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from experiments.race import median_turns
+from tests.synthetic_text import write_topics
 
-from antembed.data import read_documents
-from antembed.data.layouts import labelled_text
-from antembed.data.topics import write_topics
-from antembed.data.words import Numberer, library_tokenizer
-from antembed.experiments.race import median_turns
+from antembed.classify.documents import read_documents
+from antembed.classify.labelled_text import labelled_text
+from antembed.classify.tokenizer import Numberer, library_tokenizer
 from common import publish
 
 PATTERN = re.compile(r"[^\W_]+(?:(?<=[0-9])[.,](?=[0-9])[^\W_]+)*|'(?:s|t|d|m|re|ve|ll)\b")

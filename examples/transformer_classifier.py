@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import antembed as ant
-from antembed.data.synthetic import zipf
+from antembed.recommend.synthetic import zipf
 
 WORDS, WIDTH, LENGTH, CLASSES, DOCUMENTS, EPOCHS = 8_000, 64, 24, 6, 6_000, 18
 

@@ -6,7 +6,7 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.data.synthetic import planted, ratings
+from antembed.recommend.synthetic import planted, ratings
 
 # Options of a quick stochastic run on the ratings of `write_ratings`.
 QUICK = ("--epochs", 4, "--batch-size", 128, "--embedding-dim", 8, "--anchors", "6,5", "--lr", 0.03, "--l1-penalty", 1e-4)

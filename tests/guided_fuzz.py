@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import antembed.kernels
+import antembed.native
 
 Mutation = Callable[[bytes], bytes]
 SECONDS, MEGABYTES = 10, 2048  # of one input
@@ -42,7 +42,7 @@ def main() -> None:
     if options.child is not None:
         fuzz(options.reader, options.child, options.seconds, options.seed)
         return
-    from antembed.experiments.records import append_record
+    from antembed.sweep.records import append_record
 
     with tempfile.TemporaryDirectory() as name:
         row = {"attack": "guided fuzzing", "reader": options.reader, "seed": options.seed}
@@ -99,7 +99,7 @@ def fuzz(name: str, folder: Path, seconds: int, seed: int) -> None:
     """Does not return."""
     import atheris
 
-    compiled = [module.name for module in pkgutil.iter_modules(antembed.kernels.__path__, "antembed.kernels.")]
+    compiled = [module.name for module in pkgutil.iter_modules(antembed.native.__path__, "antembed.native.")]
     with atheris.instrument_imports(include=["antembed"], exclude=compiled):  # numba compiles their bytecode
         reader = readers(name)
     path = folder / "input"
@@ -133,7 +133,7 @@ def seeds(name: str) -> list[bytes]:
     if name == "labels":
         import polars as pl
 
-        from antembed.labels import pack_parquet
+        from antembed.tables.row_labels import pack_parquet
 
         made = (["a", "b", "ü"], [1, 5, 9], [0.5, 2.5], [])
         return [pack_parquet(pl.Series("label", labels).to_frame()) for labels in made]
@@ -155,23 +155,24 @@ def readers(name: str) -> Reader:
     from tests.mutations import contents
 
     if name in ("table", "ngrams"):
-        from antembed.serving import HashedNgramsError, TableError
+        from antembed.classify.ngram_file import HashedNgramsError
+        from antembed.tables.container import TableError
 
         mutate = mutated_table if name == "table" else mutated_ngrams
         return Reader(lambda path: contents(path, name), (TableError, HashedNgramsError), mutate)
     if name == "labels":
         import polars as pl
 
-        from antembed.labels import LabelsError, find, unpack_parquet
+        from antembed.tables.row_labels import LabelsError, find, unpack_parquet
 
         def read_labels(path: Path) -> None:
             column = unpack_parquet(path)[0].to_series()
             find(column, pl.Series(column.to_list()[:5], dtype=column.dtype))
 
         return Reader(read_labels, (LabelsError,), plainly)
-    from antembed.data.documents import read_documents
-    from antembed.data.plain import DataError
-    from antembed.data.ratings import read_ratings
+    from antembed.classify.documents import read_documents
+    from antembed.data.data_plain import DataError
+    from antembed.recommend.read_ratings import read_ratings
 
     def read_csv(path: Path) -> None:
         data = path.read_bytes()
@@ -193,7 +194,7 @@ def plainly(data: bytes, mutation: Mutation, seed: int) -> bytes:
 
 def mutated_table(data: bytes, mutation: Mutation, seed: int) -> bytes:
     """With the checksums of a container, and the positions of its arrays, as its header's types and shapes want them."""
-    from antembed.serving.container import DIGITS, DTYPES, START
+    from antembed.tables.container import DIGITS, DTYPES, START
 
     data = mutation(data)
     length = int.from_bytes(data[:8], "little")
@@ -221,7 +222,7 @@ def mutated_table(data: bytes, mutation: Mutation, seed: int) -> bytes:
 
 def mutated_ngrams(data: bytes, mutation: Mutation, seed: int) -> bytes:
     """The facts, which are packed, or what follows them; with the right lengths and checksum."""
-    from antembed.serving.hashed_ngrams import HEAD
+    from antembed.classify.ngram_file import HEAD
 
     if len(data) < HEAD.size:
         return mutation(data)

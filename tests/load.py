@@ -28,8 +28,8 @@ from tests.command import QUICK, write_ratings
 from tests.torture import contents
 
 import antembed as ant
-from antembed.experiments.records import append_record
-from antembed.serving import load_table
+from antembed.sweep.records import append_record
+from antembed.tables.save import load_table
 
 PARTS = ("look-ups", "stopped", "memory", "cgroup", "clock")
 GROUPS = [100, 200, 300, 600]  # MB

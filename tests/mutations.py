@@ -1,6 +1,6 @@
 """Damaged files: one small file of every kind, seeded ways to damage it, and what a reader then does.
 
-The suite tries some (tests/serving/test_damage.py); `make fuzz` tries 20 000 and records the counts.
+The suite tries some (tests/tables/test_damage.py); `make fuzz` tries 20 000 and records the counts.
 """
 
 import argparse
@@ -23,11 +23,11 @@ import numpy as np
 import safetensors.numpy
 
 import antembed as ant
-from antembed.serving import HashedNgrams, HashedNgramsError, TableError, load_hashed_ngrams, load_table, serialize_product
-from antembed.serving.container import pack, unpack
-from antembed.serving.hashed_ngrams import HEAD
-from antembed.serving.ngrams import hash_words
-from antembed.serving.table import serialize
+from antembed.classify.ngram_file import HEAD, HashedNgrams, HashedNgramsError, load_hashed_ngrams
+from antembed.classify.serving_ngrams import hash_words
+from antembed.tables.container import TableError, pack, unpack
+from antembed.tables.product_rows import serialize_product
+from antembed.tables.save import load_table, serialize
 
 WORDS = [f"word{n}" for n in range(700)]
 SECONDS, MEMORY = 10, 1 << 20  # a hang, and too much memory in KB
@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", help="append the counts to this file")
     options = parser.parse_args()
-    from antembed.experiments.records import append_record
+    from antembed.sweep.records import append_record
 
     files, found = samples(), []
     with tempfile.TemporaryDirectory() as name:

@@ -12,12 +12,12 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from tests.serving import plain_reader
+from tests.tables import plain_reader
 
 import antembed as ant
-from antembed.compression.rows import relative_error
-from antembed.experiments.records import append_record
-from antembed.serving import load_table
+from antembed.compression.goal import relative_error
+from antembed.sweep.records import append_record
+from antembed.tables.save import load_table
 
 MOST_NUMBERS = 60_000  # of a table: a try takes about a second
 SHAPES = ("normal", "falling axes", "heavy tails", "lengths over many orders", "few values", "copies", "zeros", "one outlier",

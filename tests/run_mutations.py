@@ -1,6 +1,6 @@
 """Damaged checkpoints, configs, logs, caches and label files: a command refuses them in one line, or its result is the same.
 
-The suite tries some (tests/runs/test_damaged_runs.py); `make fuzz` tries 2 000 and records the counts.
+The suite tries some (tests/train/test_damaged_runs.py); `make fuzz` tries 2 000 and records the counts.
 """
 
 import argparse
@@ -23,21 +23,24 @@ import torch
 from tests.mutations import EXTREME, MEMORY, cut, flip, out_of_time, span
 from tests.torture import write_data
 
-from antembed.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from antembed.config import TaskConfig, from_options
-from antembed.data import read_ratings
-from antembed.estimators.language import LanguageModel
+from antembed.classify.config import TextConfig
 from antembed.files import read_checked, write_checked
-from antembed.inference.light import LightTables
-from antembed.inference.ratings import RatingTables
-from antembed.labels import SIDES
-from antembed.runs import RunFolder, load_model, open_predictor, train
-from antembed.serving import load_table
-from antembed.solvers.search_cache import cached
-from antembed.tasks import TASKS, Splits
-from antembed.tasks.language.config import LanguageConfig
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.text.config import TextConfig
+from antembed.language.config import LanguageConfig
+from antembed.language.language_model import LanguageModel
+from antembed.recommend.config import RatingsConfig
+from antembed.recommend.inference_ratings import RatingTables
+from antembed.recommend.predictor import LightTables
+from antembed.recommend.read_ratings import read_ratings
+from antembed.tables.row_labels import SIDES
+from antembed.tables.save import load_table
+from antembed.tasks import TASKS
+from antembed.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from antembed.train.config_shared import TaskConfig
+from antembed.train.options import from_options
+from antembed.train.run import load_model, open_predictor, train
+from antembed.train.run_folder import RunFolder
+from antembed.train.solvers_search_cache import cached
+from antembed.train.task import Splits
 
 SECONDS = 60  # of a run that is resumed, on a busy machine
 RATINGS = {
@@ -204,7 +207,7 @@ class Runs:
 
     def cache(self, rng: np.random.Generator) -> bool:
         """A file of an entry damaged: it is written anew, and the ratings are the same."""
-        from antembed.data import ratings as reader
+        from antembed.recommend import read_ratings as reader
 
         cache = self.folder / "cache"
         before, reader.CACHED_FROM = reader.CACHED_FROM, 0
@@ -287,7 +290,7 @@ def main() -> None:
     if options.worker is not None:
         worker(options.worker, options.first, options.count, options.seed)
         return
-    from antembed.experiments.records import append_record
+    from antembed.sweep.records import append_record
 
     found: list[tuple[str, str, str]] = []
     while len(found) < options.count:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.synthetic_text import write_topics
 
 import antembed
-from antembed.data.synthetic import planted, ratings
-from antembed.data.topics import write_topics
+from antembed.recommend.synthetic import planted, ratings
 
 SOURCE = Path(antembed.__file__).parent
 TEXT = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
@@ -20,7 +20,7 @@ RECIPES = {
 }
 
 BASELINE = '''"""A table of signs."""
-from antembed.embedding.baselines.full import FullEmbedding
+from antembed.layer.full import FullEmbedding
 from antembed.optim.prox import {penalty}
 
 class SignEmbedding(FullEmbedding):
@@ -35,13 +35,13 @@ EDITS: dict[str, dict[str, object]] = {
     "A baseline": {
         "embedding/baselines/NAME.py": BASELINE.format(penalty="L1"),
         "embedding/__init__.py": [
-            ("EMBEDDINGS: dict", "from antembed.embedding.baselines.NAME import SignEmbedding\nEMBEDDINGS: dict"),
+            ("EMBEDDINGS: dict", "from antembed.baselines.NAME import SignEmbedding\nEMBEDDINGS: dict"),
             ('    "vvd": VocabularyDropout,\n}', '    "vvd": VocabularyDropout,\n    "signs": SignEmbedding,\n}'),
         ],
-        "config/embeddings.py": [('    "vvd": BARE,\n', '    "vvd": BARE,\n    "signs": BARE,\n')],
+        "layer/names.py": [('    "vvd": BARE,\n', '    "vvd": BARE,\n    "signs": BARE,\n')],
     },
     "An initializer": {
-        "anchors/initializers.py": [
+        "layer/anchors/initializers.py": [
             (
                 '    "vvd": _trained("vvd"),\n',
                 '    "vvd": _trained("vvd"),\n    "last": Initializer(lambda s, K, seed: np.arange(s.V - K, s.V)),\n',
@@ -52,45 +52,45 @@ EDITS: dict[str, dict[str, object]] = {
         "data/download.py": [("DATA_SETS = {", 'DATA_SETS = {\n    "toy": DataSet("a toy", (Remote("https://example.org/toy.csv"),)),')]
     },
     "An optimizer": {
-        "optim/rules.py": [
+        "layer/optim/rules.py": [
             ("class ProximalAdam(", "class ProximalSlow(ProximalSGD):\n    def _scale(self, step, group):\n        return group['lr'] / 2\n\n\nclass ProximalAdam(")
         ],
         "optim/__init__.py": [
             ("ProximalSGD, ProximalYogi\n", "ProximalSGD, ProximalSlow, ProximalYogi\n"),
             ('"sgd": ProximalSGD}', '"sgd": ProximalSGD, "slow": ProximalSlow}'),
         ],
-        "config/solvers.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
+        "train/config.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
     },
     "A penalty": {
-        "optim/prox.py": [("@dataclass\nclass GroupL2(", "@dataclass\nclass HalfL1(L1):\n    def __call__(self, t, step):\n        return super().__call__(t, step / 2)\n\n\n@dataclass\nclass GroupL2(")],
+        "layer/optim/prox.py": [("@dataclass\nclass GroupL2(", "@dataclass\nclass HalfL1(L1):\n    def __call__(self, t, step):\n        return super().__call__(t, step / 2)\n\n\n@dataclass\nclass GroupL2(")],
         "embedding/baselines/NAME.py": BASELINE.format(penalty="HalfL1"),
         "embedding/__init__.py": [],
     },
     "An encoding of T": {
-        "serving/encodings.py": [
+        "tables/encodings.py": [
             ('    "packed": encode_packed,\n', '    "packed": encode_packed,\n    "flat": lambda T: {"values": np.concatenate(list(T.blocks())).reshape(-1)},\n'),
             ('    if encoding == "plain":\n', '    if encoding == "flat":\n        T = arrays["values"].reshape(-1, columns)\n        return PlainRows(T), int(np.count_nonzero(T))\n    if encoding == "plain":\n'),
         ],
-        "serving/checks.py": [
+        "tables/checks.py": [
             ('    "csr": {', '    "flat": {"values"} | SPARSE,\n    "csr": {'),
             ('    elif encoding == "csr":\n', '    elif encoding == "flat":\n        _shape(arrays, "values", (rows * K,), stored)\n    elif encoding == "csr":\n'),
         ],
     },
-    "A metric": {"tasks/ratings/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
+    "A metric": {"recommend/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
     "An option of a solver": {
-        "config/solvers.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
-        "solvers/stochastic.py": [('"engine": "fused" if', '"loud": self.own.train.shout, "engine": "fused" if')],
+        "train/config.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
+        "train/stochastic.py": [('"engine": "fused" if', '"loud": self.own.train.shout, "engine": "fused" if')],
     },
     "An option of a task": {
-        "tasks/ratings/config.py": [("    biases: bool = option(True,", '    colour: str = option("blue", "Of the tables.")\n    biases: bool = option(True,')],
-        "tasks/ratings/task.py": [("    def is_published(", '    def details(self, config, splits, model):\n        return {"colour": config.tables.colour}\n\n    def is_published(')],
+        "recommend/config.py": [("    biases: bool = option(True,", '    colour: str = option("blue", "Of the tables.")\n    biases: bool = option(True,')],
+        "recommend/task.py": [("    def is_published(", '    def details(self, config, splits, model):\n        return {"colour": config.tables.colour}\n\n    def is_published(')],
     },
     "A command": {
         "cli/NAME.py": '"""Greets."""\nimport typer\n\n\ndef hello() -> None:\n    """Say hello."""\n    typer.echo("hello")\n',
         "cli/app.py": [("    inspection.evaluate,\n", "    NAME.hello,\n    inspection.evaluate,\n"), ("import apply, compress, inspection", "import NAME, apply, compress, inspection")],
     },
     "A report column": {
-        "experiments/report.py": [
+        "report/page.py": [
             ('["run", "metric"', '["run", "epochs", "metric"'),
             ('                cell(row["run"]),\n', '                cell(row["run"]),\n                str(row["epochs"]),\n'),
         ]
@@ -98,10 +98,10 @@ EDITS: dict[str, dict[str, object]] = {
     "A task": {
         "tasks/NAME.py": TASK.replace(
             "from antembed.tasks import EmbeddingModel, Metric, Metrics, Part, Splits, Task",
-            "from antembed.tasks.base import Metric, Metrics, Part, Splits, Task\nfrom antembed.tasks.model import EmbeddingModel",
+            "from antembed.train.task import Metric, Metrics, Part, Splits, Task\nfrom antembed.train.model import EmbeddingModel",
         ),
         "tasks/__init__.py": [
-            ("from antembed.tasks.ngrams.config import", "from antembed.tasks.NAME import LinksConfig\nfrom antembed.tasks.ngrams.config import"),
+            ("from antembed.classify.ngrams_config import", "from antembed.tasks.NAME import LinksConfig\nfrom antembed.classify.ngrams_config import"),
             ('    "Language": "language.task",\n', '    "Language": "language.task",\n    "Links": "NAME",\n'),
             ('        "Language": LanguageConfig,\n', '        "Language": LanguageConfig,\n        "Links": LinksConfig,\n'),
         ],

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tests.command import call
 
-from antembed.data.synthetic import planted, ratings, zipf
+from antembed.recommend.synthetic import planted, ratings, zipf
 
 
 def write_rows(file: Path, header: str, *columns: object) -> Path:
@@ -161,7 +161,7 @@ def train_counts(folder: Path, seed: int = 0) -> dict:
     """The class is told by how often a phrase occurs that is in every text, and by pairs of words; one pair in ten occurs 40
     times, which tells nothing. Rows of class scores must be fitted to their end to see that counts are worth it."""
     rng = np.random.default_rng(seed)
-    n, train_n = 14_000, 10_000  # as many as are not held out in turn (solvers/ngram_search.py, FEW)
+    n, train_n = 14_000, 10_000  # as many as are not held out in turn (classify/search.py, FEW)
     labels = rng.integers(0, 2, n)
     phrase = repeated(np.tile([46, 47], (n, 1)), 4 + rng.poisson(np.where(labels == 1, 5, 2)))
     parts = [np.tile(np.arange(40, 46), (n, 1)), phrase]

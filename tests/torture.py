@@ -27,10 +27,10 @@ from tests.command import QUICK, write_ratings
 
 import antembed
 from antembed.cli.app import app
-from antembed.cli.verbosity import verbosity
+from antembed.cli.cli_verbosity import verbosity
 from antembed.data.download import DataSet, Remote, get
-from antembed.experiments.records import append_record
 from antembed.files import is_temporary
+from antembed.sweep.records import append_record
 
 DESCENT = ("--solver", "coordinate_descent", "--embedding-dim", 4, "--anchors", 4, "--epochs", 6)
 NETWORK = ("--model", "mean", "--embedding-dim", 8, "--anchors", 4, "--epochs", 3, "--batch-size", 64)

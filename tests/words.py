@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from antembed.compression import compress
-from antembed.serving import Table
+from antembed.tables.table import Table
 
 WORDS = ["stock", "bond", "share", "price", "the", "cat", "dog", "käse", *(f"word{n}" for n in range(292))]
 

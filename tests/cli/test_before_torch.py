@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from antembed.inference.folder import write_description
+from antembed.tables.model_folder import write_description
 
 # One process for all calls: none of them imports torch, or the rest would show it.
 PROGRAM = """

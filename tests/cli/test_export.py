@@ -10,18 +10,19 @@ import polars as pl
 import pytest
 import torch
 from tests.command import QUICK, call, refusal, write_ratings
-from tests.inference.old_folder import as_old
+from tests.recommend.old_folder import as_old
+from tests.synthetic_text import write_topics
 from typer.testing import CliRunner
 
 import antembed as ant
+from antembed.classify.predictor import light_predictor
 from antembed.cli.app import app
-from antembed.config.shared import VERSION
-from antembed.data.topics import write_topics
-from antembed.inference import folder as folder_format
-from antembed.inference.text import light_predictor
-from antembed.labels import read_labels, write_labels
-from antembed.runs import RunFolder, load_model, open_predictor
-from antembed.serving.checksums import pack_arrays
+from antembed.tables import model_folder as folder_format
+from antembed.tables.row_labels import read_labels, write_labels
+from antembed.tables.serving_checksums import pack_arrays
+from antembed.train.config_shared import VERSION
+from antembed.train.run import load_model, open_predictor
+from antembed.train.run_folder import RunFolder
 
 TEXT = ("--embedding-dim", 8, "--epochs", 3, "--batch-size", 32, "--lr", 0.02, "--threads", 1, "--anchors", 5)
 KINDS = {

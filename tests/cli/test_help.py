@@ -7,12 +7,11 @@ import typer
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.cli.common import times_smaller
-from antembed.cli.options import MAIN_PANEL, POSITIONAL, is_main
+from antembed.cli.cli_common import times_smaller
+from antembed.cli.config_options import MAIN_PANEL, POSITIONAL, is_main
 from antembed.cli.train import FIXED, PANEL
-from antembed.config import options_of
-from antembed.config.options import typed
 from antembed.tasks import TASKS
+from antembed.train.options import options_of, typed
 
 
 def commands(group, name="antembed"):

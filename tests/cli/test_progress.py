@@ -11,10 +11,10 @@ import pytest
 from tests.command import QUICK, call, write_ratings
 from typer.testing import CliRunner
 
-import antembed.experiments.demo as demo
+import antembed.cli.experiments_demo as demo
 from antembed.cli import show
 from antembed.cli.app import app
-from antembed.runs import RunFolder
+from antembed.train.run_folder import RunFolder
 
 
 @dataclass

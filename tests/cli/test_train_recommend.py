@@ -9,10 +9,10 @@ import pytest
 from tests.command import QUICK, call, refusal, write_ratings
 
 import antembed as ant
-from antembed.data import read_ratings
-from antembed.experiments.records import read_records
-from antembed.labels import read_labels
-from antembed.tasks.ratings.data import cut
+from antembed.recommend.dataset import cut
+from antembed.recommend.read_ratings import read_ratings
+from antembed.sweep.records import read_records
+from antembed.tables.row_labels import read_labels
 
 KEYS = {"task", "embedding", "anchors", "metric", "validation", "test", "parameters", "nnz", "bytes", "seconds", "epochs",
         "seed", "command"}  # fmt: skip
@@ -208,7 +208,7 @@ def test_every_command_has_help_with_an_example(command):
 
 @pytest.mark.slow
 def test_the_demo_compares(monkeypatch, tmp_path):
-    monkeypatch.setattr("antembed.experiments.demo.RATINGS", 6000)
+    monkeypatch.setattr("antembed.cli.experiments_demo.RATINGS", 6000)
     full, anchored = json.loads(call("demo", "--json", "--out", tmp_path))
     assert (full["embedding"], anchored["embedding"]) == ("full", "anchor")
     assert anchored["bytes"] < full["bytes"]

@@ -7,15 +7,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tests.synthetic_text import write_topics
 from typer.testing import CliRunner
 
-from antembed.anchors import INITIALIZERS, Initializer
+from antembed.classify.classifier import TextClassifier
+from antembed.classify.documents import read_documents
 from antembed.cli.app import app
-from antembed.data.documents import read_documents
-from antembed.data.topics import write_topics
-from antembed.estimators.classifier import TextClassifier
-from antembed.runs import RunFolder
-from antembed.serving import load_table
+from antembed.layer.anchors.initializers import INITIALIZERS, Initializer
+from antembed.tables.save import load_table
+from antembed.train.run_folder import RunFolder
 
 QUICK = ("--model", "mean", "--embedding-dim", 8, "--epochs", 1, "--threads", 1)
 

@@ -5,9 +5,8 @@ import sys
 
 import pytest
 from tests.command import QUICK, call, write_ratings
-from tests.inference.old_folder import as_old
-
-from antembed.data.topics import write_topics
+from tests.recommend.old_folder import as_old
+from tests.synthetic_text import write_topics
 
 # Tells which heavy modules a command has imported.
 PROGRAM = """
@@ -15,7 +14,7 @@ import sys
 {before}
 from antembed.cli.app import app
 app(sys.argv[1:], standalone_mode=False)
-print("imported:", *(name for name in ("torch", "numba", "polars", "rich", "antembed.config") if name in sys.modules))
+print("imported:", *(name for name in ("torch", "numba", "polars", "rich", "antembed.train.config") if name in sys.modules))
 """
 
 

@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.cli.app import app
-from antembed.compression import as_array, compare, read_source
-from antembed.compression.rows import Goal
-from antembed.compression.transform import fit
-from antembed.data.plain import DataError
-from antembed.kernels.sparse_rows import choose_rows
-from antembed.serving.coded import CodedRows
+from antembed.compression import as_array
+from antembed.compression.goal import Goal
+from antembed.compression.principal_axes import fit
+from antembed.compression.quality import compare
+from antembed.compression.sources import read_source
+from antembed.compression.sparse_anchors_kernel import choose_rows
+from antembed.data.data_plain import DataError
+from antembed.tables.entropy_rows import CodedRows
 
 
 def vectors(V=1500, d=24, seed=0, spread=1.0):
@@ -282,7 +284,7 @@ def test_on_the_command_line(tmp_path):
 
 
 def test_progress_says_what_is_compiled_and_tried(monkeypatch):
-    monkeypatch.setattr("antembed.compression.is_compiled", lambda kernel: kernel is not choose_rows)
+    monkeypatch.setattr("antembed.native.compile.is_compiled", lambda kernel: kernel is not choose_rows)
     said = []
     ant.compress(vectors(), budget="12x", split_norms=False, progress=lambda *state: said.append(state))
     names = list(dict.fromkeys(what for what, _, _ in said))

@@ -7,10 +7,11 @@ import pytest
 from tests.command import call
 
 import antembed as ant
-from antembed.compression import compare, sparse
-from antembed.compression.rows import Goal, decoded, relative_error, weighted
-from antembed.serving.entropy import DamagedError
-from antembed.serving.sparse_coded import SparseCodedRows, reached
+from antembed.compression import sparse_anchors as sparse
+from antembed.compression.goal import Goal, decoded, relative_error, weighted
+from antembed.compression.quality import compare
+from antembed.tables.container import DamagedError
+from antembed.tables.sparse_entropy_rows import SparseCodedRows, reached
 
 GOAL = Goal(size=12_000)
 
@@ -77,7 +78,7 @@ def test_the_descent_never_rises_above_zero_weights(E):
 
 
 def test_any_number_of_threads_gives_the_same(E, monkeypatch):
-    monkeypatch.setattr("antembed.kernels.threads.PARALLEL_FROM", 1)
+    monkeypatch.setattr("antembed.native.threads.PARALLEL_FROM", 1)
     monkeypatch.setattr(sparse, "ROUNDS", 3)
     found = []
     for threads in (1, 3):

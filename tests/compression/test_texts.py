@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 from tests.command import call
-from tests.serving.test_static_model import WORDS, write_model
+from tests.tables.test_static_model import WORDS, write_model
 
 import antembed as ant
 from antembed.compression.texts import importance
-from antembed.data.plain import DataError
+from antembed.data.data_plain import DataError
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install '.[text]'")
 

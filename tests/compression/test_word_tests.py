@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.command import call
 
-from antembed.compression.word_tests import changes, find_tests
-from antembed.data.plain import DataError
+from antembed.compression.compression_word_tests import changes, find_tests
+from antembed.data.data_plain import DataError
 
 WORDS = ["man", "woman", "king", "queen", "apple", "pear", *(f"w{n}" for n in range(60))]
 

@@ -4,13 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.data.pandas_like import DataFrame, Series
+from tests.synthetic_text import topics
 
-from antembed.data import DataError, read_documents, read_ratings
-from antembed.data.documents import documents_of
-from antembed.data.topics import topics
-from antembed.estimators.classifier import HashedNgramClassifier, TextClassifier
-from antembed.tasks.ratings.data import cut
-from antembed.tasks.text.data import make_splits
+from antembed.classify.classifier import HashedNgramClassifier, TextClassifier
+from antembed.classify.dataset import make_splits
+from antembed.classify.documents import documents_of, read_documents
+from antembed.data.data_plain import DataError
+from antembed.recommend.dataset import cut
+from antembed.recommend.read_ratings import read_ratings
 
 
 def test_what_was_assumed_of_ratings(tmp_path):

@@ -5,9 +5,11 @@ import gzip
 import numpy as np
 import pytest
 
-from antembed.data import DataError, read_documents, read_ratings
-from antembed.data.dialect import as_utf8, is_escaped, is_western, with_doubled_marks
-from antembed.data.rating_stream import RatingStream
+from antembed.classify.documents import read_documents
+from antembed.data.data_plain import DataError
+from antembed.data.text_file import as_utf8, is_escaped, is_western, with_doubled_marks
+from antembed.recommend.read_ratings import read_ratings
+from antembed.recommend.read_stream import RatingStream
 
 ROWS = [("Jörg", "Café, das", 4.5), ("Ann", "Öl", 3.0), ("Jörg", "Öl", 1.0)]
 TEXT = "user,item,rating\n" + "".join(f'{u},"{i}",{r}\n' for u, i, r in ROWS)

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from antembed.cli import main
-from antembed.data import DataError, download
-from antembed.data.archives import unpack
+from antembed.data import download
+from antembed.data.data_archives import unpack
+from antembed.data.data_plain import DataError
 from antembed.data.download import DataSet, Remote, fetch, get, verify
 
 BODY = bytes(range(256)) * 4000

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.experiments import bench
+from experiments import bench
 
 
 def call(*words):

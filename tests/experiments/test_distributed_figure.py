@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from antembed.experiments.distributed_figure import draw
-from antembed.experiments.records import read_records
+from experiments.figures import draw
+
+from antembed.sweep.records import read_records
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,8 +3,9 @@
 from itertools import accumulate
 from subprocess import Popen
 
-from antembed.experiments import race
-from antembed.experiments.race import Others, busy_processes, compare, rounded, take_turns
+from experiments.race import Others, busy_processes, compare, rounded, take_turns
+
+from experiments import race
 
 
 def test_turns_medians_quartiles_and_limit():
@@ -78,8 +79,8 @@ def test_busy_processes_end(monkeypatch):
         def wait(self):
             self.calls.append("wait")
 
-    monkeypatch.setattr("antembed.experiments.race.subprocess.Popen", Process)
-    monkeypatch.setattr("antembed.experiments.race.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("experiments.race.subprocess.Popen", Process)
+    monkeypatch.setattr("experiments.race.time.sleep", lambda seconds: None)
     with busy_processes(2):
         assert [process.calls for process in started] == [[], []]
     assert [process.calls for process in started] == [["kill", "wait"]] * 2

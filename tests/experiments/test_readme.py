@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from cli_options import options_of_command
+from experiments.readme import TABLES, fill, recommend
 from tests.words import write_words
 
-from antembed.config import from_options
-from antembed.experiments.readme import TABLES, fill, recommend
-from antembed.tasks.ratings.config import RatingsConfig
+from antembed.recommend.config import RatingsConfig
+from antembed.train.options import from_options
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -8,11 +8,12 @@ from cli_options import options_of_command
 from typer.testing import CliRunner
 
 from antembed.cli.app import app, recipe_words
-from antembed.config import from_options, options_of
 from antembed.data.download import DATA_SETS
-from antembed.experiments import space, sweep
-from antembed.experiments.records import key_of, read_records
+from antembed.sweep import space
+from antembed.sweep import trials as sweep
+from antembed.sweep.records import key_of, read_records
 from antembed.tasks import TASKS
+from antembed.train.options import from_options, options_of
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("**/*.toml"))

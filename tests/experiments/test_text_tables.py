@@ -1,10 +1,8 @@
 """Tables on labelled text: who is chosen by what, and the picture."""
 
 import pytest
-
-from antembed.config import from_options
-from antembed.experiments.growth_tables import objective
-from antembed.experiments.text import (
+from experiments.experiments_growth_tables import objective
+from experiments.experiments_text import (
     best_of,
     budgets,
     draw,
@@ -17,9 +15,11 @@ from antembed.experiments.text import (
     step,
     text,
 )
-from antembed.tasks.ngrams.config import NgramConfig
-from antembed.tasks.ratings.config import RatingsConfig
-from antembed.tasks.text.config import TextConfig
+
+from antembed.classify.config import TextConfig
+from antembed.classify.ngrams_config import NgramConfig
+from antembed.recommend.config import RatingsConfig
+from antembed.train.options import from_options
 
 
 def config(kind=TextConfig, **options):

@@ -18,11 +18,11 @@ from unittest import mock
 
 import numpy as np
 import torch
+from tests.synthetic_text import write_topics
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.data.synthetic import planted, ratings
-from antembed.data.topics import write_topics
+from antembed.recommend.synthetic import planted, ratings
 
 FILE = Path(__file__).with_name("golden.json")
 RATINGS = ("--embedding-dim", "8", "--seed", "3")

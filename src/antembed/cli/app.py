@@ -10,9 +10,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
-from antembed.cli import apply, compress, inspection, measure, sweep
+from antembed.cli import compress, sweep
+from antembed.cli import demo as measure
+from antembed.cli import predict as apply
+from antembed.cli import runs as inspection
+from antembed.cli.cli_verbosity import verbosity
 from antembed.cli.data import data_app
-from antembed.cli.verbosity import verbosity
 
 QUIET = "No progress on stderr; results stay on stdout."
 
@@ -101,7 +104,6 @@ for function in (
     sweep.sweep,
     sweep.select,
     measure.demo,
-    measure.bench,
 ):
     app.command()(function)
 
@@ -131,7 +133,7 @@ def warmup() -> None:
     from time import perf_counter
 
     from antembed.cli import show
-    from antembed.experiments.warmup import COMMANDS, compiled_functions, warm_up
+    from antembed.cli.warmup import COMMANDS, compiled_functions, warm_up
 
     asked, started = (verbosity.quiet, verbosity.debug), perf_counter()
 

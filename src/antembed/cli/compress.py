@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.common import AsJson
+from antembed.cli.cli_common import AsJson
 from antembed.files import JSON
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from antembed.compression.report import Progress
+    from antembed.compression.quality import Progress
     from antembed.compression.texts import Distilled
 
 
@@ -60,7 +60,7 @@ def compress(
     as_json: AsJson = False,
 ) -> None:
     """Make a table of vectors small: an entropy-coded file that is looked up without torch. Or the input embedding of a model:
-    its folder is written whole, and `import antembed.huggingface` makes transformers read it.
+    its folder is written whole, and `import antembed.hf` makes transformers read it.
 
     Example:  antembed compress glove.6B.300d.txt glove.ant --budget 16x
 
@@ -86,9 +86,12 @@ def _compress_table(
 ) -> None:  # fmt: skip
     """A table alone."""
     from antembed.cli import show
-    from antembed.compression import METHOD_OF, as_array, compare, is_static, read_source
+    from antembed.compression import METHOD_OF, as_array
     from antembed.compression import compress as make
-    from antembed.compression.word_tests import changes, find_tests
+    from antembed.compression.compression_static import is_static
+    from antembed.compression.compression_word_tests import changes, find_tests
+    from antembed.compression.quality import compare
+    from antembed.compression.sources import read_source
 
     started = time.perf_counter()
     found = read_source(source, tensor=tensor, words=words)
@@ -122,7 +125,7 @@ def _compress_table(
 
 def _tuned(E: "np.ndarray", how: JSON, texts: Path, by_frequency: bool | None, progress: "Progress") -> "Distilled":
     """A static model's table, by texts."""
-    from antembed.compression.static import read_tokens
+    from antembed.compression.compression_static import read_tokens
     from antembed.compression.texts import compress_for_texts
 
     if how["tokenizer"] is None:
@@ -173,9 +176,10 @@ def _compress_folder(
 ) -> None:
     """A whole model, its input embedding small."""
     from antembed.cli import show
-    from antembed.compression import METHOD_OF, as_array, compare
+    from antembed.compression import METHOD_OF, as_array
     from antembed.compression import compress as make
-    from antembed.compression.folder import check_out, folder_size, read_model_folder, write_model_folder
+    from antembed.compression.quality import compare
+    from antembed.hf.checkpoint_folder import check_out, folder_size, read_model_folder, write_model_folder
 
     if distil is not None and (how["tolerance"] is not None or frequent):
         other = "--by-frequency" if frequent else "--tolerance"
@@ -186,7 +190,7 @@ def _compress_folder(
     texts = None
     if distil is not None:
         from antembed.compression.texts import check_texts
-        from antembed.huggingface.distil import distil as tune
+        from antembed.hf.distil import distil as tune
 
         texts = _texts(distil)
         check_texts(texts)
@@ -220,14 +224,12 @@ def _compress_folder(
         show.answer(_similarity_in_words(similarity))
     if left_out:
         show.answer(f"left out, since they are the weights again or not part of the model: {', '.join(left_out)}")
-    show.answer(
-        f"{out}: {result['model_bytes']:,} bytes; import antembed.huggingface, then AutoModel.from_pretrained({str(out)!r})"
-    )
+    show.answer(f"{out}: {result['model_bytes']:,} bytes; import antembed.hf, then AutoModel.from_pretrained({str(out)!r})")
 
 
 def _texts(file: Path) -> list[str]:
     """A text a line."""
-    from antembed.data.plain import DataError, decompressed
+    from antembed.data.data_plain import DataError, decompressed
 
     if not file.is_file():
         raise DataError(f"{file} is no file; give one with a text a line (.gz and .zst too)")
@@ -247,7 +249,7 @@ def neighbours(
     Example:  antembed neighbours glove.ant stock bond -k 5
     """
     from antembed.cli import show
-    from antembed.serving import load_table
+    from antembed.tables.save import load_table
 
     table = load_table(file)
     if table.words is None:

@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import IO, TYPE_CHECKING, Protocol
 
-from antembed.cli.printable import printable
-from antembed.cli.verbosity import verbosity
+from antembed.cli.cli_printable import printable
+from antembed.cli.cli_verbosity import verbosity
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` must not wait for it
     from rich.console import Console
     from rich.table import Table
 
-    from antembed.config import TaskConfig
-    from antembed.tasks import Task
+    from antembed.train.config_shared import TaskConfig
+    from antembed.train.task import Task
 
 LINES = 20  # of progress in a pipe, whatever the number of epochs
 NAMES = {"mse": "MSE", "accuracy": "accuracy"}  # metrics that progress shows, the first that is there
@@ -208,7 +208,7 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 class Epoch(Protocol):
-    """What a solver reports (solvers/base.py has it; this module must not wait for torch)."""
+    """What a solver reports (train/solver.py has it; this module must not wait for torch)."""
 
     @property
     def epoch(self) -> int: ...

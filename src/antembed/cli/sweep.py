@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.common import AsJson
-from antembed.cli.printable import printable
+from antembed.cli.cli_common import AsJson
+from antembed.cli.cli_printable import printable
 from antembed.extras import install
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` imports this module, and must not wait for torch
     from rich.table import Table
 
-    from antembed.tasks import Splits, Task
+    from antembed.train.task import Splits, Task
 
 
 Vary = Annotated[
@@ -59,10 +59,10 @@ def sweep(
     Example:  antembed sweep train.csv --task classify --set test=test.csv --set model=mean --vary anchors=10,20,40
     """
     from antembed.cli import show
-    from antembed.config import ConfigError
-    from antembed.experiments import sweep as job
-    from antembed.experiments.front import draw_settings
+    from antembed.sweep import trials as job
+    from antembed.sweep.front import draw_settings
     from antembed.tasks import TASKS
+    from antembed.train.config_base import ConfigError
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
@@ -109,10 +109,10 @@ def run_sweep(
     import torch
 
     from antembed.cli import show
-    from antembed.experiments import space
-    from antembed.experiments import sweep as job
-    from antembed.experiments.search import search
-    from antembed.kernels.threads import usable_cpus
+    from antembed.native.threads import usable_cpus
+    from antembed.sweep import space
+    from antembed.sweep import trials as job
+    from antembed.sweep.search import search
 
     if optuna and trials is None:
         raise typer.BadParameter("--optuna needs to know how many points to try; add --trials 16", param_hint="--trials")
@@ -149,8 +149,8 @@ def must_have(package: str, extra: str, wanted: bool) -> None:
 def print_trial(row: JSON) -> None:
     """A line on stderr for a trial that is done."""
     from antembed.cli import show
-    from antembed.experiments.front import evaluated_on
-    from antembed.experiments.sweep import label
+    from antembed.sweep.front import evaluated_on
+    from antembed.sweep.trials import label
     from antembed.tasks import TASKS
 
     metric = TASKS[row["task"]].metric
@@ -167,7 +167,7 @@ def front_table(result: JSON, error: str) -> "Table":
     """The front, smallest error first, and the paper's points, which are test errors."""
     from rich.table import Table
 
-    from antembed.experiments.sweep import label
+    from antembed.sweep.trials import label
 
     caption = f"{len(result['front'])} of {result['settings']} settings are on the front"
     table = Table(box=None, header_style="bold", caption=caption)
@@ -204,9 +204,9 @@ def select(
     from rich.table import Table
 
     from antembed.cli import show
-    from antembed.experiments.objective import draw_objective
-    from antembed.experiments.select import gather, rank, task_of
-    from antembed.experiments.sweep import label
+    from antembed.sweep.experiments_objective import draw_objective
+    from antembed.sweep.select import gather, rank, task_of
+    from antembed.sweep.trials import label
 
     must_have("matplotlib", "plot", plot is not None)
     rows = gather(runs)

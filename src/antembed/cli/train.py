@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from antembed.budget import parse_budget
 from antembed.cli import show
-from antembed.cli.common import command, finish, stoppable, times_smaller
-from antembed.cli.options import show_all, usage_error, with_options_of
-from antembed.cli.verbosity import verbosity
-from antembed.config import ConfigError, TaskConfig, options_of
-from antembed.config.budget import parse_budget
+from antembed.cli.cli_common import command, finish, stoppable, times_smaller
+from antembed.cli.cli_verbosity import verbosity
+from antembed.cli.config_options import show_all, usage_error, with_options_of
 from antembed.files import JSON
-from antembed.kernels.threads import usable_cpus
-from antembed.runs.early import check_early, usual_folder
+from antembed.native.threads import usable_cpus
 from antembed.tasks import TASKS
+from antembed.train.config_base import ConfigError
+from antembed.train.config_shared import TaskConfig
+from antembed.train.early_checks import check_early, usual_folder
+from antembed.train.options import options_of
 
 if TYPE_CHECKING:  # what is wrong with a call is said before torch is imported
-    from antembed.distributed import Ranks
-    from antembed.tasks import Splits, Task
+    from antembed.layer.sharded.collectives import Ranks
+    from antembed.train.task import Splits, Task
 
 PANEL = "Run"
 FIXED: dict[str, tuple[Any, Any]] = {
@@ -88,8 +90,9 @@ def run_training(
     started = time.perf_counter()
     if "RANK" not in os.environ:  # under torchrun rank 0 reads first
         check_call(kind, given, out, resume=resume, overwrite=overwrite or dry_run, search=not dry_run)
-    from antembed.distributed import launched, restarted, start, stop
-    from antembed.runs import train
+    from antembed.train import distributed_start as start
+    from antembed.train.distributed_start import launched, restarted, stop
+    from antembed.train.run import train
 
     ranks, task = start() if launched() else None, TASKS[kind.name()]
     if ranks is not None:
@@ -126,7 +129,7 @@ def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[Ta
     """Options → config and data, with what there is to say of both on stderr."""
     import torch
 
-    from antembed.runs import configure
+    from antembed.train.run import configure
 
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))
@@ -143,7 +146,7 @@ def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[Ta
 
 def read_together(task: "Task", given: JSON, ranks: "Ranks") -> "tuple[TaskConfig, Splits]":
     """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
-    from antembed.runs.shared import shared_options
+    from antembed.train.runs_shared import shared_options
 
     try:
         given |= shared_options(task, given)
@@ -167,7 +170,7 @@ def size_lines(folder: Path, result: JSON) -> list[str]:
 
 def budget_facts(task: "Task", config: TaskConfig, splits: "Splits") -> JSON:
     """What a budget means for these data, before anything is trained."""
-    from antembed.tasks import EmbeddingModel
+    from antembed.train.model import EmbeddingModel
 
     model = task.build(config, splits)
     if not isinstance(model, EmbeddingModel):

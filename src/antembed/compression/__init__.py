@@ -10,18 +10,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from antembed.budget import parse_budget
-from antembed.compression import sparse, transform
-from antembed.compression.report import QUERIES, Progress, compare, named, neighbours_kept, quiet
-from antembed.compression.rows import Coded, Goal, TooFewBytesError, decoded, relative_error
+from antembed.compression import principal_axes as transform
+from antembed.compression import sparse_anchors as sparse
+from antembed.compression.compression_static import is_static, read_tokens
+from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, relative_error
+from antembed.compression.quality import QUERIES, Progress, compare, named, neighbours_kept, quiet
 from antembed.compression.sources import Source, read_source
-from antembed.compression.static import is_static, read_tokens
-from antembed.kernels.coded import quantize_rows
-from antembed.kernels.compiled import is_compiled
-from antembed.kernels.sparse_rows import choose_rows
-from antembed.serving import Table
-from antembed.serving.table import read_table, serialize_coded
-from antembed.serving.tokens import pack_tokens
-from antembed.serving.words import pack_words
+from antembed.compression.sparse_anchors_kernel import choose_rows
+from antembed.native.compile import is_compiled
+from antembed.tables.entropy_kernel import quantize_rows
+from antembed.tables.save import read_table, serialize_coded
+from antembed.tables.serving_tokens import pack_tokens
+from antembed.tables.table import Table
+from antembed.tables.word_index import pack_words
 
 __all__ = ["METHOD_OF", "Source", "compare", "compress", "is_static", "read_source"]
 

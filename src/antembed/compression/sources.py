@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import safetensors
 
-from antembed.compression.tensors import read_safetensors
-from antembed.compression.text_vectors import read_text
-from antembed.data.plain import DataError
+from antembed.compression.safetensors_map import read_safetensors
+from antembed.data.compression_text_vectors import read_text
+from antembed.data.data_plain import DataError
 
 TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight", "word_embeddings.weight")
 STATIC = ("embeddings", "embedding.weight", "embeddings.weight")  # model2vec, WordLlama

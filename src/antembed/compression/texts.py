@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from antembed.compression import compress
-from antembed.compression.report import Progress, quiet
-from antembed.compression.rows import TooFewBytesError
-from antembed.data.plain import DataError
+from antembed.compression.goal import TooFewBytesError
+from antembed.compression.quality import Progress, quiet
+from antembed.data.data_plain import DataError
 from antembed.files import JSON
-from antembed.serving import StaticModel, Table
-from antembed.serving.tokens import Tokens
-from antembed.serving.word_evaluation import spearman
+from antembed.tables.serving_tokens import Tokens
+from antembed.tables.static_model import StaticModel
+from antembed.tables.table import Table
+from antembed.tables.word_evaluation import spearman
 
 HELD_OUT, FEWEST = 500, 100  # texts
 EXPONENT = 0.25  # a row counts (how often it occurs)^½ in the squared error

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from antembed.data.archives import MAX_BYTES, unpack
-from antembed.data.plain import PARTIAL, DataError
+from antembed.data.data_archives import MAX_BYTES, unpack
+from antembed.data.data_plain import PARTIAL, DataError
 from antembed.files import JSON, default_cache, locked, write_atomically
 
 FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from antembed.data.text import DataError
-from antembed.labels import Labels, find
+from antembed.data.data_plain import DataError
+from antembed.tables.row_labels import Labels, find
 
 
 class Merged(NamedTuple):

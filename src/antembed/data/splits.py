@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from antembed.data.batches import permutation
+from antembed.train.examples import permutation
 
 # name → shares of train, validation, test
 SPLITS = {

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.data.text import DataError
+from antembed.data.data_plain import DataError
 from antembed.files import write_atomically
-from antembed.labels import LabelsError, pack_parquet, unpack_parquet
+from antembed.tables.row_labels import LabelsError, pack_parquet, unpack_parquet
 
 PADDING, UNKNOWN = 0, 1
-SPECIAL = ("<pad>", "<unk>")  # they cannot occur in a text: angle brackets are no part of a word (data/words.py)
+SPECIAL = ("<pad>", "<unk>")  # they cannot occur in a text: angle brackets are no part of a word (classify/tokenizer.py)
 
 
 @dataclass(frozen=True)

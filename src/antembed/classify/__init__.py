@@ -1,0 +1,1 @@
+"""Labelled text: networks, hashed n-grams, TextClassifier, answers without torch."""

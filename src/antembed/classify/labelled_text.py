@@ -1,0 +1,192 @@
+"""Files of labelled text as frames of two columns, text and label: detect the columns, and report what is wrong with a file.
+
+Supported are the layouts of AG-News, DBPedia, Yelp and Sogou (CSV without a header: the class, then one or more texts), headers
+with usual names, and text without labels (.txt: a document per line).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import polars as pl
+
+from antembed.classify.data_text_columns import Chosen, choose_columns, format_of_text, suffix_of
+from antembed.data.data_plain import UNIT, DataError, plain_text
+from antembed.data.delimited import Format, records, what_is_wrong
+from antembed.data.text_file import Dialect, assumed, dialect_of_file
+from antembed.files import JSON
+
+PIECE = 1 << 15  # documents at a time
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+SNIFFED = 1000  # JSON lines whose keys are collected
+
+
+class OtherDialect(Exception):
+    """The file is of another dialect than its first piece showed; read it anew with this one."""
+
+    def __init__(self, dialect: Dialect):
+        self.dialect = dialect
+
+
+@dataclass
+class LabelledText:
+    """The file's documents, piece by piece: a column `text` (several joined by a space), and `label` if there is one.
+
+    `text`, `label`: columns by name, or by number from 1; label "": there is none. Empty lines of a table are skipped; in a
+    file without labels, an empty line is an empty document. `notes` are complete once a piece is there.
+    """
+
+    path: Path
+    text: Chosen | Sequence[Chosen] | None = None
+    label: Chosen | None = None
+    dialect: Dialect | None = None  # None: what the first piece shows
+    notes: tuple[str, ...] = ()  # what was assumed
+    columns: JSON | None = None  # {"text": [names], "label": name or None}, once a piece is there
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        path = self.path
+        if not path.is_file():
+            raise DataError(
+                f"{path} is no file; give text as .csv, .tsv, .jsonl or .parquet (also .gz, .zst); `predict` takes - for lines"
+            )
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty (0 bytes); give labelled text, a document per line")
+        with self._opened() as (frame, names, header):
+            label, texts = choose_columns(path, names, header, self.text, self.label)
+            if label is None and self.label != "" and len(names) > len(texts):
+                present = ", ".join(names)
+                self.notes += (f"{path}: which column is the class? It has: {present}; pass label=NAME (--label NAME)",)
+            self.columns = {"text": texts, "label": label}
+            joined = pl.concat_str(pl.col(texts).cast(pl.String).fill_null(""), separator=" ").alias("text")
+            labels = [] if label is None else [_as_text(frame, label).str.strip_chars().replace("", None).alias("label")]
+            yield from frame.select(joined, *labels).collect_batches(chunk_size=PIECE, maintain_order=True)
+
+    @contextmanager
+    def _opened(self) -> Iterator["Opened"]:
+        """The file as a frame, its columns, and whether it has a header."""
+        path = self.path
+        with open(path, "rb") as file:
+            parquet = file.read(4) == b"PAR1" or path.suffix == ".parquet"
+        if parquet:
+            try:
+                frame = pl.scan_parquet(path)
+                yield frame, frame.collect_schema().names(), True
+            except pl.exceptions.PolarsError as error:
+                raise DataError(f"{path} could not be read as Parquet: {error}") from error
+            return
+        escapes = suffix_of(path) not in (".txt", *JSON_LINES)
+        with plain_text(path, None, self.dialect, escapes) as (plain, found):
+            try:
+                with self._text(plain, found) as opened:
+                    yield opened
+            except DataError:
+                # What the first piece did not show may be further down.
+                if self.dialect is None and found.usual and not (other := dialect_of_file(plain, escapes)).usual:
+                    raise OtherDialect(other) from None
+                raise
+
+    @contextmanager
+    def _text(self, plain: Path, dialect: Dialect) -> Iterator["Opened"]:
+        path = self.path
+        first = first_line(plain)
+        if is_json_lines(path, first):
+            self.notes = assumed(path, dialect, "")
+            with json_lines(path, plain, first) as opened:
+                yield opened
+        else:
+            bare = suffix_of(path) == ".txt"
+            form = _text_lines() if bare else format_of_text(path, plain, first, self.text, self.label)
+            self.notes = assumed(path, dialect, form.separator)
+            with _delimited(path, plain, form) as opened:
+                yield opened
+
+
+Opened = tuple[pl.LazyFrame, list[str], bool]
+
+
+def _as_text(frame: pl.LazyFrame, label: str) -> pl.Expr:
+    """The labels; lists of them (Parquet) as in JSON lines."""
+    if isinstance(frame.collect_schema()[label], pl.List | pl.Array):
+        return pl.format('["{}"]', pl.col(label).cast(pl.List(pl.String)).list.join('", "'))
+    return pl.col(label).cast(pl.String)
+
+
+def first_line(plain: Path) -> str:
+    with open(plain, "rb") as file:
+        return file.readline().decode("utf-8-sig", "replace").strip("\r\n")
+
+
+def is_json_lines(path: Path, first: str) -> bool:
+    """By the name of a file, and its first line."""
+    return suffix_of(path) in JSON_LINES or re.match(r'\{\s*["}]', first) is not None
+
+
+@contextmanager
+def json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
+    """A file of one JSON object per line as a frame of text, its keys, and True."""
+    try:
+        names = _keys(plain, first)
+        yield pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)), names, True
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        with open(plain, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip() and not isinstance(wrong := _parsed(line), dict):
+                    raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; correct it, one object per line") from None
+        raise DataError(f"{path} could not be read as JSON lines: {error}") from error
+
+
+def _keys(plain: Path, first: str) -> list[str]:
+    """Keys of the first lines' objects, since a single one may lack some."""
+    if not isinstance(json.loads(first), dict):
+        raise ValueError("the first line is no object")
+    names: dict[str, None] = {}
+    with open(plain, "rb") as file:
+        for line in islice(file, SNIFFED):
+            if isinstance(found := _parsed(line), dict):
+                names |= dict.fromkeys(found)
+    return list(names)
+
+
+def _parsed(line: bytes) -> dict[str, object] | str:
+    """The object, or what is wrong with the line."""
+    try:
+        found = json.loads(line.decode())
+        return found if isinstance(found, dict) else "no object"
+    except UnicodeDecodeError as error:
+        return f"byte {error.start + 1} is not UTF-8"
+    except ValueError as error:
+        return f"no JSON ({error})"
+
+
+@contextmanager
+def _delimited(path: Path, plain: Path, form: Format) -> Iterator[Opened]:
+    frame = pl.scan_csv(
+        plain,
+        schema=dict.fromkeys(form.columns, pl.String),
+        separator=form.separator,
+        has_header=form.header and not form.renamed,
+        skip_rows=int(form.renamed),
+        quote_char='"' if form.quoted else None,
+    )
+    if len(form.columns) > 1:
+        frame = frame.filter(pl.any_horizontal(pl.all().is_not_null()))
+    try:
+        yield frame, form.columns, form.header
+    except pl.exceptions.PolarsError as error:
+        for number, raw in records(plain, form.quoted):
+            wrong = what_is_wrong(raw, form, {})
+            if wrong is not None:
+                shown = raw.decode("utf-8", "replace").strip("\r\n")[:80]
+                remedy = "correct it" if "fields" not in wrong else "quote texts that contain the separator"
+                raise DataError(f"{path}, line {number}: {wrong}: {shown!r}; {remedy}") from None
+        raise DataError(f"{path} could not be read: {error}") from error
+
+
+def _text_lines() -> Format:
+    return Format(UNIT, False, ["column_1"], False, False)

@@ -1,0 +1,212 @@
+"""Commands that look at finished runs and files: evaluate, export, explain, inspect, report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antembed.cli.cli_common import AsJson, command
+from antembed.files import JSON, write_atomically
+
+RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
+
+
+def evaluate(
+    run: RunArgument,
+    data: Annotated[Path | None, typer.Option(help="The data, if they have moved.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a finished run on the split it was trained with.
+
+    Example:  antembed evaluate runs/ml-1m
+    """
+    from antembed.cli import show
+    from antembed.train import run as runs
+
+    result = runs.evaluate(run, str(data) if data else None) | {"command": command()}
+    if as_json:
+        show.print_json(result)
+    else:
+        show.console().print(show.result_table({result["embedding"]: result}))
+
+
+def export(
+    source: Annotated[Path, typer.Argument(help="Folder of a run; with --to also of an export, or FILE.ant.")],
+    out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, FILE.ant, or a file of another format.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="For other programs: glove, word2vec (.bin: binary), npy, parquet, safetensors, projector, onnx; default: "
+            "as OUT is called."
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Which table a file is of, if the run has several.")] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            help="fp32, fp16, int8, or, packed, int6, int5, int4; default: as the run's own files. onnx: the first three."
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
+    ] = None,
+    with_seen: Annotated[
+        bool, typer.Option("--with-seen", help="Recommenders: with what users have rated, so that it is not recommended again.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+) -> None:
+    """Write a run as small files, or a table for other programs. A folder stands alone: recommend, similar, predict and explain
+    need nothing else.
+
+    Example:  antembed export runs/ml-1m small --values int8
+
+    Example:  antembed export runs/ml-1m items.ant --table items --values fp16
+
+    Example:  antembed export glove.ant glove.txt --to glove
+
+    Example:  antembed export runs/ml-1m items.onnx --table items --values int8
+    """
+    from antembed.cli import show
+    from antembed.tables.formats import BY_NAME
+
+    if not overwrite and out.exists() and not out.is_dir():
+        raise ValueError(f"{out} exists; choose another name, or say --overwrite")
+    if to is not None or source.is_file() or out.suffix in BY_NAME:
+        for option, given in (("--encoding", encoding), ("--with-seen", with_seen or None)):
+            if given is not None:
+                raise typer.BadParameter(f"{option} goes with small files, a folder or FILE.ant", param_hint=option)
+        sizes, remarks = _for_others(source, out, to, table, values)
+    else:
+        sizes, remarks = _small(source, out, table, values, encoding, with_seen, overwrite)
+    for path, size in sizes.items():
+        show.say(f"{path}: {size:,} bytes")
+    for remark in remarks:
+        show.say(remark)
+
+
+def _small(
+    run: Path, out: Path, table: str | None, values: str | None, encoding: str | None, seen: bool, overwrite: bool
+) -> tuple[dict[Path, int], list[str]]:
+    """The run's tables, or one of them; → the sizes of the files, and of the folder by part."""
+    from antembed.cli import show
+    from antembed.cli.config_options import usage_error
+    from antembed.tables.runs_shipped import by_part
+    from antembed.train import run as runs
+    from antembed.train.config_base import ConfigError
+
+    if out.suffix == ".ant" and seen:
+        raise typer.BadParameter(f"--with-seen goes with a folder, {out} is one table", param_hint="--with-seen")
+    if out.suffix == ".ant":
+        try:
+            return {out: runs.export_table(run, out, table, values=values, encoding=encoding)}, []
+        except ConfigError as error:
+            raise usage_error(error) from error
+    if table is not None:
+        raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
+    sizes = runs.export(run, out, values=values, encoding=encoding, seen=seen, overwrite=overwrite)
+    shown = {**by_part(sizes), "total": sum(sizes.values())}
+    return {out / name: size for name, size in sizes.items()}, [f"{out}: {show.parts(shown)}"]
+
+
+def _for_others(
+    source: Path, out: Path, to: str | None, table: str | None, values: str | None
+) -> tuple[dict[Path, int], list[str]]:
+    """A table in another format; → the sizes of the files, and remarks."""
+    from antembed.tables.formats import format_of, write
+    from antembed.tables.formats_named import open_named
+
+    if out.suffix == ".ant":
+        raise ValueError(f"{source} is a table already; copy it to {out}, or give a name of another format")
+    format_of(out, to)
+    named = open_named(source, table, values)
+    sizes, remarks = write(named, out, to)
+    return sizes, [*remarks, f"{named.table.size:,} bytes as an .ant file"]
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of what an estimator saved.")],
+    items: Annotated[
+        Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="A text: which of its n-grams speak for which class.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor, or n-grams of each class.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the anchors stand for (their items and genres, or their words, and what is left without a vector), or, of
+    hashed n-grams, which of them speak most for each class.
+
+    Example:  antembed explain runs/ml-1m --items ml-1m/movies.dat
+
+    Example:  antembed explain runs/news --text 'stocks fell again'
+    """
+    from antembed.cli import show
+    from antembed.recommend.explain import explain as explain_model
+
+    if text is not None and items is not None:
+        raise typer.BadParameter("--items goes with a recommender, --text with a classifier; give one", param_hint="--items")
+    found, lines = explain_model(run, top, items, text)
+    if as_json:
+        show.print_json(found)
+        return
+    for line in lines:
+        show.answer(line)
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Compare all checksums; without, of files up to 64 MB.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in a small file.
+
+    Example:  antembed inspect items.ant --verify
+    """
+    from antembed.cli import show
+    from antembed.tables.save import load_table
+
+    table = load_table(file, verify=True if verify else None)
+    dense = 4 * table.num_embeddings * table.embedding_dim
+    about: JSON = {
+        "num_embeddings": table.num_embeddings,
+        "embedding_dim": table.embedding_dim,
+        "anchors": 0 if table.anchors is None else len(table.anchors),
+        "nnz": table.nnz,
+        "parameters": table.parameters,
+        "encoding": table.encoding,
+        "values": table.values,
+        "bytes": table.size,
+        "bytes_of_words": (words := table.sizes().get("words", 0)),
+        "bytes_of_full_table": dense,
+        "times_smaller": round(dense / (table.size - words), 2),  # as `antembed compress` counts
+        "checksums": table.checksums,
+    }
+    if as_json:
+        show.print_json(about)
+        return
+    show.facts(about | {"times_smaller": f"{about['times_smaller']} (words not counted)" if words else about["times_smaller"]})
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    out: Annotated[Path | None, typer.Option(help="Write the table to this Markdown file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare finished runs: metrics, sizes, and the options in which they differ.
+
+    Example:  antembed report runs/full runs/anchor --out report.md
+    """
+    from antembed.cli import show
+    from antembed.report.page import compare_runs, report_table
+
+    rows = compare_runs(runs)
+    if as_json:
+        show.print_json(rows)
+        return
+    text = report_table(rows)
+    if out is None:
+        for line in text.splitlines():
+            show.answer(line)
+    else:
+        write_atomically(out, (text + "\n").encode())
+        show.say(str(out))

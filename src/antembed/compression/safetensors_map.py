@@ -1,0 +1,77 @@
+"""Tensors of a safetensors file as bytes, mapped: also of types that NumPy has not, and to be copied as they are."""
+
+import json
+import mmap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from antembed.data.data_plain import DataError
+from antembed.files import JSON
+
+SIZES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}  # others: 1
+FLOATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "F64": lambda data: data.view("<f8"),
+    "F32": lambda data: data.view("<f4"),
+    "F16": lambda data: data.view("<f2"),
+    "BF16": lambda data: (data.view("<u2").astype("<u4") << 16).view("<f4"),  # the upper half of a float32
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor in a safetensors file."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    data: np.ndarray  # its bytes, mapped
+
+    def array(self, file: Path) -> np.ndarray:
+        """Its numbers, as NumPy has them."""
+        if self.dtype not in FLOATS:
+            raise DataError(f"{file}: {self.name} is of type {self.dtype}; a table has one of {', '.join(FLOATS)}")
+        return FLOATS[self.dtype](self.data).reshape(self.shape)
+
+
+def read_safetensors(file: Path) -> tuple[list[Tensor], JSON]:
+    """The tensors of a file, mapped, and its metadata."""
+    with file.open("rb") as opened:
+        mapped = np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    try:
+        start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+        header = json.loads(mapped[8:start].tobytes())
+        about = header.pop("__metadata__", {})
+        tensors = [
+            Tensor(
+                name,
+                entry["dtype"],
+                entry["shape"],
+                mapped[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]],
+            )
+            for name, entry in header.items()
+        ]
+        ends = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is no safetensors file ({error}); download it again") from error
+    if start + ends != len(mapped):
+        raise DataError(f"{file} has {len(mapped):,} bytes, its header says {start + ends:,}; download it again")
+    return tensors, about
+
+
+def safetensors_pieces(tensors: Iterable[Tensor], about: JSON) -> Iterator[bytes | memoryview]:
+    """The bytes of a file. Wide numbers come first, so that all are aligned."""
+    ordered = sorted(tensors, key=lambda tensor: -SIZES.get(tensor.dtype, 1))
+    header: JSON = {"__metadata__": about} if about else {}
+    at = 0
+    for tensor in ordered:
+        end = at + len(tensor.data)
+        header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for tensor in ordered:
+        yield tensor.data.data

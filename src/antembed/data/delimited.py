@@ -1,0 +1,175 @@
+"""Delimited text files: detect their format, find their invalid lines."""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from antembed.data.data_plain import PIECE, SEPARATORS, UNIT, DataError
+
+LONGEST = 1000  # lines of one record; a quotation mark still open then was never closed
+PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+IsHeader = Callable[[list[str]], bool]
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+
+
+@dataclass(frozen=True)
+class Format:
+    """How to split a file. Columns of a file without a header are called column_1, column_2, …"""
+
+    separator: str
+    header: bool
+    columns: list[str]
+    quoted: bool
+    renamed: bool  # the header has repeated or empty names, replaced in `columns`
+    decimal_comma: bool = False  # numbers are written 4,5
+
+
+def guess_format(path: Path, plain: Path, is_header: IsHeader) -> Format:
+    """Separator and columns, from the first lines. `path` is used in messages, `is_header` knows usual names of columns."""
+    with open(plain, "rb") as file:
+        return format_of(path, file.readline(PIECE), is_header, file.readline(PIECE))
+
+
+def format_of(path: Path, line: bytes, is_header: IsHeader, second: bytes = b"") -> Format:
+    """The same from the first line itself, and maybe the second."""
+    if not line.strip():
+        raise DataError(f"{path} is empty, or starts with an empty line; give a file of users, items and ratings")
+    text = line.decode("utf-8-sig", "replace").strip("\r\n")
+    separator = separator_of(text)
+    if separator is None:
+        raise DataError(
+            f"{path}: no separator found in its first line {text[:80]!r}; "
+            "separate user, item and rating by '::', a comma, a tab, ';' or '|'"
+        )
+    fields = split_fields(text, separator)
+    header = is_header(fields)
+    if not header and len(fields) == 2:
+        # Labels alone, as in "ann,book": only numbers below them show that these are names.
+        below = split_fields(second.decode("utf-8", "replace").strip("\r\n"), separator)
+        header = any(is_number(other) and not is_number(field) for field, other in zip(fields, below, strict=False))
+    elif not header:
+        header = not any(is_number(field) or is_time(field) for field in fields)
+    names = distinct(fields if header else [""] * len(fields))
+    return Format(separator, header, names, separator != UNIT, header and names != fields)
+
+
+def separator_of(text: str) -> str | None:
+    """The separator of a line; None if it has none."""
+    separator = UNIT if UNIT in text else max(SEPARATORS, key=text.count)
+    return separator if separator in text else None
+
+
+def distinct(names: list[str]) -> list[str]:
+    """Names without repeats: column_N for an empty name, and the suffix _N for a repeated one."""
+    found: list[str] = []
+    for number, name in enumerate(names, 1):
+        name = name or f"column_{number}"
+        found.append(name if name not in found else f"{name}_{number}")
+    return found
+
+
+def records(plain: Path, quoted: bool) -> Iterator[tuple[int, bytes]]:
+    """(number of the first line from 1, the record): with open quotation marks, a record continues on the next line."""
+    with open(plain, "rb") as file:
+        lines = enumerate(file, 1)
+        waiting: list[tuple[int, bytes]] = []
+        for number, line in lines:
+            waiting.append((number, line))
+            if quoted and sum(part.count(b'"') for _, part in waiting) % 2:
+                if len(waiting) < LONGEST:
+                    continue
+                yield waiting[0]  # never closed: each line is a record
+                waiting = waiting[1:]
+                while waiting and waiting[0][1].count(b'"') % 2 == 0:
+                    yield waiting.pop(0)
+                continue
+            yield waiting[0][0], b"".join(part for _, part in waiting)
+            waiting = []
+        yield from waiting
+
+
+def without_blank_lines(plain: Path, good: BinaryIO) -> bool:
+    """Copy all lines that are not blank; False for a file with quotation marks, between which a blank line is text."""
+    with open(plain, "rb") as file:
+        while lines := file.readlines(PIECE):
+            if any(b'"' in line for line in lines):
+                return False
+            good.writelines(line for line in lines if line.strip())
+    return True
+
+
+def bad_lines(
+    plain: Path, form: Format, roles: Mapping[str, str], good: BinaryIO | None = None
+) -> Iterator[tuple[int, str, str]]:
+    """Check every record; → (line from 1, what is wrong, its text). Valid ones are written to `good`, empty ones skipped.
+
+    `roles` are the columns of user, item, rating, weight and time, those that there are.
+    """
+    indices = {role: form.columns.index(name) for role, name in roles.items()}
+    for number, raw in records(plain, form.quoted):
+        if not raw.strip():
+            continue
+        wrong = None if number == 1 and form.header else what_is_wrong(raw, form, indices)
+        if wrong is not None:
+            yield number, wrong, raw.decode("utf-8", "replace").strip("\r\n").replace(UNIT, "::")[:80]
+        elif good is not None:
+            good.write(raw)
+
+
+def what_is_wrong(raw: bytes, form: Format, indices: Mapping[str, int]) -> str | None:
+    """A message if the record is invalid. `indices` are the columns of user, item, rating, weight and time."""
+    try:
+        text = raw.decode("utf-8").strip("\r\n")
+    except UnicodeDecodeError as error:
+        return f"byte {error.start + 1} is not UTF-8"
+    if form.quoted and text.count('"') % 2:
+        return "a quotation mark is not closed"
+    try:
+        fields = split_fields(text, form.separator)
+    except csv.Error as error:
+        return f"it cannot be split ({error})"
+    if len(fields) <= max(indices.values(), default=-1) or len(fields) > len(form.columns):
+        return f"{len(fields)} fields instead of {len(form.columns)}"
+    for role, index in indices.items():
+        field = fields[index]
+        if not field:
+            return f"no {role}"
+        if role in ("rating", "weight") and not is_number(field.replace(",", ".") if form.decimal_comma else field):
+            return (
+                f"the {role} has a decimal comma, write 4.5 for 4,5"
+                if DECIMAL_COMMA.fullmatch(field)
+                else (f"the {role} is no number")
+            )
+        if role == "time" and not is_number(field) and not is_time(field):
+            return "the time is no number and no date"
+    return None
+
+
+def split_fields(text: str, separator: str) -> list[str]:
+    if '"' not in text or separator == UNIT:
+        return text.split(separator)
+    csv.field_size_limit(2**31 - 1)
+    return next(csv.reader(text.splitlines(keepends=True), delimiter=separator))
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a finite number in single precision."""
+    with np.errstate(over="ignore"):
+        return PLAIN.fullmatch(text) is not None and bool(np.isfinite(np.float32(text)))
+
+
+def is_time(text: str) -> bool:
+    """Whether the text is a date or a time in ISO's form, as 2020-01-31 or 2020-01-31T12:00:00Z."""
+    if len(text) < 10 or text[4:5] != "-":
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

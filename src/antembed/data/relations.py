@@ -1,0 +1,143 @@
+"""Relations between objects: a sparse symmetric (V, V) matrix of weights without a diagonal; and the free entries of T.
+
+Sources are wordnet.py, cooccurrence.py, and files of edges, read here.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from antembed.data.cache import VERSION, CacheEntry
+from antembed.data.data_plain import DataError, unpacked
+from antembed.data.delimited import is_number, split_fields
+
+# What a cached result depends on: contents of arrays and files, and anything that JSON can hold.
+Part = np.ndarray | Path | str | int | float | Sequence[str]
+
+
+def from_pairs(u: np.ndarray, v: np.ndarray, V: int, weights: np.ndarray | None = None) -> sparse.csr_array:
+    """Pairs as a symmetric matrix without a diagonal; of several weights for a pair the largest."""
+    u, v = np.asarray(u, np.int64), np.asarray(v, np.int64)
+    values = np.ones(len(u), np.float32) if weights is None else np.asarray(weights, np.float32)
+    different = u != v
+    u, v, values = u[different], v[different], values[different]
+    keys, values = np.concatenate([u * V + v, v * V + u]), np.concatenate([values, values])
+    order = np.lexsort((-values, keys))
+    keys, first = np.unique(keys[order], return_index=True)
+    return sparse.csr_array((values[order][first], (keys // V, keys % V)), shape=(V, V))
+
+
+def union(*relations: sparse.csr_array) -> sparse.csr_array:
+    """Pairs that are related in any of the relations; the weight is the largest."""
+    if not relations:
+        raise ValueError("a union of 0 relations has no size; give at least 1")
+    shapes = {matrix.shape for matrix in relations}
+    if len(shapes) > 1:
+        raise ValueError(f"relations have the shapes {sorted(shapes)}; make them with one vocabulary")
+    joined = relations[0].astype(np.float32)
+    for more in relations[1:]:
+        joined = joined.maximum(more.astype(np.float32))
+    return sparse.csr_array(joined)
+
+
+def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(objects, anchor columns), int64: entries of T without a penalty, where the object is the anchor or is related to it.
+
+    Pass FreeEntries(*free_entries(relations, anchors), (V, K)) to a penalty.
+    """
+    anchors = np.asarray(anchors, np.int64)
+    V = relations.shape[0]
+    if len(anchors) and not (anchors.min() >= 0 and anchors.max() < V):
+        wrong = anchors.min() if anchors.min() < 0 else anchors.max()
+        raise ValueError(f"anchor {wrong} is none of the {V} objects of these relations; make them with one vocabulary")
+    columns, objects = relations[anchors].nonzero()  # rows instead of columns: the matrix is symmetric, and rows are cheap
+    K = len(anchors)
+    flat = np.unique(np.concatenate([objects.astype(np.int64) * K + columns, anchors * K + np.arange(K)]))
+    return flat // max(K, 1), flat % max(K, 1)
+
+
+def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
+    """Read two columns of words, separated by commas or tabs, and an optional weight > 0; also .gz and .zst. Edges with a word
+    that is not in `words` are skipped; it is an error if none is left."""
+    path = Path(path)
+    ids = {word: number for number, word in enumerate(words)}
+    u, v, weights, separator, edges = [], [], [], "", 0
+    for number, line in numbered_lines(path):
+        text = line.decode("utf-8", "replace").strip("\r\n")
+        if not text.strip():
+            continue
+        separator = separator or ("\t" if "\t" in text else ",")
+        fields = [field.strip() for field in split_fields(text, separator)]
+        if len(fields) not in (2, 3):
+            raise DataError(
+                f"{path}, line {number}: {len(fields)} fields instead of 2 or 3 (word, word, weight): {text[:80]!r}"
+            )
+        if len(fields) == 3 and not (is_number(fields[2]) and float(fields[2]) > 0):
+            if number == 1 and not is_number(fields[2]):
+                continue  # a header
+            raise DataError(f"{path}, line {number}: the weight {fields[2]!r} is no number > 0; remove such edges")
+        edges += 1
+        if fields[0] in ids and fields[1] in ids:
+            u.append(ids[fields[0]])
+            v.append(ids[fields[1]])
+            weights.append(float(fields[2]) if len(fields) == 3 else 1.0)
+    if not u:
+        raise DataError(f"{path}: of {edges} edges 0 are between two of the {len(words)} words; is it about other words?")
+    return from_pairs(np.array(u), np.array(v), len(words), np.array(weights))
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(line number from 1, bytes of the line) of a text file, which may be compressed; read piece by piece."""
+    with open(path, "rb") as file:
+        held, number = b"", 0
+        for piece in unpacked(path, file)[0]:
+            *whole, held = (held + piece).split(b"\n")
+            for line in whole:
+                number += 1
+                yield number, line
+        if held:
+            yield number + 1, held
+
+
+def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Part) -> sparse.csr_array:
+    """make(), or its cached result for the same parts: arrays, words, numbers, and files or folders by their contents.
+
+    cached(lambda: read_wordnet(words, folder), default_cache(), "wordnet", find_wordnet(folder), words)
+    """
+    if cache is None:
+        return make()
+    entry = CacheEntry(cache / f"relations-{fingerprint(*parts)}")
+    if (about := entry.about()) is not None:
+        data, indices, indptr = (np.array(entry.column(name, kind)) for name, kind in about["columns"].items())
+        return sparse.csr_array((data, indices, indptr), shape=(about["V"], about["V"]))
+    matrix = make()
+    if matrix.nnz:  # an empty file cannot be memory-mapped
+        with entry.writing() as writer:
+            for name in ("data", "indices", "indptr"):
+                array = getattr(matrix, name)
+                column = writer.column(name, array.dtype)
+                column.append(array)
+                column.close()
+            writer.done({"V": matrix.shape[0]})
+    return matrix
+
+
+def fingerprint(*parts: Part) -> str:
+    """A hash of the contents. Each part starts with its kind and size, so that ("ab", "c") differs from ("a", "bc")."""
+    found = hashlib.sha256(json.dumps(VERSION).encode())
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            found.update(f"array {part.dtype.str} {part.shape}".encode())
+            found.update(np.ascontiguousarray(part).data)
+        elif isinstance(part, Path):
+            for file in sorted(filter(Path.is_file, part.iterdir())) if part.is_dir() else [part]:
+                with open(file, "rb") as opened:
+                    found.update(f"file {file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}".encode())
+        else:
+            text = json.dumps(part).encode()
+            found.update(f"plain {len(text)} ".encode() + text)
+    return found.hexdigest()[:32]

@@ -1,1 +1,0 @@
-"""scikit-learn manners over tasks and runs: Recommender, TextClassifier, LanguageModel, HashedNgramClassifier."""

@@ -1,1 +1,0 @@
-"""For our own evidence: sweeps, recipes' records, benches, and the tables and pictures of the documents."""

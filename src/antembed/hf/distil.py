@@ -1,0 +1,129 @@
+"""Tune a compressed table on unlabelled texts: sentence vectors are to be those of the original model.
+
+1. Rows are coded anew, at the same size: a row that occurs often in the texts gets more bits.
+2. The anchors are trained by Adam on 1 − cosine of the sentence vectors.
+
+Each step is kept only if the similarities of held-out texts follow the original's better than before.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from antembed.compression import compress
+from antembed.compression.goal import TooFewBytesError, with_anchors
+from antembed.compression.quality import Progress, quiet
+from antembed.compression.texts import Distilled, check_texts, importance, rank_correlation, split
+from antembed.data.data_plain import DataError
+from antembed.hf.checkpoint_folder import ModelFolder
+from antembed.hf.huggingface_sentences import load_original, pooling_of, sentence_vectors, tokenize
+from antembed.hf.quantizer import own_name
+from antembed.layer.tied import put_layer
+from antembed.tables.entropy_rows import CodedRows
+from antembed.tables.table import Table
+
+TRAINED = 2000  # texts
+BATCH, LEARNING_RATE = 16, 3e-4
+
+
+class Anchored(nn.Module):
+    """The rows of some ids as they are in the table, with anchors that can be trained."""
+
+    rows: Tensor
+    place: Tensor
+
+    def __init__(self, table: Table, used: np.ndarray):
+        super().__init__()
+        if table.anchors is None:
+            raise DataError("this table has no anchors to be trained; leave out --distil")
+        place = torch.zeros(len(table), dtype=torch.int64)
+        place[torch.from_numpy(used)] = torch.arange(len(used))
+        self.register_buffer("place", place)
+        self.register_buffer("rows", torch.from_numpy(table.rows(used)))
+        self.anchors = nn.Parameter(torch.from_numpy(table.anchors.copy()))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.rows[self.place[ids]] @ self.anchors
+        return found
+
+
+def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0, progress: Progress = quiet) -> Distilled:
+    """`table` is the compressed input embedding of the folder; → one of the same size that is better on held-out texts."""
+    check_texts(texts)
+    rest, held_out = split(tokenize(folder, texts), seed)
+    held_out.sort(key=len)
+    model, pooling = load_original(folder), pooling_of(folder.root)
+    wanted = _all_vectors(model, held_out, pooling)
+    name = own_name(model, folder.name)
+    if name is None:
+        raise DataError(f"a {type(model).__name__} has no layer {folder.name}; name its input embedding with --tensor")
+    layer = model.get_submodule(name)
+
+    def quality(candidate: Table) -> float:
+        return similarity_kept(model, layer, candidate, held_out, wanted, pooling)
+
+    found = Distilled(table, {"before": quality(table)})
+    with suppress(TooFewBytesError):  # so small only sparse codes are
+        weighted = compress(
+            folder.vectors(),
+            budget=f"{table.size}B",
+            method="transform",
+            split_norms=table.rows.norms is not None if isinstance(table.rows, CodedRows) else None,
+            importance=importance(rest, len(table)),
+            seed=seed,
+            progress=progress,
+        )
+        found.consider("rows by frequency", weighted, quality(weighted))
+    trained = with_anchors(found.table, _trained(model, layer, found.table, rest[:TRAINED], pooling, progress))
+    found.consider("anchors trained", trained, quality(trained))
+    return found
+
+
+def _batches(ids: list[list[int]]) -> Iterator[list[list[int]]]:
+    for start in range(0, len(ids), BATCH):
+        yield ids[start : start + BATCH]
+
+
+@torch.no_grad()
+def _all_vectors(model: nn.Module, ids: list[list[int]], pooling: str) -> Tensor:
+    return torch.cat([sentence_vectors(model, batch, pooling) for batch in _batches(ids)])
+
+
+@torch.no_grad()
+def similarity_kept(
+    model: nn.Module, layer: nn.Module, table: Table, ids: list[list[int]], wanted: Tensor, pooling: str
+) -> float:
+    """Spearman's correlation of the cosines of all pairs of texts: with this table in the model, and as they should be."""
+    student = Anchored(table, np.unique(np.concatenate([*ids, [0]])))
+    put_layer(model, layer, student, None)
+    try:
+        vectors = _all_vectors(model, ids, pooling)
+    finally:
+        put_layer(model, student, layer, None)
+    return rank_correlation(vectors.numpy(), wanted.numpy())
+
+
+def _trained(
+    model: nn.Module, layer: nn.Module, table: Table, ids: list[list[int]], pooling: str, progress: Progress
+) -> np.ndarray:
+    """The anchors after one pass over the texts."""
+    student = Anchored(table, np.unique(np.concatenate([*ids, [0]])))
+    optimizer = torch.optim.Adam([student.anchors], lr=LEARNING_RATE)
+    batches = list(_batches(ids))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, len(batches))
+    for step, batch in enumerate(batches):
+        progress("training the anchors", step, len(batches))
+        with torch.no_grad():
+            wanted = sentence_vectors(model, batch, pooling)
+        put_layer(model, layer, student, None)
+        loss = (1 - (sentence_vectors(model, batch, pooling) * wanted).sum(1)).mean()
+        put_layer(model, student, layer, None)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    progress("training the anchors", len(batches), len(batches))
+    return student.anchors.detach().numpy()

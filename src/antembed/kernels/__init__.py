@@ -1,1 +1,0 @@
-"""Compiled inner loops. Tests compare each with a plain implementation; this package imports no other of antembed."""

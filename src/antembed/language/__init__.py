@@ -1,0 +1,1 @@
+"""Language models: corpora, softmaxes, LanguageModel."""

@@ -1,0 +1,222 @@
+"""A corpus → streams of word ids: folders in the layout of PTB and WikiText, or one file, cut 90/5/5 in its order.
+
+Words are what stands between white space; a line ends with `<eos>` (a file of one line, as text8, has none). Files are read
+once, in pieces; ids go to the cache and are mapped into memory, so a corpus may be larger than that.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from antembed.data.cache import CacheEntry, Writer
+from antembed.data.data_plain import DataError, decompressed
+from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
+from antembed.files import JSON, default_cache
+from antembed.language.corpus_kernel import TokenTable
+
+PARTS = {"train": ("train",), "validation": ("valid", "validation", "dev"), "test": ("test",)}
+SHARES = (0.9, 0.05)  # of one file: for training, for validation; the rest is for the test
+PIECE = 1 << 22  # bytes
+END = "<eos>"
+ONE_LINE = 1 << 20  # bytes without a newline from which on a file is taken to have no lines
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Ids of the parts, one after the other; mapped files or arrays."""
+
+    vocabulary: Vocabulary
+    train: np.ndarray  # (n,) int32
+    validation: np.ndarray
+    test: np.ndarray
+    digest: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.train) + len(self.validation) + len(self.test)
+
+
+def read_corpus(path: str | Path, *, min_count: int = 1, max_vocab: int | None = None, cache: Path | None = None) -> Corpus:
+    """The corpus in a folder or file. The vocabulary has the words of all parts, as is usual for PTB and WikiText, by their
+    counts in the training part: with `min_count` > 1 those seen there so often, at most `max_vocab`; all others are `<unk>`.
+    `cache`: where ids are kept (default: the user's cache folder)."""
+    files = corpus_files(Path(path))
+    options: dict[str, object] = {"corpus": VERSION, "min_count": min_count, "max_vocab": max_vocab}
+    digest = _digest(files)
+    name = hashlib.sha256(json.dumps([digest, options], sort_keys=True).encode()).hexdigest()[:32]
+    entry = CacheEntry((default_cache() if cache is None else cache) / f"corpus-{name}")
+    with entry.locked():
+        about = entry.about()
+        if about is None:
+            with entry.writing() as writer:
+                about = _encode(files, writer, min_count, max_vocab)
+                writer.done(about)
+    words = entry.labels("words").to_list()
+    vocabulary = Vocabulary(words, entry.column("counts", "i8"), entry.column("counts", "i8"), about["lines"])
+    parts = {part: entry.column(part, "i4") if about[part] else np.empty(0, np.int32) for part in PARTS}
+    for part, ids in parts.items():
+        if len(ids) and not (ids.min() >= 0 and ids.max() < len(words)):
+            raise DataError(f"{entry.folder} has words of {part} outside its {len(words)}; delete it")
+    return Corpus(vocabulary, **parts, digest=digest, notes=tuple(about["notes"]))
+
+
+def words_of_text(text: str) -> list[str]:
+    """The words of a text in memory, as the files' are."""
+    lines = text.split("\n")
+    return [word for n, line in enumerate(lines) for word in (*line.split(), *([END] if n < len(lines) - 1 else []))]
+
+
+def corpus_of(parts: dict[str, list[str]], *, min_count: int = 1, max_vocab: int | None = None) -> Corpus:
+    """A corpus of words in memory, by part."""
+    table = TokenTable((*(name.encode() for name in SPECIAL), END.encode()))
+    numbers: dict[str, np.ndarray] = {}
+    counts = np.zeros(0, np.int64)
+    for part in PARTS:
+        numbers[part] = table.number("".join(f"{word} " for word in parts.get(part, [])).encode(), None)
+        if part == "train":
+            counts = table.counts[: table.known].copy()
+    ids, kept, kept_counts = _vocabulary(table.tokens(), counts, table.counts[: table.known] > 0, min_count, max_vocab)
+    found = {part: ids[given] for part, given in numbers.items()}
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in found.values())).hexdigest()
+    return Corpus(Vocabulary(kept, kept_counts, kept_counts, 0), **found, digest=digest)
+
+
+def corpus_files(path: Path) -> dict[str, Path]:
+    """The file of each part; one file under "all"."""
+    if path.is_file():
+        return {"all": path}
+    if not path.is_dir():
+        raise DataError(
+            f"{path} is neither a file nor a folder; give a text file, or a folder with train, valid and test files"
+        )
+    found: dict[str, Path] = {}
+    for part, names in PARTS.items():
+        matching = [file for file in sorted(path.iterdir()) if file.is_file() and _is_part(file.name, names)]
+        if len(matching) > 1:
+            raise DataError(
+                f"{path} has {len(matching)} files for {part}: {', '.join(file.name for file in matching)}; keep one"
+            )
+        if matching:
+            found[part] = matching[0]
+    if "train" not in found:
+        have = ", ".join(file.name for file in found.values()) or "none"
+        raise DataError(f"{path} needs a file for training (*train*); it has {have}; or give one text file")
+    return found
+
+
+def _is_part(name: str, words: tuple[str, ...]) -> bool:
+    """wiki.train.tokens, ptb.valid.txt, test.txt.gz: one of the words between dots, dashes or underscores."""
+    plain = name.lower().removesuffix(".gz").removesuffix(".zst").replace("-", ".").replace("_", ".")
+    return any(word in plain.split(".") for word in words)
+
+
+def _digest(files: dict[str, Path]) -> str:
+    whole = hashlib.sha256()
+    for part, file in files.items():
+        with file.open("rb") as opened:
+            whole.update(part.encode() + hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()
+
+
+def _encode(files: dict[str, Path], writer: Writer, min_count: int, max_vocab: int | None) -> JSON:
+    """One pass over the files: ids in the order of their coming; then, piece by piece, those of the vocabulary."""
+    table = TokenTable((*(name.encode() for name in SPECIAL), END.encode()))
+    raw = {part: writer.column(f"raw-{part}", np.int32) for part in files}
+    lines = 0
+    counts = np.zeros(0, np.int64)
+    for part, file in files.items():
+        for numbers, newlines in _numbers(file, table):
+            raw[part].append(numbers)
+            lines += newlines
+        if part in ("train", "all"):
+            counts = table.counts[: table.known].copy()
+    whole = {part: column.finish() for part, column in raw.items()}
+    if "all" in whole:
+        whole = _cut(whole["all"])
+        counts = _count(whole["train"], table.known)
+    if not counts[len(SPECIAL) + 1 :].any():  # line ends are no words
+        raise DataError(f"{next(iter(files.values()))} has no words to train on; is it a text file?")
+    tokens = table.tokens()
+    ids, kept, kept_counts = _vocabulary(tokens, counts, table.counts[: table.known] > 0, min_count, max_vocab)
+    sizes = {}
+    for part in PARTS:
+        column, numbers = writer.column(part, np.int32), whole.get(part, np.empty(0, np.int32))
+        for start in range(0, len(numbers), PIECE):
+            column.append(ids[numbers[start : start + PIECE]])
+        sizes[part] = column.length
+        column.close()
+    writer.labels("words", pl.Series("word", kept, pl.String))
+    stored = writer.column("counts", np.int64)
+    stored.append(kept_counts)
+    stored.close()
+    for column in raw.values():
+        assert column.path is not None
+        column.path.unlink()
+    outside = {part: n for part, n in sizes.items() if part != "train" and not n}
+    notes = [f"no file for {part}: the model is not measured on it" for part in outside]
+    return {**sizes, "lines": lines, "notes": notes}
+
+
+def _numbers(file: Path, table: TokenTable) -> Iterator[tuple[np.ndarray, int]]:
+    """The tokens of a file, piece by piece, and how many lines ended there."""
+    with file.open("rb") as opened:
+        left, lined = b"", None
+        for piece in decompressed(file, opened):
+            text = left + piece
+            if lined is None:
+                if b"\n" not in text and len(text) < ONE_LINE:
+                    left = text
+                    continue
+                lined = b"\n" in text
+            end = max(text.rfind(b" "), text.rfind(b"\n"), text.rfind(b"\t")) + 1
+            left = text[end:]
+            if end:
+                yield table.number(_utf8(text[:end], file), 2 if lined else None), text.count(b"\n", 0, end)
+        if left.strip() or left.endswith(b"\n"):
+            lined = bool(lined) or b"\n" in left
+            yield (
+                table.number(_utf8(left + (b"" if left[-1:].isspace() else b" "), file), 2 if lined else None),
+                left.count(b"\n"),
+            )
+
+
+def _utf8(text: bytes, file: Path) -> bytes:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is no UTF-8 text (byte {text[error.start]:#x}); convert it, for example with iconv") from error
+    return text
+
+
+def _cut(numbers: np.ndarray) -> dict[str, np.ndarray]:
+    first, second = int(len(numbers) * SHARES[0]), int(len(numbers) * sum(SHARES))
+    return {"train": numbers[:first], "validation": numbers[first:second], "test": numbers[second:]}
+
+
+def _count(numbers: np.ndarray, known: int) -> np.ndarray:
+    counts = np.zeros(known, np.int64)
+    for start in range(0, len(numbers), PIECE):
+        counts += np.bincount(numbers[start : start + PIECE], minlength=known)
+    return counts
+
+
+def _vocabulary(
+    tokens: list[bytes], counts: np.ndarray, seen: np.ndarray, min_count: int, max_vocab: int | None
+) -> tuple[np.ndarray, list[str], np.ndarray]:
+    """→ the id of each number, the words by id, their counts. Words by falling count, ties as they came."""
+    counts = np.concatenate([counts, np.zeros(len(tokens) - len(counts), np.int64)])
+    own = np.arange(len(SPECIAL), len(tokens))
+    own = own[(counts[own] >= min_count) if min_count > 1 else seen[own]]
+    own = own[np.argsort(-counts[own], kind="stable")][: max_vocab if max_vocab else None]
+    ids = np.full(len(tokens), UNKNOWN, np.int32)
+    ids[PADDING] = UNKNOWN  # a word "<pad>" in a text is no padding
+    ids[own] = len(SPECIAL) + np.arange(len(own), dtype=np.int32)
+    kept = np.concatenate([[0, 0], counts[own]])
+    kept[UNKNOWN] = counts.sum() - counts[own].sum()
+    return ids, [*SPECIAL, *(tokens[n].decode() for n in own.tolist())], kept

@@ -1,0 +1,1 @@
+"""The anchored embedding layer for PyTorch, its optimizers, penalties and sparsification."""

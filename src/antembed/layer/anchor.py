@@ -1,0 +1,229 @@
+"""AnchorEmbedding: E = T·A, every row of E a sparse, non-negative mix of K anchor vectors."""
+
+import math
+from abc import abstractmethod
+from typing import Any, NoReturn, Self
+
+import torch
+from torch import Tensor, nn
+from torch.types import Device
+
+from antembed.budget import parse_budget
+from antembed.layer.embedding import Embedding
+from antembed.layer.embedding_factorize import nonnegative_factorize
+from antembed.layer.embedding_loading import checkpoint_error
+from antembed.layer.embedding_new_rows import half_normal, new_rows
+from antembed.layer.embedding_within_budget import anchors_for_table, factorize_within
+from antembed.layer.lookup import LookUp, expand, fits_compiled_pass
+from antembed.layer.optim.optim_groups import Group
+from antembed.layer.optim.prox import FreeEntries, NonNegativeL1, Prox
+from antembed.layer.row_table import MOSTLY_DISTINCT, RowTable, check_sizes
+
+DEFAULT_ANCHORS = 16
+READ_ONLY = (
+    "weight is computed from T and A and cannot be set; AnchorEmbedding.from_pretrained(weight) factorizes a table, to_dense() "
+    "gives a copy, and logits(hidden) is a tied output layer"
+)
+
+
+def more_half_normal(table: RowTable, n: int) -> Tensor:
+    """n more rows for a table initialized by half_normal, as if they had been drawn with it."""
+    return table.new_normal(n).abs_().mul_(math.sqrt(2 / max(table.num_embeddings + n, 1)))
+
+
+class AnchoredTable(Embedding):
+    """E = T·A: T (V, K) in an inner nn.Embedding, A (K, d) as one parameter."""
+
+    anchored = True
+    uses_anchors = True
+    reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int = DEFAULT_ANCHORS,
+        sparse: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        check_sizes(num_embeddings, embedding_dim, num_anchors, dtype)
+        self.rows = new_rows(num_embeddings, num_anchors, padding_idx, sparse, device, dtype)
+        self.anchors = nn.Parameter(half_normal(num_anchors, embedding_dim, device=device, dtype=dtype))
+
+    @property
+    def tables(self) -> list[RowTable]:
+        return [self.rows]
+
+    @property
+    def pairs(self) -> list[tuple[RowTable, Tensor]]:
+        return [(self.rows, self.anchors)]
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.anchors.shape[1]
+
+    @property
+    def num_anchors(self) -> int:
+        return self.anchors.shape[0]
+
+    @property
+    def weight(self) -> Tensor:
+        """E (V, d) = to_dense(), where code for nn.Embedding reads it: computed anew at each access, not a parameter.
+
+        Setting it raises. Instead of `lm_head.weight = layer.weight`, which would not be tied, call `layer.logits(hidden)`.
+        """
+        return self.to_dense()
+
+    @weight.setter
+    def weight(self, value: object) -> NoReturn:
+        raise AttributeError(READ_ONLY)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if name == "weight":  # nn.Module asks no property before it registers a parameter
+            raise AttributeError(READ_ONLY)
+        super().register_parameter(name, param)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialize T and A anew, as at construction. An optimizer keeps its moments: make a new one."""
+        self.rows.reset_to(half_normal(*self.rows.weight.shape, device=self.anchors.device, dtype=self.anchors.dtype))
+        self.anchors.copy_(half_normal(*self.anchors.shape, device=self.anchors.device, dtype=self.anchors.dtype))
+        self.reconstruction_error = None
+
+    @abstractmethod
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> Prox | None:
+        """The penalty on T."""
+
+    @property
+    def transform(self) -> Tensor:
+        """T (V, K), up to date."""
+        return self.rows.whole()
+
+    def param_groups(self, l1_penalty: float, *, free: FreeEntries | None = None) -> list[Group]:
+        """Optimizer groups: T with its penalty (if any; `free` entries have none), and A without one."""
+        own = None if free is None else self.rows.own_entries(free)
+        return [
+            {"params": [self.rows.weight], "prox": self.penalty_for(l1_penalty, own), "table": self.rows},
+            {"params": [self.anchors]},
+        ]
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """ids (*batch) → T[ids]·A: (*batch, d)."""
+        compiled = fits_compiled_pass(self.rows.weight, self.anchors)
+        groups = self.rows.groups(ids, 1.0 if compiled else MOSTLY_DISTINCT)
+        if groups is None:
+            return self.rows(ids) @ self.anchors
+        if compiled:
+            vectors = LookUp.apply(self.rows.weight, self.anchors, groups, self.padding_idx, self.rows.pending)
+            return vectors.view(*ids.shape, self.embedding_dim)
+        # Ids repeat within a batch: multiply each distinct row once.
+        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
+        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
+
+    def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        return (self.rows(ids), self.anchors) if self.num_anchors < self.embedding_dim else (self.vectors(ids), None)
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """T (V, K) and A (K, d) with E = T·A, for `export`."""
+        return self.transform, self.anchors
+
+    def logits(self, hidden: Tensor, ids: Tensor | None = None, *, bias: Tensor | None = None) -> Tensor:
+        """Scores of a tied output layer, hidden (*batch, d) → E·h + bias: (*batch, V), or (*batch, n) of the objects `ids`
+        (n,); multiplied in the cheaper order."""
+        self.check_hidden(hidden)
+        V, K, d, n = self.num_embeddings, self.num_anchors, self.embedding_dim, hidden.numel() // self.embedding_dim
+        m = V if ids is None else len(ids)
+        T = self.transform if ids is None else self.rows(ids)
+        if n * (K * d + m * K) <= m * K * d + n * m * d:
+            scores = (hidden @ self.anchors.T) @ T.T
+        else:
+            scores = hidden @ (T @ self.anchors).T
+        if self.padding_idx is not None and ids is None:  # its vector is zero, and it gets no gradient
+            scores = scores.index_fill(-1, torch.tensor(self.padding_idx, device=scores.device), 0.0)
+        return scores if bias is None else scores + (bias if ids is None else bias[ids])
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}"
+        if self.padding_idx is not None:
+            text += f", padding_idx={self.padding_idx}"
+        return text + (", sparse=True" if self.rows.sparse else "")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """A checkpoint with another number of anchors resizes the layer; one of another width or height is an error."""
+        if (error := checkpoint_error(state_dict, prefix, len(self.rows.weight), self.embedding_dim)) is not None:
+            errors: list[str] = args[4]
+            errors.append(error)
+            return
+        anchors, weight = state_dict.get(prefix + "anchors"), state_dict.get(prefix + "rows.weight")
+        if anchors is not None and weight is not None and anchors.shape[0] != self.num_anchors:
+            penalized = self.rows.penalized
+            self.rows.replace(self.rows.weight.data.new_empty(weight.shape))
+            self.rows.penalized = penalized  # nothing is known of the training of what is loaded
+            self.anchors.data, self.anchors.grad = self.anchors.data.new_empty(anchors.shape), None
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class AnchorEmbedding(AnchoredTable):
+    """A drop-in replacement for nn.Embedding: ids (*batch) → vectors (*batch, d), where vector i is T[i]·A.
+
+    With sparse=True, T gets row-sparse gradients; ProximalYogi and ProximalSGD then give the same result as with dense ones, at
+    the cost of the touched rows. (torch.nn.utils.clip_grad_norm_ fails on them: use `max_grad_norm` of the optimizer.) Take
+    the optimizer's groups from `param_groups`: they carry the penalty on T. `weight` is read-only; see docs/layer.md.
+
+        layer = AnchorEmbedding(1_000_000, 64, num_anchors=20, sparse=True)
+        optimizer = ProximalYogi(layer.param_groups(l1_penalty=2e-6), lr=0.01)
+    """
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.vectors(ids)
+
+    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegativeL1:
+        return NonNegativeL1(l1_penalty, free)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table, n)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        weight: Tensor | nn.Embedding,
+        *,
+        num_anchors: int | None = None,
+        budget: str | None = None,
+        l1_penalty: float = 0.0,
+        iterations: int = 50,
+        seed: int = 0,
+        padding_idx: int | None = None,
+        sparse: bool = False,
+    ) -> Self:
+        """Factorize a trained table, weight (V, d) ≈ T·A with T ≥ 0. The relative error is in `reconstruction_error`. With a
+        `budget` ("20x", "400k" parameters or "2MB") T is sparse, and as many anchors are taken as suit it."""
+        weight = torch.as_tensor(weight.weight if isinstance(weight, nn.Embedding) else weight).detach()
+        if weight.dim() != 2:
+            raise ValueError(f"a table has two dimensions (objects, width), this has {weight.dim()}")
+        if not weight.is_floating_point() or not weight.isfinite().all():
+            raise ValueError(f"a table of finite real numbers is needed, this is {weight.dtype} or has inf or nan in it")
+        V, d = weight.shape
+        if not weight.numel():
+            raise ValueError(f"a table of {V} × {d} has no vectors to factorize; AnchorEmbedding({V}, …) makes an empty layer")
+        allowed = None if budget is None else parse_budget(budget, 4.0 * weight.numel())
+        if allowed is not None and l1_penalty:
+            raise ValueError(f"a budget of {budget} and an l1_penalty of {l1_penalty} both say how sparse T is; choose one")
+        suited = DEFAULT_ANCHORS if allowed is None else anchors_for_table(allowed, V, d)
+        K = suited if num_anchors is None else num_anchors
+        layer = cls(V, d, padding_idx, num_anchors=K, sparse=sparse, device=weight.device, dtype=weight.dtype)
+        if allowed is None:
+            T, A, error = nonnegative_factorize(weight, K, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
+        else:
+            T, A, error = factorize_within(weight, allowed, K, seed=seed)
+        with torch.no_grad():
+            layer.rows.weight.copy_(T)
+            layer.anchors.copy_(A)
+            if layer.padding_idx is not None:
+                layer.rows.weight[layer.padding_idx].zero_()
+        layer.reconstruction_error = error
+        return layer

@@ -1,0 +1,177 @@
+"""The look-up T[ids]·A of a batch whose ids repeat, and its gradients, each in one pass over the distinct rows.
+
+Rows go through the cache in blocks: read (layer/optim/lazy_kernel.py), multiplied by the anchors, and written to all their places; on the
+way back the gradients of all places are summed, and multiplied by the anchors and by the rows. Threads take pieces of rows in
+turn. Pieces depend on the number of rows alone, and so do all sums: results are the same with any number of threads.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from antembed.layer.group_kernel import Groups
+from antembed.layer.matmul_kernel import TILE_ROWS, multiply_tiles, padded, stride_of
+from antembed.layer.optim.lazy_kernel import LINE, Rows, Rule, read_rows
+from antembed.native.compile import compile_kernel
+from antembed.native.threads import take_turns
+from antembed.native.vector import VECTOR, prefetch
+
+compiled = compile_kernel(nogil=True, error_model="numpy")
+
+
+def look_up(groups: Groups, rows: Rows, rule: Rule, now: int, anchors: np.ndarray, out: np.ndarray, threads: int) -> np.ndarray:
+    """out[p] = row p of T[ids]·A, up to date at step `now`. → the distinct rows of T, as `gradients` takes them."""
+    U, K = len(groups.unique), rows.weight.shape[1]
+    read = np.empty((U + TILE_ROWS, K), anchors.dtype)
+    A = _spaced(anchors)
+    size = _piece(U)
+
+    def work(piece: int) -> None:
+        start, stop = piece * size, min(piece * size + size, U)
+        look_up_piece(start, stop, groups.unique, groups.starts, groups.order, rows, rule, now, read, A, out)
+
+    take_turns(work, -(-U // size), threads)
+    return read
+
+
+def gradients(
+    groups: Groups, read: np.ndarray, anchors: np.ndarray, arriving: np.ndarray, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradients of the distinct rows (U, K) and of the anchors (K, d), of what `look_up` has computed."""
+    U, (K, d) = len(groups.unique), anchors.shape
+    size = _piece(U)
+    pieces = -(-U // size)
+    of_rows = np.empty((U, K), anchors.dtype)
+    of_anchors = np.empty((pieces, padded(K, TILE_ROWS), stride_of(d)), anchors.dtype)
+    transposed = _spaced(anchors.T)
+
+    def work(piece: int) -> None:
+        start, stop = piece * size, min(piece * size + size, U)
+        of_anchors[piece] = 0
+        gradients_piece(start, stop, groups.starts, groups.order, arriving, read, transposed, of_rows, of_anchors[piece])
+
+    take_turns(work, pieces, threads)
+    return of_rows, np.add.reduce(of_anchors, axis=0)[:K, :d]
+
+
+def _piece(rows: int) -> int:
+    return max(PIECE, padded(-(-rows // MOST_PIECES), BLOCK))
+
+
+def _spaced(matrix: np.ndarray) -> np.ndarray:
+    """The matrix with rows as far apart as stride_of says, and zeros between."""
+    spaced = np.zeros((len(matrix), stride_of(matrix.shape[1])), matrix.dtype)
+    spaced[:, : matrix.shape[1]] = matrix
+    return spaced
+
+
+@compiled
+def _fetch(matrix: Any, row: int) -> None:
+    """Have a row brought into the cache: rows are in no order, so the processor does not foresee them."""
+    width = matrix.shape[1]
+    for at in range(row * width, row * width + width, LINE):
+        prefetch(matrix, at)
+
+
+@compiled
+def look_up_piece(
+    start: int, stop: int, unique: Any, starts: Any, order: Any, rows: Rows, rule: Rule, now: int, read: Any, A: Any, out: Any
+) -> None:
+    """`look_up` of the distinct rows [start, stop)."""
+    K, stride, d = rows.weight.shape[1], A.shape[1], out.shape[1]
+    columns = -(-d // VECTOR) * VECTOR
+    mixed = np.empty((BLOCK, stride), A.dtype)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        read_rows(first, last, unique, read, rows, rule, now)
+        multiply_tiles(last - first, K, columns, read, first * K, K, 1, A, stride, mixed, stride, 0)
+        for u in range(first, last):
+            vector = mixed[u - first]
+            for j in range(starts[u], starts[u + 1]):
+                if j + AHEAD < starts[stop]:
+                    _fetch(out, order[j + AHEAD])
+                target = out[order[j]]
+                for k in range(d):
+                    target[k] = vector[k]
+
+
+@compiled
+def gradients_piece(
+    start: int, stop: int, starts: Any, order: Any, arriving: Any, read: Any, At: Any, of_rows: Any, of_anchors: Any
+) -> None:
+    """`gradients` of the distinct rows [start, stop), and their part of the anchors' gradient, which is added to."""
+    K, d, stride = of_rows.shape[1], arriving.shape[1], of_anchors.shape[1]
+    columns, wide = -(-K // VECTOR) * VECTOR, -(-d // VECTOR) * VECTOR
+    summed, moved = np.zeros((BLOCK, stride), At.dtype), np.empty((BLOCK, At.shape[1]), At.dtype)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        for u in range(first, last):
+            total = summed[u - first]
+            for j in range(starts[u], starts[u + 1]):
+                if j + AHEAD < starts[stop]:
+                    _fetch(arriving, order[j + AHEAD])
+                more = arriving[order[j]]
+                if j == starts[u]:
+                    for k in range(d):
+                        total[k] = more[k]
+                else:
+                    for k in range(d):
+                        total[k] += more[k]
+        multiply_tiles(last - first, d, columns, summed, 0, stride, 1, At, At.shape[1], moved, At.shape[1], 0)
+        multiply_tiles(K, last - first, wide, read, first * K, 1, K, summed, stride, of_anchors, stride, 1)
+        for u in range(first, last):
+            target, source = of_rows[u], moved[u - first]
+            for k in range(K):
+                target[k] = source[k]
+
+
+# Weighted sums over bags of a batch whose ids repeat: each distinct row is read once, and gets one gradient.
+
+
+@compiled
+def sum_bags(start: int, stop: int, bounds: Any, group: Any, weights: Any, rows: Any, out: Any) -> None:
+    """out[b] = Σ weights[p]·rows[group[p]] over the positions p of bag b, from bounds[b] to bounds[b + 1]."""
+    K = rows.shape[1]
+    for b in range(start, stop):
+        total = out[b]
+        for k in range(K):
+            total[k] = 0
+        for p in range(bounds[b], bounds[b + 1]):
+            row, w = rows[group[p]], weights[p]
+            for k in range(K):
+                total[k] += w * row[k]
+
+
+@compiled
+def bag_gradients(
+    start: int,
+    stop: int,
+    starts: Any,
+    order: Any,
+    bag: Any,
+    weights: Any,
+    rows: Any,
+    arriving: Any,
+    of_rows: Any,
+    of_weights: Any,
+) -> None:
+    """The gradients of the distinct rows [start, stop) and of the weights of their places, given those of the bags."""
+    K = rows.shape[1]
+    for u in range(start, stop):
+        row, total = rows[u], of_rows[u]
+        for k in range(K):
+            total[k] = 0
+        for j in range(starts[u], starts[u + 1]):
+            p = order[j]
+            g, w = arriving[bag[p]], weights[p]
+            product = w * 0
+            for k in range(K):
+                total[k] += w * g[k]
+                product += g[k] * row[k]
+            of_weights[p] = product
+
+
+BLOCK = 16 * TILE_ROWS  # rows that are in the cache at a time, beside the anchors and their gradient
+PIECE = 1024  # rows that a thread takes at a time
+AHEAD = 2  # places: their rows are fetched so far before they are needed
+MOST_PIECES = 32  # each has a gradient of the anchors of its own, until they are summed

@@ -1,0 +1,1 @@
+"""Tables whose rows are spread over processes, on torch.distributed (docs/distributed.md)."""

@@ -1,0 +1,132 @@
+"""Recode: every row of T coded anew by exact ℓ0 descent on a quadratic model of the loss (quadratic.py, layer/sparsify/recode_kernel.py)."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from antembed.files import JSON
+from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, Pass, observe
+from antembed.layer.sparsify.recode_kernel import recode_rows
+from antembed.layer.sparsify.sparsifier import Sparsifier
+from antembed.layer.sparsify.sparsify_units import normalize_anchors
+from antembed.native.threads import parallel_for
+
+PASSES = 8  # over a row, at most
+SECANTS, CLOSE = 5, 0.015  # tries for the penalty, and the share of the aim that is near enough
+STEEP, FLAT, FIRST = -3.0, -0.2, -0.8  # slopes of log(weights) in log(penalty)
+DAMP = 0.5
+FAR = 1.5  # a scale that is off by more than this factor asks for another proposal
+LEAST, MOST = 1e-4, 1e6  # of the scale
+
+
+class Recode(Sparsifier):
+    """Dense first, then at each event one pass without steps, after which every row is coded anew: a weight comes in or stays
+    only if it lowers the (modelled) loss by more than a penalty, which is chosen such that the aim is met.
+
+        sparsifier = Recode(model, optimizer, budget="20x", events=12)
+        for epoch in range(epochs):
+            train(…)
+            sparsifier.step(loader, loss_fn)      # loss_fn(batch): the mean loss of a batch
+    """
+
+    seen: Pass | None = None
+    penalty, scale, damp = 0.0, 1.0, DAMP
+
+    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
+        if batches is None or loss_fn is None:
+            raise ValueError("Recode learns the curvature from data: step(loader, loss_fn); Prune needs none")
+        for unit in self.units:
+            normalize_anchors(unit, self.optimizer.state)
+        self.seen = observe(self.model, self.units, batches, loss_fn)
+        return self.seen.checked
+
+    def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:
+        """The penalty is sought by secants in logarithms, from the last one."""
+        if not self.penalty:
+            values = torch.cat([value.reshape(-1) for value in self.values(weights)])
+            table, most = self.units[0].table, int(self.units[0].table.summed(torch.tensor(len(values))))
+            self.penalty = max(table.nth_largest(values, min(aim, most)), 1e-300)
+        before: tuple[float, int] | None = None
+        slope, penalty = FIRST, self.penalty
+        for attempt in range(SECANTS):
+            coded = self._code(weights, penalty)
+            left = max(self._count(coded), 1)
+            if abs(left - aim) < CLOSE * aim or attempt == SECANTS - 1:
+                break
+            if before is not None and before[0] != penalty and before[1] != left:
+                slope = min(max(math.log(left / before[1]) / math.log(penalty / before[0]), STEEP), FLAT)
+            before = penalty, left
+            penalty *= min(max((aim / left) ** (1 / slope), 1 / 8), 8)
+        self.penalty = penalty
+        return coded if self._count(coded) <= 1.1 * aim else self.keep_best(coded, self.values(coded), aim)
+
+    def _code(self, weights: Sequence[Tensor], penalty: float) -> list[Tensor]:
+        assert self.seen is not None
+        coded, bits = [], self._bits()
+        for unit, weight, quadratic, cost in zip(self.units, weights, self.seen.tables, bits, strict=True):
+            T, Q = weight.cpu().numpy(), unit.gram().numpy()
+            ridge = np.zeros(len(T), np.float32) if unit.ridge is None else unit.ridge.cpu().numpy()
+            h = self.scale * quadratic.h.cpu().numpy().astype(np.float64)
+            G = quadratic.G.cpu().numpy() + ridge[:, None] * (T @ Q.astype(T.dtype))
+            out = np.empty_like(T)
+            given = T, G, h, ridge.astype(np.float64), quadratic.P.numpy(), Q, penalty * cost.numpy(), self.damp, unit.floor
+            parallel_for(partial(recode_rows, *given, PASSES, out), len(T), T.shape[1] ** 2, torch.get_num_threads())
+            if unit.table.own_padding is not None:
+                out[unit.table.own_padding] = 0
+            coded.append(torch.from_numpy(out).to(weight.device))
+        return coded
+
+    def _bits(self) -> list[Tensor]:
+        """The share of the penalty that each column pays: by bits where the budget counts bytes."""
+        if self.budget.unit != "bytes":
+            return [torch.ones(unit.table.embedding_dim, dtype=torch.float64) for unit in self.units]
+        bits = [unit.column_bits() for unit in self.units]
+        mean = torch.cat(bits).mean()
+        return [each / mean for each in bits]
+
+    def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
+        assert self.seen is not None
+        return [0.5 * weight.square() * curvature for weight, curvature in zip(weights, self._curvatures(), strict=True)]
+
+    def _curvatures(self, ridges: bool = True) -> list[Tensor]:
+        """H_kk of every weight."""
+        assert self.seen is not None
+        found = []
+        for unit, quadratic in zip(self.units, self.seen.tables, strict=True):
+            diagonal = quadratic.P.diagonal().to(quadratic.h)
+            curvature = self.scale * quadratic.h.unsqueeze(1) * diagonal
+            if ridges and unit.ridge is not None:
+                curvature = curvature + unit.ridge.unsqueeze(1).to(diagonal) * unit.gram().diagonal().to(diagonal)
+            found.append(curvature)
+        return found
+
+    def learn(self, before: Sequence[Tensor], after: Sequence[Tensor], risen: float) -> bool:
+        """The scale under which the model of the loss would have foretold what was seen."""
+        assert self.seen is not None
+        terms = [table.change(a, b) for table, a, b in zip(self.seen.tables, before, after, strict=True)]
+        first, second = self.units[0].table.summed(torch.tensor(terms, dtype=torch.float64).sum(0)).tolist()
+        self.last = {"foretold": (first + self.scale * second) / self.seen.examples, "risen": risen}
+        if not second > 0:
+            return False
+        scale = min(max((risen * self.seen.examples - first) / second, self.scale / 4), MOST)
+        far = scale > FAR * self.scale
+        self.scale = max(scale if far else (scale * self.scale) ** 0.5, LEAST)
+        return far
+
+    def seconds(self) -> list[Tensor | float | None]:
+        assert self.seen is not None
+        return [table.h.unsqueeze(1) * table.P.diagonal().to(table.h) * self.seen.second_of_mean for table in self.seen.tables]
+
+    def facts(self) -> JSON:
+        return {"penalty": self.penalty, "scale": self.scale, "damp": self.damp, **self.last}
+
+    def state_dict(self) -> JSON:
+        return super().state_dict() | {"penalty": self.penalty, "scale": self.scale, "damp": self.damp}
+
+    def load_state_dict(self, state: JSON) -> None:
+        super().load_state_dict(state)
+        self.penalty, self.scale, self.damp = state["penalty"], state["scale"], state["damp"]

@@ -1,0 +1,1 @@
+"""Ratings and events: readers, models, solvers, Recommender, answers without torch."""

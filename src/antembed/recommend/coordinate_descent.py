@@ -1,0 +1,231 @@
+"""Coordinate descent as a solver: a sweep is an epoch, and a budget or a tolerance decides the ℓ0 penalty."""
+
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from antembed.budget import BudgetController, parse_budget
+from antembed.files import JSON
+from antembed.layer.anchor import AnchorEmbedding
+from antembed.recommend.config import RatingsConfig
+from antembed.recommend.dataset import RatingsSplits
+from antembed.recommend.descent import Descent
+from antembed.recommend.events_config import EventsConfig
+from antembed.recommend.factor import NO_BIAS, Penalties
+from antembed.recommend.fold_in import likely_weight
+from antembed.recommend.model import MatrixFactorization
+from antembed.recommend.online_descent import OnlineDescent
+from antembed.recommend.ranking import popular
+from antembed.recommend.ratings_baselines import biases_error
+from antembed.recommend.solvers_row_share import ALONE, RowShare
+from antembed.recommend.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
+from antembed.tables.number_formats import anchors_as, stored_as
+from antembed.tables.serving_biases import LEAST_CODES
+from antembed.train.checkpoint import Checkpoint
+from antembed.train.config import CoordinateDescentConfig, PenaltyConfig
+from antembed.train.sharded_checkpoint import FirstStorage
+from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
+
+FIRST_PENALTY = 0.1  # from which a budget's penalty is sought
+AIM = 1.04  # of the budget: weights that were once dropped hardly come back, so it is approached from above
+POLISHED = 3  # sweeps
+
+
+class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, CoordinateDescentConfig]):
+    """Exact alternating minimisation of ratings' squared error with an ℓ0 penalty (recommend/descent.py)."""
+
+    name: ClassVar[str] = "coordinate_descent"
+
+    def setup(self) -> None:
+        config, own = self.config, self.own
+        unobserved = own.unobserved_weight
+        if isinstance(config, EventsConfig) and not unobserved:
+            unobserved = likely_weight(len(self.splits.train), *self.splits.num_embeddings)
+        penalties = penalties_of(config, own.penalties, unobserved)
+        self.share = RowShare(self.ranks)
+        if self.ranks is not None:
+            self.storage = FirstStorage(self.ranks)
+        self.descent = descent_of(config, self.splits, penalties, own.epochs, self.share)
+        self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
+        self.budget: BudgetController | None = None
+        if own.budget:
+            budget = parse_budget(own.budget, self.model.dense_bytes())
+            self.budget = BudgetController(budget, self.size, FIRST_PENALTY, self.steered, AIM)
+        self.search: ToleranceDescent | None = None
+        if own.tolerance:
+            axes = own.basis == "axes"
+            settled = LISTS_SETTLED if unobserved else SETTLED
+            self.search = ToleranceDescent(self.descent, self._error, own.tolerance, self._baseline(), settled, axes)
+
+    def size(self) -> float:
+        assert self.budget is not None
+        copy_to_model(self.descent, self.model)
+        return self.share.agreed(self.model.stored_size(self.budget.budget.unit, self.config.values, self.config.encoding))
+
+    def _error(self, stored: bool) -> float:
+        """On validation data; of the model as it is, or as it would be read back from its files."""
+        copy_to_model(self.descent, self.model, self.config.values if stored else "")
+        return self.share.agreed(self.task.metric.cost(self.task.evaluate(self.model, self.splits, "validation")))
+
+    def _baseline(self) -> float:
+        """The error of a model without vectors: biases alone, or the most popular items for everybody."""
+        if self.descent.penalties.unobserved_weight:
+            return self.task.metric.cost(popular(self.splits, "validation")) if self.task.metric.shown else float("inf")
+        parts = (self.splits.train, self.splits.validation)
+        train, validation = (tuple(column.cpu().numpy() for column in part[:]) for part in parts)
+        return biases_error(train, validation, self.splits.num_embeddings, self.own.penalties.bias_ridge)
+
+    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+        started = time.perf_counter()
+        if not self.epoch and self.search is None:
+            self.descent.init_weights()
+        examples = len(self.splits.train)
+        while not self._finished():
+            sweep = self.epoch + 1
+            l0 = self._sweep(sweep) if self.search is None else self.search.sweep()
+            record = self._record(sweep, l0)
+            record["seconds"], started = time.perf_counter() - started, time.perf_counter()  # the first with the start
+            self.epoch = sweep
+            callback(Progress(sweep, examples, record["train_loss"], record["seconds"], record))
+            yield record
+        copy_to_model(self.descent, self.model)
+        if self.budget is not None:
+            self.budget.budget.check(self.size())
+
+    def _finished(self) -> bool:
+        return self.epoch >= self.own.epochs if self.search is None else self.search.done
+
+    def _sweep(self, number: int) -> float:
+        """One sweep; → the ℓ0 penalty it was done with."""
+        if self.budget is None:
+            l0 = self.descent.l0_of(number)
+        elif number > self.steered:  # polishing: what is zero stays zero, and the rest is free
+            l0, self.descent.frozen = 0.0, True
+        else:
+            l0 = self.budget.penalty
+        self.descent.sweep_at(l0)
+        if self.budget is not None and number <= self.steered:
+            size = self.size()
+            self.budget.adjust(number, size)
+            if number == self.steered and size > self.budget.budget.amount:
+                self._trim(self.budget)
+        return l0
+
+    def _trim(self, budget: BudgetController) -> None:
+        """Remove as few weights and biases as meet the budget, those first without which the objective rises least."""
+        values, sides = self.descent.weight_values(), (self.descent.users, self.descent.items)
+        before = [(side.T.copy(), side.bias.copy()) for side in sides]
+        order = np.sort(np.concatenate([part[part > 0] for pair in values for part in pair]))
+
+        def keep(n: int) -> None:
+            limit = order[len(order) - n - 1] if n < len(order) else -1.0
+            for side, (T, bias), (of_weights, of_biases) in zip(sides, before, values, strict=True):
+                side.T, side.bias = np.where(of_weights > limit, T, 0.0), np.where(of_biases > limit, bias, 0.0)
+
+        budget.trim(len(order), keep)
+        for side in sides:
+            side.E = side.T @ side.A
+
+    def _record(self, sweep: int, l0: float) -> JSON:
+        copy_to_model(self.descent, self.model)
+        total = self.descent.loss()
+        record: JSON = {
+            "epoch": sweep,
+            "train_loss": total / len(self.splits.train),
+            "objective": total + self.descent.penalty(),
+            "l0_penalty": l0,
+            "anchors": {"users": len(self.descent.users.A), "items": len(self.descent.items.A)},
+            "nnz": {name: int(table.tables[0].weight.count_nonzero()) for name, table in self.model.embeddings.items()},
+        }
+        if len(self.splits.validation) and self.task.evaluates_fast:
+            record["validation"] = self.task.evaluate(self.model, self.splits, "validation")
+        return record
+
+    def state_dict(self) -> Checkpoint:
+        tensors = self.descent.state()
+        plain: JSON = {"epoch": self.epoch}
+        if self.budget is not None:
+            plain["budget"] = self.budget.state()
+        if self.search is not None:
+            kept, plain["search"] = self.search.state_dict()
+            tensors |= kept
+        return Checkpoint(tensors, plain)
+
+    def load_state_dict(self, checkpoint: Checkpoint) -> None:
+        self.descent.load({name: part for name, part in checkpoint.tensors.items() if not name.startswith("kept/")})
+        self.epoch = checkpoint.plain["epoch"]
+        if self.budget is not None:
+            self.budget.load(checkpoint.plain["budget"])
+        if self.search is not None:
+            self.search.load_state_dict(checkpoint.tensors, checkpoint.plain["search"])
+
+    def result(self) -> JSON:
+        found = super().result()
+        if self.search is not None:
+            search = self.search
+            found["tolerance"] = {"dense_error": search.reference, "limit": search.limit, "error": search.error}
+            found["tolerance"]["l0_penalty"] = search.path.good
+        return found
+
+
+def penalties_of(config: RatingsConfig, own: PenaltyConfig, unobserved_weight: float = 0.0) -> Penalties:
+    """What coordinate descent adds to the squared error."""
+    return Penalties(
+        own.l0_penalty,
+        own.ridge,
+        own.ridge_per_rating,
+        own.bias_ridge if config.tables.biases else NO_BIAS,
+        unobserved_weight,
+        own.penalize_biases and config.tables.embedding == "anchor",
+    )
+
+
+def descent_of(
+    config: RatingsConfig, splits: RatingsSplits, penalties: Penalties, sweeps: int, share: RowShare = ALONE
+) -> Descent:
+    """Coordinate descent on the training ratings."""
+    anchors = config.num_anchors(2)
+    return Descent(
+        tuple(column.cpu().numpy() for column in splits.train[:]),
+        splits.num_embeddings,
+        (anchors[0], anchors[1]) if config.tables.embedding == "anchor" else None,
+        config.tables.embedding_dim,
+        penalties,
+        sweeps=sweeps,
+        seed=config.machine.seed,
+        threads=config.machine.threads,
+        auto=config.auto,
+        share=share,
+    )
+
+
+def init_from_dense(config: RatingsConfig, model: MatrixFactorization, splits: RatingsSplits) -> None:
+    """Start a model from a full solution: dense rows by alternating least squares, then anchors and weights that come near them
+    (as AnchorEmbedding.from_pretrained), and the biases that go with them."""
+    descent = descent_of(config, splits, penalties_of(config, PenaltyConfig()), sweeps=1)
+    descent.threads = 1
+    descent.init_weights()
+    copy_to_model(descent, model)
+
+
+@torch.no_grad()
+def copy_to_model(found: Descent | OnlineDescent, model: MatrixFactorization, values: str = "") -> None:
+    """What coordinate descent has found, into the model, whatever its size was; with `values`, as files of these have it."""
+    biases = (model.user_bias, model.item_bias)
+    for table, bias, side in zip(model.embeddings.values(), biases, (found.users, found.items), strict=True):
+        anchored = isinstance(table, AnchorEmbedding)
+        rows, anchors, own_bias = side.T if anchored else side.E, side.A, side.bias[:, None]  # type: ignore[union-attr]
+        if anchored and not len(anchors):  # before there are any, the vectors are themselves
+            rows, anchors = side.E, np.eye(side.E.shape[1])  # type: ignore[union-attr]
+        if values:
+            rows, own_bias = stored_as(rows, values), stored_as(own_bias, values, LEAST_CODES)
+            anchors = anchors.astype(anchors_as(values))
+        table.tables[0].replace(torch.from_numpy(rows).to(table.tables[0].weight))
+        if isinstance(table, AnchorEmbedding):
+            table.anchors.data = torch.from_numpy(anchors).to(table.anchors)
+        if bias is not None:
+            bias.rows.replace(torch.from_numpy(own_bias).to(bias.rows.weight))
+    model.bias.fill_(found.mean)

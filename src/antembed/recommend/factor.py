@@ -1,0 +1,124 @@
+"""One side of a factorization (users, or items) as coordinate descent sees it: its ratings by rows, T, A and biases."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from antembed.layer.embedding_factorize import nonnegative_factorize
+from antembed.layer.factorize import descend_codes
+from antembed.native.blocks import along
+
+MANY, EACH = 20_000, 64  # rows; of more than these, anchors are made from some: so many for each anchor
+ITERATIONS = 30
+INIT_PENALTY = 1e-3  # ℓ1, on weights of vectors of length 1
+NO_BIAS = 1e30  # a ridge under which a bias is nothing
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """What the objective adds to the summed ½·squared error."""
+
+    l0: float  # of a non-zero
+    ridge: float  # ½·ridge·‖e‖²
+    ridge_per_rating: float  # and as much again for each rating of the object
+    bias_ridge: float
+    unobserved_weight: float = 0.0  # of every pair there is, as if rated 0: for lists of items rather than ratings
+    biases: bool = False  # biases that are not zero cost l0 too
+
+
+@dataclass(frozen=True)
+class Past:
+    """What ratings that are gone say about a side, −g·(z − z_old) + ½·n·(z − z_old)ᵀ·C·(z − z_old) for a row that stood at
+    z_old = [e, b]: it had n of them, about objects with the mean moments C, and they pulled it by g. Rows that are not here
+    have a say in the anchors alone.
+    """
+
+    n: np.ndarray  # (V,): how many, or the sum of their weights
+    count: np.ndarray  # (V,): how many, for the ridge
+    z: np.ndarray  # (V, d + 1)
+    g: np.ndarray  # (V, d + 1)
+    C: np.ndarray  # (d + 1, d + 1)
+    A: np.ndarray  # (K, d): the anchors as the rows that are not here know them,
+    crowd: np.ndarray  # (K, K): their Σ n·t⊗t,
+    ridged: np.ndarray  # (K, K): their Σ ridge·t⊗t,
+    pull: np.ndarray  # (K, d): their Σ t⊗g
+
+    def penalty(self, z: np.ndarray, A: np.ndarray) -> float:
+        """The sum of the above, over rows here and elsewhere, but for a constant."""
+        moved, A = z - self.z, A[: len(self.A)]
+        turned = A - self.A
+        rows = 0.5 * np.einsum("r,ra,ab,rb->", self.n, moved, self.C, moved, optimize=True) - (self.g * moved).sum()
+        crowd = 0.5 * (self.crowd * (turned @ self.C[:-1, :-1] @ turned.T)).sum() + 0.5 * (self.ridged * (A @ A.T)).sum()
+        return float(rows + crowd - (self.pull * turned).sum())
+
+    def anchor_system(self, k: int, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What rows elsewhere add to the quadratic in anchor k: curvature (d, d) and downhill direction (d)."""
+        C, A = self.C[:-1, :-1], A[: len(self.A)]
+        H = self.crowd[k, k] * C + self.ridged[k, k] * np.eye(len(C))
+        return H, self.pull[k] - C @ (self.crowd[k] @ (A - self.A)) - self.ridged[k] @ A
+
+
+class Side:
+    """One side: its ratings by rows, its T, A and biases, and what the ratings say given the other side."""
+
+    def __init__(self, ids: np.ndarray, others: np.ndarray, ratings: np.ndarray, weights: np.ndarray | None, V: int, d: int):
+        order = np.argsort(ids, kind="stable")
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=V))])
+        self.others, self.ratings = others[order], ratings[order].astype(np.float32)
+        self.weights = np.empty(0, np.float32) if weights is None else weights[order].astype(np.float32)
+        self.E, self.bias = np.zeros((V, d)), np.zeros(V)
+        self.T, self.A = np.zeros((V, 0)), np.zeros((0, d))
+        self.S, self.v = np.empty((0, d + 1, d + 1)), np.empty((0, d + 1))  # of all rows, where a search for anchors needs them
+        self.past: Past | None = None
+
+    def make_anchors(self, K: int, seed: int, threads: int = 1) -> None:
+        """T ≥ 0 and A from the dense rows; of many rows, A from some of them, the longer the likelier."""
+        E = torch.from_numpy(self.E)
+        squares = np.square(self.E).sum(1)
+        size = float(np.sqrt(squares.mean())) or 1.0  # the penalty is for vectors of length 1
+        count, rows = min(EACH * K, MANY), None
+        if np.count_nonzero(squares) > MANY:
+            rows = np.random.default_rng(seed).choice(len(E), count, replace=False, p=squares / squares.sum())
+        some = E / size if rows is None else E[np.sort(rows)] / size
+        descend = partial(descend_codes, threads=threads)
+        T, A, _ = nonnegative_factorize(some, K, l1_penalty=INIT_PENALTY, iterations=ITERATIONS, seed=seed, descend=descend)
+        if rows is not None:
+            T = (
+                torch.from_numpy(along(self.E, A.T.numpy())).div_(size * K).clamp_(min=0)
+            )  # in place: of many rows, T is what takes memory
+            descend(E / size, A, T, INIT_PENALTY, sweeps=6)
+        self.T, self.A = T.mul_(size).numpy(), A.numpy().copy()
+        self.E = along(self.T, self.A)
+
+    def quadratic(self) -> float:
+        """½·Σ squared errors and ridges of the rows as they are, the other side held, but for a constant."""
+        z = np.column_stack([self.E, self.bias])
+        return float(0.5 * np.einsum("ra,rab,rb->", z, self.S, z, optimize=True) - (self.v * z).sum())
+
+    def ridges(self, penalties: Penalties) -> np.ndarray:
+        """On e, row by row: (V,)."""
+        counts = np.diff(self.starts) + (0 if self.past is None else self.past.count)
+        return penalties.ridge + penalties.ridge_per_rating * counts
+
+    def penalty(self, penalties: Penalties) -> float:
+        squares = float((self.ridges(penalties) * np.square(self.E).sum(1)).sum())
+        if penalties.bias_ridge < NO_BIAS:
+            squares += penalties.bias_ridge * float(np.square(self.bias).sum())
+        if self.past is not None:
+            squares += 2 * self.past.penalty(np.column_stack([self.E, self.bias]), self.A)
+        counted = np.count_nonzero(self.T) + (np.count_nonzero(self.bias) if penalties.biases else 0)
+        return 0.5 * squares + penalties.l0 * counted
+
+
+def slopes(side: Side) -> np.ndarray:
+    """−∂/∂e of each row's quadratic where it stands: (V, d)."""
+    d = side.E.shape[1]
+    return side.v[:, :d] - np.einsum("rab,rb->ra", side.S[:, :d, :d], side.E) - side.S[:, :d, d] * side.bias[:, None]
+
+
+def curvature(side: Side, anchor: np.ndarray) -> np.ndarray:
+    """aᵀ·S·a of each row: (V,)."""
+    d = len(anchor)
+    return np.einsum("rab,a,b->r", side.S[:, :d, :d], anchor, anchor, optimize=True)

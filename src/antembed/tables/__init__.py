@@ -1,0 +1,1 @@
+"""The small file of vectors: encodings, look-up, neighbours, exports. NumPy alone; never torch."""

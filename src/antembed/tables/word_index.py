@@ -1,0 +1,218 @@
+"""The vocabulary in a file: words sorted and compressed in blocks, found by halving; no dictionary of all words is built.
+
+    word_blocks    blocks of 256 sorted words, each compressed by zlib (raw deflate)
+    word_ends      where each block begins, and the end of the last
+    word_heads     the first word of each block, as a block
+    word_rows      the row of each word, in as many bits as the largest needs, least significant bit first
+
+In a block, a word is a byte that no UTF-8 text has, which says how many bytes it shares with the word before, and the others.
+"""
+
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from antembed.tables.container import DamagedError
+from antembed.tables.nonzeros import smallest_unsigned
+
+BLOCK, OLD_BLOCK = 256, 512  # words; before version 6
+KEPT = 256  # blocks that stay unpacked
+LARGEST_BLOCK = 1 << 24  # bytes
+PIECE = 1 << 16  # rows unpacked at a time; a multiple of 8
+MARKS = bytes([0xC0, 0xC1, *range(0xF5, 0x100)])  # MARKS[n]: n bytes are as in the word before
+SHARED = {mark: n for n, mark in enumerate(MARKS)}
+LETTERS, ANY_MARK = bytes(set(range(256)) - set(MARKS)), re.compile(b"[" + MARKS + b"]")
+
+
+def pack_words(words: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of a file. A word may occur once."""
+    for row, word in enumerate(words):
+        if not isinstance(word, str):
+            kind = type(word).__name__
+            raise TypeError(
+                f"word {row} is of type {kind}, {word!r}; words are strings: give [str(word) for word in vocabulary]"
+            )
+    if len(set(words)) != len(words):
+        raise ValueError(f"{len(words) - len(set(words))} words occur twice; a vocabulary has each word once")
+    encoded = [word.encode() for word in words]
+    order = np.array(sorted(range(len(encoded)), key=encoded.__getitem__), np.int64)
+    pieces, ends, heads = [], [0], []
+    for start in range(0, len(order), BLOCK):
+        block = [encoded[n] for n in order[start : start + BLOCK]]
+        heads.append(block[0])
+        pieces.append(_packed(block))
+        ends.append(ends[-1] + len(pieces[-1]))
+    bits = _bits(len(order))
+    flat = [
+        np.packbits((order[at : at + PIECE, None] >> np.arange(bits)) & 1, bitorder="little")
+        for at in range(0, len(order), PIECE)
+    ]
+    return {
+        "word_blocks": np.frombuffer(b"".join(pieces), np.uint8),
+        "word_ends": np.array(ends, np.uint64).astype(smallest_unsigned(ends[-1])),
+        "word_heads": np.frombuffer(_packed(heads), np.uint8),
+        "word_rows": np.concatenate([np.empty(0, np.uint8), *flat]),
+    }
+
+
+def _bits(rows: int) -> int:
+    """Bits that hold a row's number."""
+    return max((rows - 1).bit_length(), 1)
+
+
+def _packed(words: list[bytes]) -> bytes:
+    """A block."""
+    out, before = [], b""
+    for word in words:
+        most = min(len(before), len(word), len(MARKS) - 1)
+        same = next((n for n in range(most) if before[n] != word[n]), most)
+        out.append(MARKS[same : same + 1] + word[same:])
+        before = word
+    plain = b"".join(out)
+    if len(plain) > LARGEST_BLOCK:
+        raise ValueError(f"{len(words)} words take {len(plain):,} bytes, at most {LARGEST_BLOCK:,} are allowed; shorten them")
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15, 9)
+    return packer.compress(plain) + packer.flush()
+
+
+def _unpacked(array: np.ndarray, count: int) -> list[bytes]:
+    """The words of a block, sorted."""
+    unpacker = zlib.decompressobj(-15)
+    try:
+        plain = unpacker.decompress(array.tobytes(), LARGEST_BLOCK + 1)
+    except zlib.error as error:
+        raise DamagedError(f"words cannot be decompressed ({error})") from None
+    if not unpacker.eof or unpacker.unused_data:
+        raise DamagedError("the bytes of a block of words do not end where they should")
+    marks = plain.translate(None, LETTERS)
+    if len(marks) != count or (plain and plain[0] != MARKS[0]):  # before they are split: a damaged block could have millions
+        raise DamagedError(f"a block has {len(marks)} words, expected {count}")
+    words, before = [], b""
+    for mark, rest in zip(marks, ANY_MARK.split(plain)[1:], strict=True):
+        before = before[: SHARED[mark]] + rest
+        words.append(before)
+    if sorted(set(words)) != words:
+        raise DamagedError("the words of a block are not sorted")
+    return words
+
+
+def _older(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """The arrays of a file of version 5, whose words were separated by line ends and had whole bytes for their rows."""
+    ends, numbers = arrays["word_ends"].astype(np.int64).tolist(), arrays["word_rows"]
+    found: list[bytes] = []
+    for start, stop in pairwise(ends):
+        unpacker = zlib.decompressobj()
+        try:
+            plain = unpacker.decompress(arrays["word_blocks"][max(start, 0) : max(stop, 0)].tobytes(), LARGEST_BLOCK)
+        except zlib.error as error:
+            raise DamagedError(f"words cannot be decompressed ({error})") from None
+        if plain.count(b"\n") >= OLD_BLOCK or not unpacker.eof:
+            raise DamagedError(f"a block of words has more than {OLD_BLOCK}")
+        found += plain.split(b"\n")
+    rows = sum((numbers[:, n].astype(np.int64) << 8 * n for n in range(numbers.shape[1])), np.zeros(len(numbers), np.int64))
+    if len(found) != count or sorted(rows.tolist()) != list(range(count)) or len(set(found)) != count:
+        raise DamagedError(f"{len(found)} words with {len(rows)} rows for {count} vectors, or some occur twice")
+    return pack_words([_text(found[n]) for n in np.argsort(rows).tolist()])
+
+
+class WordIndex:
+    """word → row, row → word. Blocks and row numbers are checked when they are used."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], count: int):
+        if arrays["word_rows"].ndim == 2:
+            arrays = _older(arrays, count)
+        self.count, self.blocks, self.packed = count, arrays["word_blocks"], arrays["word_rows"]
+        self.bits, self.ends = _bits(count), arrays["word_ends"].astype(np.int64)
+        blocks = -(-count // BLOCK)
+        if self.packed.shape != (-(-count * self.bits // 8),):
+            raise DamagedError(
+                f"row numbers of {count} words take {-(-count * self.bits // 8)} bytes, found {self.packed.shape}"
+            )
+        if len(self.ends) != blocks + 1 or self.ends[0] != 0 or (np.diff(self.ends) < 0).any():
+            raise DamagedError(f"{len(self.ends)} ends for {blocks} blocks of words, or they do not rise")
+        if self.ends[-1] != len(self.blocks):
+            raise DamagedError(f"the words end at byte {self.ends[-1]} of {len(self.blocks)}")
+        self._heads = arrays["word_heads"]
+        self._block = lru_cache(maxsize=KEPT)(self._read)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @cached_property
+    def heads(self) -> list[bytes]:
+        """The first word of each block."""
+        return _unpacked(self._heads, len(self.ends) - 1)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """The place of each row's word among the sorted ones."""
+        places = np.full(self.count, self.count, smallest_unsigned(self.count))
+        for at in range(0, self.count, PIECE):
+            rows = self._rows(at, min(at + PIECE, self.count))
+            if len(rows) and int(rows.max()) >= self.count:
+                raise DamagedError(f"a word has row {rows.max()} of {self.count}")
+            places[rows] = np.arange(at, at + len(rows))
+        if len(places) and int(places.max()) == self.count:
+            raise DamagedError("two words have the same row")
+        return places
+
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        """The rows of the sorted words `start` (a multiple of 8) to `stop`."""
+        part = self.packed[start * self.bits // 8 : -(-stop * self.bits // 8)]
+        flat = np.unpackbits(part, count=(stop - start) * self.bits, bitorder="little").reshape(stop - start, self.bits)
+        found = np.zeros(stop - start, np.int64)
+        for bit in range(self.bits):
+            found |= flat[:, bit].astype(np.int64) << bit
+        return found
+
+    def _row(self, place: int) -> int:
+        start = place * self.bits
+        part = int.from_bytes(self.packed[start // 8 : -(-(start + self.bits) // 8)].tobytes(), "little")
+        row = part >> start % 8 & ((1 << self.bits) - 1)
+        if row >= self.count:
+            raise DamagedError(f"a word has row {row} of {self.count}")
+        return row
+
+    def _read(self, block: int) -> list[bytes]:
+        part = self.blocks[self.ends[block] : self.ends[block + 1]]
+        words = _unpacked(part, min(BLOCK, self.count - block * BLOCK))
+        if words[0] != self.heads[block]:
+            raise DamagedError(f"block {block} of the words begins with {words[0]!r}, expected {self.heads[block]!r}")
+        return words
+
+    def find(self, word: str) -> int | None:
+        """The row of a word; None: it is unknown."""
+        wanted = word.encode(errors="surrogatepass")
+        block = bisect_right(self.heads, wanted) - 1
+        if block < 0:
+            return None
+        known = self._block(block)
+        at = bisect_right(known, wanted) - 1
+        return self._row(block * BLOCK + at) if known[at] == wanted else None
+
+    def word(self, row: int) -> str:
+        """The word of a row."""
+        place = int(self.places[row])
+        return _text(self._block(place // BLOCK)[place % BLOCK])
+
+    def all(self) -> list[str]:
+        """All words, in the order of their rows."""
+        _ = self.places  # checks the row numbers
+        found = [""] * self.count
+        for block in range(len(self.heads)):
+            words = self._read(block)
+            for row, word in zip(self._rows(block * BLOCK, block * BLOCK + len(words)).tolist(), words, strict=True):
+                found[row] = _text(word)
+        return found
+
+
+def _text(word: bytes) -> str:
+    try:
+        return word.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedError(f"a word is no UTF-8 ({error})") from None

@@ -1,1 +1,0 @@
-"""Events without ratings (implicit feedback): which items a user will choose next."""

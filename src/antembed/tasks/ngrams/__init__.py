@@ -1,1 +1,0 @@
-"""Labelled text, by hashed n-grams."""

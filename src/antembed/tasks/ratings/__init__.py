@@ -1,1 +1,0 @@
-"""Users, items and ratings."""

@@ -1,0 +1,1 @@
+"""What every task shares: config, training loop, checkpoints, run folders."""

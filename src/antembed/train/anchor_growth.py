@@ -1,0 +1,224 @@
+"""nbANT: evaluates a model by eq. 5, asks a policy what to do, does it, and can return to where it was.
+
+The objective is that of the model as it would be exported: weights that hardly count are pruned before the non-zeros and the
+anchors in use are counted and validation data are evaluated, and put back afterwards. Without that, gradient noise keeps
+every weight of T a little above zero, and λ2·‖T‖₀ says V·K whatever has been learned.
+
+While K moves, the learning rate stays: a falling one would make every later attempt look worse than it is. Once K stands, the
+rate is annealed over the epochs that were kept for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from antembed.files import JSON
+from antembed.layer.anchor import AnchoredTable, AnchorEmbedding
+from antembed.layer.growth import Add, Check, Decision, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState
+from antembed.layer.growth_objective import nbant_objective
+from antembed.layer.optim.prox import NonNegativeL1
+from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.resize_anchors import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
+from antembed.train.checkpoint import FileStorage, Storage, capture, restore
+from antembed.train.solvers_schedule import Schedule, cosine
+
+STATES: dict[type, type] = {Plateau: PlateauState, Trend: TrendState}
+
+
+class Growth:
+    """Moves the number of anchors of the tables of one model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tables: Mapping[str, nn.Module],
+        optimizer: ProximalOptimizer,
+        policy: Plateau | Trend,
+        *,
+        anchor_penalty: float,
+        l0_penalty: float,
+        epochs: int,
+        warmup: int = 0,
+        anneal: int = 0,
+        prune: float = 0.1,
+        seed: int = 0,
+        storage: Storage | None = None,
+    ):
+        for name, table in tables.items():
+            if not isinstance(table, AnchoredTable):
+                raise TypeError(f"{name} is a {type(table).__name__}, whose anchors cannot be chosen; use AnchorEmbedding")
+        if not 0 <= l0_penalty <= anchor_penalty:
+            raise ValueError(
+                f"0 ≤ λ2 ≤ λ1 is needed, got λ1 = {anchor_penalty} and λ2 = {l0_penalty}: anchors cost λ1 − λ2 each"
+            )
+        if warmup + anneal >= epochs:
+            raise ValueError(
+                f"{warmup} epochs to warm up and {anneal} to anneal leave none of {epochs} to grow; raise --epochs"
+            )
+        self.model, self.optimizer, self.policy = model, optimizer, policy
+        self.tables = {name: table for name, table in tables.items() if isinstance(table, AnchorEmbedding)}
+        self.anchor_penalty, self.l0_penalty, self.prune, self.seed = anchor_penalty, l0_penalty, prune, seed
+        self.epochs, self.warmup, self.anneal = epochs, warmup, anneal
+        self.storage = storage or FileStorage()
+        self.policy_state: Any = policy.initial_state()  # of the policy's own kind
+        self.removed: dict[str, RemovedAnchors] = {}
+        self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
+        self.trial: JSON | None = None  # the change under way, and the objective before it
+
+    @property
+    def K(self) -> dict[str, int]:
+        return {name: table.num_anchors for name, table in self.tables.items()}
+
+    def done(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return self.stopped is not None and epoch >= self.stopped[0] + self.anneal
+
+    def due(self, epoch: int) -> bool:
+        return self.stopped is None and epoch > self.warmup
+
+    def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
+        """Eq. 5 of the model as it would be exported, with its parts."""
+        with pruned(self.tables.values(), self.prune):
+            nnz = {name: table.rows.count_nonzeros() for name, table in self.tables.items()}
+            used = {name: int(in_use(table).sum()) for name, table in self.tables.items()}
+            errors = validate()
+        # With nothing in use there is still one anchor to be paid for.
+        K = sum(max(n, 1) for n in used.values())
+        objective = nbant_objective(errors["loss"], sum(nnz.values()), K, self.anchor_penalty, self.l0_penalty)
+        return {"validation": errors, "nnz": nnz, "anchors": self.K, "anchors_in_use": used, "objective": objective}
+
+    def adjust(self, epoch: int, step: int, record: JSON, snapshot: Path) -> JSON | None:
+        """Ask the policy, and do what it says; → what was done, or None if nothing.
+
+        `record`: what `evaluate` found; `snapshot`: the file to return to if a change does not help.
+        """
+        K = tuple(max(n, 1) for n in record["anchors_in_use"].values())
+        objective = record["objective"]
+        began = self.policy_state
+        check = Check(objective, record["validation"]["loss"], K, removed=bool(self.removed))
+        self.policy_state, decision = self.policy(self.policy_state, check)
+        if isinstance(decision, Keep) and epoch >= self.epochs - self.anneal:
+            decision = self.policy.finish(self.policy_state)
+        if isinstance(decision, Keep):
+            return None
+        done: JSON = {"decision": type(decision).__name__.lower(), **asdict(decision)}
+        if isinstance(self.policy, Plateau):
+            level = self.policy.level((*began.since, objective))
+            if self.trial is not None:
+                done["trial"] = self.trial | {"after": level, "kept": not decision.undo}
+            stands = self.trial["before"] if self.trial is not None and decision.undo else level
+        else:
+            stands = objective
+        self._apply(decision, epoch, step, snapshot)
+        change = {
+            "change": type(decision).__name__.lower(),
+            "n": decision.n if isinstance(decision, Add | Remove) else 0,
+            "before": stands,
+        }
+        self.trial = None if isinstance(decision, Stop) else change
+        return done | {"objective": stands, "anchors": self.K}
+
+    def _apply(self, decision: Decision, epoch: int, step: int, snapshot: Path) -> None:
+        if isinstance(decision, Add | Remove | Stop) and decision.undo:
+            self._undo(step, snapshot)
+        elif isinstance(self.policy, Plateau):
+            self._drop_dead()
+            self.storage.save(snapshot, capture(self.model, self.optimizer, {}, self.tensors()))
+        if isinstance(decision, Stop):
+            self.stopped = (epoch, step)
+            return
+        assert isinstance(decision, Add | Remove)
+        for number, (name, table) in enumerate(self.tables.items()):
+            if decision.table in (None, number):
+                if isinstance(decision, Add):
+                    self._add(name, table, decision, epoch * len(self.tables) + number)
+                else:
+                    self._remove(name, table, min(decision.n, table.num_anchors - 1))
+
+    def _add(self, name: str, table: AnchorEmbedding, decision: Add, draw: int) -> None:
+        generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + draw)
+        aside = self.removed.pop(name, None)
+        rest = add_anchors(table, self.optimizer, decision.n, None if decision.fresh else aside, generator=generator)
+        if rest is not None:
+            self.removed[name] = rest
+
+    def _remove(self, name: str, table: AnchorEmbedding, n: int) -> None:
+        order = usage(table).argsort().tolist()
+        gone = remove_anchors(table, self.optimizer, order[:n])
+        self.removed[name] = self.removed[name].append(gone) if name in self.removed else gone
+
+    def _drop_dead(self) -> None:
+        """Anchors that no object would use if the model were exported now: nothing is lost with them."""
+        with pruned(self.tables.values(), self.prune):
+            dead = {name: (~in_use(table)).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
+        for name, columns in dead.items():
+            remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
+
+    def _undo(self, step: int, snapshot: Path) -> None:
+        saved = self.storage.load(snapshot)
+        restore(saved, self.model, self.optimizer)
+        self.load_tensors(saved.part("extra/"))
+        for state in self.optimizer.state.values():
+            state["step"] = step  # steps do not go back, and both engines count them alike
+
+    # What a checkpoint keeps.
+
+    def state(self) -> JSON:
+        return {"policy": asdict(self.policy_state), "stopped": self.stopped, "trial": self.trial}
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in state["policy"].items()}
+        self.policy_state = STATES[type(self.policy)](**plain)
+        self.stopped = None if state["stopped"] is None else (state["stopped"][0], state["stopped"][1])
+        self.trial = state["trial"]
+        self.load_tensors(tensors)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Removed anchors, and free entries, which move with the anchors."""
+        found = {f"removed/{name}/{key}": t for name, gone in self.removed.items() for key, t in gone.tensors().items()}
+        return found | {f"free/{name}": free_pairs(self._prox(table)) for name, table in self.tables.items()}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        self.removed = {}
+        for name, table in self.tables.items():
+            prefix = f"removed/{name}/"
+            if found := {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}:
+                self.removed[name] = RemovedAnchors.from_tensors(found)
+            set_free(self._prox(table), tensors[f"free/{name}"], table)
+
+    def _prox(self, table: AnchoredTable) -> NonNegativeL1:
+        return next(g["prox"] for g in self.optimizer.param_groups if g["table"] is table.rows)
+
+    def annealed(self, base: float, steps_per_epoch: int) -> Schedule:
+        """The learning rate: `base` while K moves, then a cosine to 0."""
+        fall = cosine(self.anneal * steps_per_epoch)
+        return lambda step: base * (1.0 if self.stopped is None else fall(step - self.stopped[1]))
+
+
+def usage(table: AnchoredTable) -> Tensor:
+    """What each anchor contributes to all objects' vectors, Σ_i t_ik·‖a_k‖: (K,)."""
+    return (table.rows.summed(table.rows.current.detach().sum(0)) * table.anchors.norm(dim=1)).detach()
+
+
+def in_use(table: AnchoredTable) -> Tensor:
+    """Whether any object has a weight on each anchor: (K,)."""
+    return table.rows.summed((table.rows.current != 0).sum(0)) > 0
+
+
+@contextmanager
+def pruned(tables: Iterable[AnchorEmbedding], share: float) -> Iterator[None]:
+    """With weights that hardly count at zero; afterwards they are back."""
+    tables = list(tables)
+    kept = [table.rows.current.detach().clone() for table in tables]
+    try:
+        for table in tables:
+            table.prune(share)
+        yield
+    finally:
+        for table, weight in zip(tables, kept, strict=True):
+            table.rows.weight.data.copy_(weight)

@@ -1,0 +1,287 @@
+"""What happens between the epochs of the stochastic solver: one object each, called at the begin and the end of an epoch.
+
+Polish          the last epochs: support frozen, no penalty
+BestEpoch       keeps the best model on validation data; patience
+Pruning         drops weights that hardly count, at the end
+BudgetSteering  adjusts λ2 until a budget is met, then removes what is too much
+GrowthControl   more or fewer anchors (eq. 5 of the paper)
+
+sparsify.py has Sparsify (recode, prune), averaging.py Averaging (NT-ASGD).
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+
+from antembed.budget import BudgetController, parse_budget
+from antembed.files import JSON
+from antembed.layer.anchor import AnchorEmbedding
+from antembed.layer.embedding import keep_largest
+from antembed.layer.growth import Plateau, Trend
+from antembed.train.anchor_growth import Growth, pruned
+from antembed.train.checkpoint import capture, restore
+from antembed.train.model import EmbeddingModel
+from antembed.train.solver import RunFiles
+from antembed.train.solvers_loop import Loop
+from antembed.train.solvers_polish import PROHIBITIVE, free_entries, freeze, thaw
+from antembed.train.solvers_schedule import constant, ramp, scaled
+
+POLISHED = 0.2  # share of the epochs, if there is a budget
+ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
+DENSE = 0.55  # of the epochs that are not events of a sparsifier: dense ones before, the rest tunes
+AIM = 1.1  # of the budget: what is a little too much is removed before polishing
+
+
+class Controller:
+    """Does nothing by default; `name` is its place in a checkpoint."""
+
+    name: ClassVar[str]
+
+    def __init__(self, loop: Loop):
+        self.loop = loop
+
+    def stops(self, epoch: int) -> bool:
+        """Whether training ends before this epoch."""
+        return False
+
+    def begin(self, epoch: int) -> None:
+        """Before an epoch."""
+
+    def step(self) -> None:
+        """After a step (of the torch engine)."""
+
+    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+        """After an epoch; may add to its record."""
+
+    def finish(self, files: RunFiles) -> None:
+        """After the last epoch."""
+
+    def state(self) -> JSON:
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps of it beside `state`."""
+        return {}
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        """Continue where `state` was taken."""
+
+
+class Pruning(Controller):
+    """Weights that hardly count become zero: below a share of the mean contribution, or all but the largest ones."""
+
+    name: ClassVar[str] = "pruning"
+
+    def apply(self) -> None:
+        sparsity, tables = self.loop.own.sparsity, self.loop.model.embeddings
+        if sparsity.max_nonzeros and len(tables) == 1:
+            for table in tables.values():
+                table.keep(sparsity.max_nonzeros)  # some know better than by size what counts
+        elif sparsity.max_nonzeros:
+            keep_largest(tables.values(), sparsity.max_nonzeros)
+        else:
+            for table in tables.values():
+                table.prune(sparsity.prune)
+
+    def finish(self, files: RunFiles) -> None:
+        if not polished_epochs(self.loop):  # or it was done before
+            self.apply()
+
+
+class BudgetSteering(Controller):
+    """λ2 is adjusted after each epoch. Sizes are those of the pruned tables: noise keeps small weights alive."""
+
+    name: ClassVar[str] = "budget"
+
+    def __init__(self, loop: Loop):
+        super().__init__(loop)
+        model, own = loop.model, loop.own
+        assert isinstance(model, EmbeddingModel)
+        self.model, self.base = model, loop.l1
+        self.tables = [table for table in model.embeddings.values() if isinstance(table, AnchorEmbedding)]
+        budget = parse_budget(own.sparsity.budget, model.dense_bytes())
+        epochs = own.epochs - polished_epochs(loop)
+        self.controller = BudgetController(budget, self.size, own.sparsity.l1_penalty, epochs, AIM)
+
+    def size(self) -> float:
+        config = self.loop.config
+        return self.model.stored_size(self.controller.budget.unit, config.values, config.encoding)
+
+    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+        if self.loop.polishing:
+            return
+        with pruned(self.tables, self.loop.own.sparsity.prune):
+            record["size"] = self.size()
+        self.controller.adjust(epoch, record["size"])
+        record["next_l1_penalty"] = self.controller.penalty
+        self._use_penalty()
+
+    def _use_penalty(self) -> None:
+        self.loop.l1 = scaled(self.controller.penalty / self.loop.own.sparsity.l1_penalty, self.base)
+
+    def trim(self) -> None:
+        """Keep as many of the largest contributions as the budget allows."""
+        for table in self.tables:
+            table.prune(self.loop.own.sparsity.prune)
+        weights = [table.rows.weight.detach().clone() for table in self.tables]
+
+        def keep(n: int) -> None:
+            for table, weight in zip(self.tables, weights, strict=True):
+                table.rows.weight.data.copy_(weight)
+            keep_largest(self.tables, n)
+
+        self.controller.trim(sum(table.rows.count_nonzeros() for table in self.tables), keep)
+
+    def finish(self, files: RunFiles) -> None:
+        if self.size() > self.controller.budget.amount:  # polished numbers may be harder to pack
+            self.trim()
+        self.controller.budget.check(self.size())
+
+    def state(self) -> JSON:
+        return self.controller.state()
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        self.controller.load(state)
+        if self.controller.first_size:
+            self._use_penalty()
+
+
+class Polish(Controller):
+    """In the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1 (train/solvers_polish.py)."""
+
+    name: ClassVar[str] = "polish"
+
+    def __init__(self, loop: Loop, trim: Callable[[], None]):
+        super().__init__(loop)
+        self.trim, self.free = trim, free_entries(loop.optimizer)
+        self.first = loop.own.epochs - polished_epochs(loop) + 1
+
+    def begin(self, epoch: int) -> None:
+        if epoch < self.first:
+            return
+        if epoch == self.first:
+            self.trim()
+        freeze(self.loop.optimizer, self.free)
+        self.loop.polishing, self.loop.l1, self.loop.engine = True, constant(PROHIBITIVE), None
+
+    def finish(self, files: RunFiles) -> None:
+        thaw(self.loop.optimizer, self.free)
+
+
+class BestEpoch(Controller):
+    """With validation data the epoch with the lowest error and penalty counts; while there is polishing to come, none does."""
+
+    name: ClassVar[str] = "best"
+
+    def __init__(self, loop: Loop):
+        super().__init__(loop)
+        self.lowest, self.epoch = float("inf"), 0
+        # Models with different numbers of anchors are compared by eq. 5, and an attempt is worse for a while.
+        self.select_by = "loss" if loop.config.auto else loop.select_by
+        self.patience = 0 if loop.config.auto else loop.own.train.patience
+
+    def stops(self, epoch: int) -> bool:
+        return bool(self.patience and self.epoch and epoch - 1 - self.epoch >= self.patience)
+
+    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+        small_later = polished_epochs(self.loop) > 0 or self.loop.own.sparsity.sparsify != "prox"
+        if "validation" not in record or (small_later and not self.loop.polishing):
+            return
+        own = record["objective"] if self.select_by == "loss" else record["validation"][self.select_by] + record["penalty"]
+        if own < self.lowest:
+            self.lowest, self.epoch = own, epoch
+            with self.loop.averaged():
+                self.loop.storage.save(files.best, capture(self.loop.model, None, {"epoch": epoch}))
+
+    def finish(self, files: RunFiles) -> None:
+        if self.loop.storage.exists(files.best):
+            restore(self.loop.storage.load(files.best), self.loop.model)
+
+    def state(self) -> JSON:
+        return {"lowest": self.lowest, "epoch": self.epoch}
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        self.lowest, self.epoch = state["lowest"], state["epoch"]
+
+
+class GrowthControl(Controller):
+    """`--anchors auto`: the number of anchors moves between epochs (train/anchor_growth.py)."""
+
+    name: ClassVar[str] = "growth"
+
+    def __init__(self, loop: Loop):
+        super().__init__(loop)
+        own = loop.own
+        plateau = own.growth.growth == "plateau"
+        # The paper's rule runs to the last epoch of its usual schedule.
+        anneal = max(round(ANNEALED * own.epochs), 1) if plateau else 0
+        self.growth = Growth(
+            loop.model,
+            loop.model.embeddings,
+            loop.optimizer,
+            Plateau(tables=len(loop.model.embeddings)) if plateau else Trend(own.growth.anchor_step),
+            anchor_penalty=own.growth.anchor_penalty,
+            l0_penalty=own.l0_penalty,
+            epochs=own.epochs,
+            warmup=round(own.sparsity.l1_warmup * anneal),
+            anneal=anneal,
+            prune=own.sparsity.prune,
+            seed=loop.config.machine.seed,
+            storage=loop.storage,
+        )
+        self.lowest, self.changes = float("inf"), 0
+        if anneal:
+            steps = loop.steps_per_epoch
+            loop.lr = self.growth.annealed(own.optimizer.lr, steps)
+            loop.l1 = scaled(own.sparsity.l1_penalty, ramp(self.growth.warmup * steps))
+
+    def stops(self, epoch: int) -> bool:
+        return self.growth.done(epoch - 1)
+
+    def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
+        """Metrics, counts and eq. 5 of the model as it would be exported."""
+        return self.growth.evaluate(validate)
+
+    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+        self.lowest = min(self.lowest, record["objective"])
+        if self.growth.due(epoch):
+            record["growth"] = self.growth.adjust(epoch, self.loop.step, record, files.snapshot)
+            if record["growth"] is not None:
+                self.changes += 1
+                self.loop.engine = None  # it holds the tensors of before
+
+    def summary(self) -> JSON:
+        """How the number of anchors came about."""
+        own = self.loop.own
+        return {
+            "policy": own.growth.growth,
+            "anchor_penalty": own.growth.anchor_penalty,
+            "l0_penalty": own.l0_penalty,
+            "objective": self.lowest,
+            "changes": self.changes,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.growth.tensors()
+
+    def state(self) -> JSON:
+        return {"growth": self.growth.state(), "lowest": self.lowest, "changes": self.changes}
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        self.lowest, self.changes = state["lowest"], state["changes"]
+        self.growth.load(state["growth"], tensors)
+
+
+def dense_epochs(epochs: int, events: int) -> int:
+    """Epochs before the first event of a sparsifier."""
+    return max(round(DENSE * (epochs - events)), 1)
+
+
+def polished_epochs(loop: Loop) -> int:
+    """How many of the last epochs polish."""
+    sparsity = loop.own.sparsity
+    if sparsity.sparsify != "prox":  # all after the last event
+        return loop.own.epochs - sparsity.events - dense_epochs(loop.own.epochs, sparsity.events)
+    share = sparsity.polish or (POLISHED if sparsity.budget else 0.0)
+    return max(round(share * loop.own.epochs), 1) if share else 0

@@ -1,0 +1,98 @@
+"""Examples in the order of an epoch, read piece by piece: only the order is in memory, not a second copy of the data."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from antembed.train.examples_kernel import pick, shuffled
+
+if TYPE_CHECKING:  # reading text or ratings must not wait for torch
+    from torch import Tensor
+
+CHUNK = 1 << 17  # examples that are fetched at a time
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A batch in pieces, none of them empty, which are fetched one by one: a process that works on some of them reads these."""
+
+    sizes: list[int]  # examples of each
+    fetch: "Callable[[int], tuple[Tensor, ...]]"
+
+    @classmethod
+    def cut(cls, n: int, pieces: int, fetch: "Callable[[int, int], tuple[Tensor, ...]]", each: int = 1) -> "Pieces":
+        """n parts of a batch, with `each` examples each, in so many pieces; fetch(a, b) gives parts a … b."""
+        ends = [-(-n * piece // pieces) for piece in range(pieces + 1)]
+        parts = [(a, b) for a, b in pairwise(ends) if a < b]
+        return cls([each * (b - a) for a, b in parts], lambda number: fetch(*parts[number]))
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows `rows` of aligned columns, which may be memory-mapped."""
+
+    columns: tuple[np.ndarray, ...]
+    rows: np.ndarray  # (n,) int32 or int64
+    device: str = "cpu"
+    threads: int | None = None  # None: torch's
+
+    def __post_init__(self) -> None:
+        n = min(len(column) for column in self.columns)
+        if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < n):
+            raise IndexError(f"rows {self.rows.min()} to {self.rows.max()} are not all within the {n} rows of the data")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, piece: slice) -> "tuple[Tensor, ...]":
+        """A slice of the examples, as tensors on the device."""
+        import torch
+
+        rows, threads = self.rows[piece], self.threads or torch.get_num_threads()
+        return tuple(torch.from_numpy(pick(column, rows, threads)).to(self.device) for column in self.columns)
+
+    def batches(self, size: int) -> "Iterator[tuple[Tensor, ...]]":
+        """One after the other; small ones are fetched many at a time."""
+        chunk = chunk_size(size)
+        for start in range(0, len(self), chunk):
+            yield from zip(*(column.split(size) for column in self[start : start + chunk]), strict=True)
+
+    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
+        """The same batches in n pieces."""
+        for start in range(0, len(self), size):
+            own = self.with_rows(self.rows[start : start + size])
+            yield Pieces.cut(len(own), n, own._range)
+
+    def _range(self, a: int, b: int) -> "tuple[Tensor, ...]":
+        return self[a:b]
+
+    def shuffled(self, seed: int, epoch: int) -> "Examples":
+        """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees the same order."""
+        return self.in_order(self.order(seed, epoch))
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows in the order of an epoch."""
+        import torch
+
+        return shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
+
+    def with_rows(self, rows: np.ndarray) -> "Examples":
+        """Other rows of the same columns."""
+        return Examples(self.columns, rows, self.device, self.threads)
+
+    in_order = with_rows
+
+
+def chunk_size(batch_size: int) -> int:
+    """Examples to fetch at a time: many, and whole batches."""
+    return max(CHUNK // batch_size, 1) * batch_size
+
+
+def permutation(n: int, seed: int) -> np.ndarray:
+    """default_rng(seed).permutation(n), with int32 where that suffices."""
+    order = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
+    np.random.default_rng(seed).shuffle(order)
+    return order
