@@ -69,7 +69,7 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, in results/ an
 	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/tokenizer.py --record results/bench.jsonl
 	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
-	$(BIN)/python -m experiments.experiments_growth_figure results/step-growth.jsonl docs/results/step-growth.svg
+	$(BIN)/python -m experiments.growth_figure results/step-growth.jsonl docs/results/step-growth.svg
 	$(BIN)/python -m experiments.readme docs/results/speed.md results
 
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, some twenty minutes
@@ -80,9 +80,9 @@ bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory,
 readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
 	$(BIN)/python -m experiments.readme README.md docs/*.md docs/results/*.md results
 	$(BIN)/python -m antembed.sweep.front results/front.jsonl docs/front.svg
-	$(BIN)/python -m experiments.experiments_online results/online.jsonl docs/online.svg
+	$(BIN)/python -m experiments.online_figure results/online.jsonl docs/online.svg
 	$(BIN)/python -m experiments.figures results/distributed.jsonl docs/results/distributed-cost.svg
-	$(BIN)/python -m experiments.experiments_text results/ngrams.jsonl docs/text-front.svg
+	$(BIN)/python -m experiments.text_tables results/ngrams.jsonl docs/text-front.svg
 	$(BIN)/antembed select results/anchors-paper.jsonl --anchor-penalty 0.01 --l0-penalty 1e-4 --plot docs/objective.svg
 	$(BIN)/antembed select results/anchors-fine.jsonl --anchor-penalty 1e-3 --l0-penalty 1e-6 --plot docs/objective-fine.svg
 

@@ -22,8 +22,7 @@ import antembed.hf  # noqa: F401
 from antembed.compression import METHOD_OF, METHODS, compress
 from antembed.compression.quality import compare
 from antembed.hf.checkpoint_folder import read_model_folder, write_model_folder
-from antembed.hf.distil import distil
-from antembed.hf.huggingface_sentences import load_original, pooling_of, sentence_vectors, tokenize
+from antembed.hf.distil import distil, load_original, pooling_of, sentence_vectors, tokenize
 from common import publish
 
 LOOKED_AT, TESTED = 500, 1000  # the exponent in distil.py was chosen on the first 500 test texts: they are left out here

@@ -17,11 +17,11 @@ import scipy.sparse as sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
+from antembed.classify.config import NgramConfig
 from antembed.classify.documents import Documents, read_documents
+from antembed.classify.ngram_file import buckets_of, ngram_hashes
 from antembed.classify.ngram_fit import NgramSettings, fit_ngrams
-from antembed.classify.ngrams_config import NgramConfig
 from antembed.classify.predictor import word_hashes
-from antembed.classify.serving_ngrams import buckets_of, ngram_hashes
 from antembed.data.splits import shares
 from antembed.files import JSON
 from antembed.train.options import from_options

@@ -19,12 +19,12 @@ from torch import Tensor
 from antembed.layer.embedding import param_groups
 from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.sparsify.prune import Prune
+from antembed.layer.sparsify.quadratic import units_of
 from antembed.layer.sparsify.recode import Recode
-from antembed.layer.sparsify.sparsify_units import units_of
 from antembed.tasks import TASKS
 from antembed.train.engine import set_rates
 from antembed.train.run import configure
-from antembed.train.solvers_sparsify import held_then_cosine
+from antembed.train.sparsify_schedule import held_then_cosine
 from common import publish
 
 EPS, FIRM, CHANGED = 1e-8, 3.0, 0.2

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 import antembed as ant
-from antembed.recommend.ratings_ranking import ndcg_at, recall_at
+from antembed.recommend.ranking import ndcg_at, recall_at
 from common import publish
 
 LIKED, TEN = 4, 10

@@ -38,7 +38,7 @@ import antembed as ant
 from antembed.cli.train import read_together
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.distributed_spread import Spread
+from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, data_parallel
 from antembed.layer.sharded.sharded_table import ShardedRowTable
 from antembed.native.threads import usable_cpus
@@ -47,11 +47,9 @@ from antembed.recommend.synthetic import planted
 from antembed.recommend.synthetic import ratings as draw_ratings
 from antembed.sweep.records import read_records
 from antembed.tasks import TASKS
-from antembed.train import distributed_start as start
-from antembed.train.distributed_start import stop
-from antembed.train.distributed_storage import load, save
-from antembed.train.processes import one_copy
-from antembed.train.runs_shared import share_rows
+from antembed.train.processes import one_copy, start, stop
+from antembed.train.sharded_checkpoint import load, save
+from antembed.train.shared_run import share_rows
 from common import publish
 
 V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3

@@ -16,9 +16,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from antembed.compression import as_array, compress
-from antembed.compression.compression_static import read_tokens
 from antembed.compression.quality import compare
-from antembed.compression.sources import read_source
+from antembed.compression.sources import read_source, read_tokens
 from antembed.compression.texts import compress_for_texts, rank_correlation
 from antembed.tables.static_model import StaticModel
 from antembed.tables.table import Table

@@ -4,7 +4,7 @@
 
 For each method, trials are drawn from its space (seeded, one training each, seed 0). For each limit of parameters the trial
 that fits and is best on validation is trained again with further seeds; the table has the test accuracy of those alone
-(experiments/experiments_text.py). What is in the record already is not run again.
+(experiments/text_tables.py). What is in the record already is not run again.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments.experiments_text import LIMITS, best_of
+from experiments.text_tables import LIMITS, best_of
 
 from antembed.classify.config import TextConfig, read_input
 from antembed.classify.task import Text

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from experiments.experiments_text import best_of
+from experiments.text_tables import best_of
 
 from antembed.baselines.product_quantized import quantize
 from antembed.classify.config import TextConfig, read_input

@@ -8,14 +8,14 @@ from pathlib import Path
 from statistics import mean
 
 from antembed.files import JSON
+from antembed.report.page import markdown
 from antembed.sweep.records import Records, by_setting, read_records
-from experiments import experiments_distributed_tables as distributed_tables
-from experiments import experiments_growth_tables as growth_tables
-from experiments import experiments_text as text
+from experiments import distributed_tables, growth_tables
 from experiments import tables as comparisons
-from experiments.experiments_defaults import defaults
-from experiments.experiments_markdown import command, markdown, options
-from experiments.experiments_online import online
+from experiments import text_tables as text
+from experiments.default_tables import defaults
+from experiments.markdown import command, options
+from experiments.online_figure import online
 
 # What decides the size of a table on the front.
 FRONT_OPTIONS = {

@@ -5,8 +5,8 @@ from statistics import mean
 
 from antembed.budget import parse_budget
 from antembed.files import JSON
+from antembed.report.page import markdown
 from antembed.sweep.records import Records, by_setting
-from experiments.experiments_markdown import markdown
 
 BUDGETS = (25_000, 50_000)  # parameters
 NAMES = {

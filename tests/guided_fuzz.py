@@ -171,7 +171,7 @@ def readers(name: str) -> Reader:
 
         return Reader(read_labels, (LabelsError,), plainly)
     from antembed.classify.documents import read_documents
-    from antembed.data.data_plain import DataError
+    from antembed.data.text_file import DataError
     from antembed.recommend.read_ratings import read_ratings
 
     def read_csv(path: Path) -> None:

@@ -23,8 +23,7 @@ import numpy as np
 import safetensors.numpy
 
 import antembed as ant
-from antembed.classify.ngram_file import HEAD, HashedNgrams, HashedNgramsError, load_hashed_ngrams
-from antembed.classify.serving_ngrams import hash_words
+from antembed.classify.ngram_file import HEAD, HashedNgrams, HashedNgramsError, hash_words, load_hashed_ngrams
 from antembed.tables.container import TableError, pack, unpack
 from antembed.tables.product_rows import serialize_product
 from antembed.tables.save import load_table, serialize

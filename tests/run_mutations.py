@@ -28,18 +28,17 @@ from antembed.files import read_checked, write_checked
 from antembed.language.config import LanguageConfig
 from antembed.language.language_model import LanguageModel
 from antembed.recommend.config import RatingsConfig
-from antembed.recommend.inference_ratings import RatingTables
-from antembed.recommend.predictor import LightTables
+from antembed.recommend.predictor import LightTables, RatingTables
 from antembed.recommend.read_ratings import read_ratings
 from antembed.tables.row_labels import SIDES
 from antembed.tables.save import load_table
 from antembed.tasks import TASKS
 from antembed.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.options import from_options
 from antembed.train.run import load_model, open_predictor, train
 from antembed.train.run_folder import RunFolder
-from antembed.train.solvers_search_cache import cached
+from antembed.train.search_cache import cached
 from antembed.train.task import Splits
 
 SECONDS = 60  # of a run that is resumed, on a busy machine

@@ -21,7 +21,7 @@ RECIPES = {
 
 BASELINE = '''"""A table of signs."""
 from antembed.layer.full import FullEmbedding
-from antembed.optim.prox import {penalty}
+from antembed.layer.optim.prox import {penalty}
 
 class SignEmbedding(FullEmbedding):
     small_init = 0.01
@@ -29,12 +29,12 @@ class SignEmbedding(FullEmbedding):
     def param_groups(self, l1_penalty=0.0):
         return [{{"params": [self.rows.weight], "table": self.rows, "prox": {penalty}(l1_penalty)}}]
 '''
-TASK = (Path(__file__).parent / "tasks" / "toy_links.py").read_text()
+TASK = (Path(__file__).parent / "train" / "toy_links.py").read_text()
 # recipe → {file: [(old, new)] or the text of a new file}
 EDITS: dict[str, dict[str, object]] = {
     "A baseline": {
-        "embedding/baselines/NAME.py": BASELINE.format(penalty="L1"),
-        "embedding/__init__.py": [
+        "baselines/NAME.py": BASELINE.format(penalty="L1"),
+        "baselines/__init__.py": [
             ("EMBEDDINGS: dict", "from antembed.baselines.NAME import SignEmbedding\nEMBEDDINGS: dict"),
             ('    "vvd": VocabularyDropout,\n}', '    "vvd": VocabularyDropout,\n    "signs": SignEmbedding,\n}'),
         ],
@@ -55,16 +55,16 @@ EDITS: dict[str, dict[str, object]] = {
         "layer/optim/rules.py": [
             ("class ProximalAdam(", "class ProximalSlow(ProximalSGD):\n    def _scale(self, step, group):\n        return group['lr'] / 2\n\n\nclass ProximalAdam(")
         ],
-        "optim/__init__.py": [
+        "layer/optim/__init__.py": [
             ("ProximalSGD, ProximalYogi\n", "ProximalSGD, ProximalSlow, ProximalYogi\n"),
             ('"sgd": ProximalSGD}', '"sgd": ProximalSGD, "slow": ProximalSlow}'),
         ],
-        "train/config.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
+        "train/solver_config.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
     },
     "A penalty": {
         "layer/optim/prox.py": [("@dataclass\nclass GroupL2(", "@dataclass\nclass HalfL1(L1):\n    def __call__(self, t, step):\n        return super().__call__(t, step / 2)\n\n\n@dataclass\nclass GroupL2(")],
-        "embedding/baselines/NAME.py": BASELINE.format(penalty="HalfL1"),
-        "embedding/__init__.py": [],
+        "baselines/NAME.py": BASELINE.format(penalty="HalfL1"),
+        "baselines/__init__.py": [],
     },
     "An encoding of T": {
         "tables/encodings.py": [
@@ -78,7 +78,7 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A metric": {"recommend/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
     "An option of a solver": {
-        "train/config.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
+        "train/solver_config.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
         "train/stochastic.py": [('"engine": "fused" if', '"loud": self.own.train.shout, "engine": "fused" if')],
     },
     "An option of a task": {
@@ -87,7 +87,7 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A command": {
         "cli/NAME.py": '"""Greets."""\nimport typer\n\n\ndef hello() -> None:\n    """Say hello."""\n    typer.echo("hello")\n',
-        "cli/app.py": [("    inspection.evaluate,\n", "    NAME.hello,\n    inspection.evaluate,\n"), ("import apply, compress, inspection", "import NAME, apply, compress, inspection")],
+        "cli/app.py": [("    runs.evaluate,\n", "    NAME.hello,\n    runs.evaluate,\n"), ("import compress, ", "import NAME, compress, ")],
     },
     "A report column": {
         "report/page.py": [
@@ -96,13 +96,13 @@ EDITS: dict[str, dict[str, object]] = {
         ]
     },
     "A task": {
-        "tasks/NAME.py": TASK.replace(
+        "NAME/task.py": TASK.replace(
             "from antembed.tasks import EmbeddingModel, Metric, Metrics, Part, Splits, Task",
             "from antembed.train.task import Metric, Metrics, Part, Splits, Task\nfrom antembed.train.model import EmbeddingModel",
         ),
-        "tasks/__init__.py": [
-            ("from antembed.classify.ngrams_config import", "from antembed.tasks.NAME import LinksConfig\nfrom antembed.classify.ngrams_config import"),
-            ('    "Language": "language.task",\n', '    "Language": "language.task",\n    "Links": "NAME",\n'),
+        "tasks.py": [
+            ("from antembed.classify.config import", "from antembed.NAME.task import LinksConfig\nfrom antembed.classify.config import"),
+            ('    "Language": "language.task",\n', '    "Language": "language.task",\n    "Links": "NAME.task",\n'),
             ('        "Language": LanguageConfig,\n', '        "Language": LanguageConfig,\n        "Links": LinksConfig,\n'),
         ],
     },
@@ -122,8 +122,7 @@ def test_every_recipe_names_files_that_are_there():
 def test_the_recipe_needs_no_other_file(title):
     """What the edits below touch is what the recipe says; the next test shows that they suffice."""
     generic = {
-        re.sub(r"tasks/(ratings|text)/", "tasks/TASK/", file).replace("solvers/stochastic", "solvers/SOLVER")
-        for file in EDITS[title]
+        re.sub(r"(recommend|classify)/", "TASK/", file).replace("train/stochastic", "train/SOLVER") for file in EDITS[title]
     }
     assert generic == set(RECIPES[title])
 

@@ -11,9 +11,8 @@ import antembed
 SOURCE = Path(antembed.__file__).parent
 # A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of
 # ours (serving so that a table can be counted where it is made); `optim` needs only kernels.
-ROOMS = ["extras", "files", "budget", "kernels", "serving", "labels", "formats", "optim", "data", "compression", "inference",
-         "anchors", "embedding", "huggingface", "sparsify", "checkpoint", "distributed", "growth", "config", "tasks", "solvers",
-         "runs", "estimators", "experiments", "cli", "__main__", "__init__"]  # fmt: skip
+ROOMS = ["extras", "files", "budget", "native", "tables", "data", "compression", "layer", "baselines", "hf", "train", "recommend",
+         "classify", "language", "tasks", "sweep", "report", "cli", "__main__", "__init__"]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LONGEST = 60  # lines of a function in the rooms that are made of small ones

@@ -54,12 +54,6 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from antembed.baselines.baselines_sparse_vd import (  # noqa: F401
-        SparseVariationalEmbedding,
-    )
-    from antembed.baselines.baselines_vvd import (  # noqa: F401
-        VocabularyDropout,
-    )
     from antembed.baselines.group_lasso import (  # noqa: F401
         GroupLassoEmbedding,
     )
@@ -83,6 +77,10 @@ if TYPE_CHECKING:
     )
     from antembed.baselines.tensor_train import (  # noqa: F401
         TensorTrainEmbedding,
+    )
+    from antembed.baselines.variational import (  # noqa: F401  # noqa: F401
+        SparseVariationalEmbedding,
+        VocabularyDropout,
     )
     from antembed.classify.classifier import HashedNgramClassifier, TextClassifier  # noqa: F401
     from antembed.classify.ngram_file import (  # noqa: F401

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from antembed.files import JSON
 
+# MERGED How much worse than the dense model a small one may be, in the user's words: "1%".
+
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 RAMP = 0.7  # share of the adjusted epochs over which the size falls to the budget
 EXPONENT = 1.2  # sizes fall about as penalty^−0.7 (MovieLens 1M), so this is a little less than Newton's step
@@ -132,3 +134,11 @@ class BudgetController:
 
     def load(self, state: JSON) -> None:
         self.penalty, self.first_size = state["penalty"], state["first_size"]
+
+
+def parse_tolerance(text: str) -> float:
+    """ "1%" → 0.01. A bare number might mean either, so the sign is required."""
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", str(text))
+    if match is None:
+        raise BudgetError(f"{text!r} is no tolerance; say 1% or 0.5%: how much worse than the dense model the small one may be")
+    return float(match[1]) / 100

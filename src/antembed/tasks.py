@@ -7,12 +7,10 @@ from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from antembed.classify.config import TextConfig
-from antembed.classify.ngrams_config import NgramConfig
+from antembed.classify.config import NgramConfig, TextConfig
 from antembed.language.config import LanguageConfig
-from antembed.recommend.config import RatingsConfig
-from antembed.recommend.events_config import EventsConfig
-from antembed.train.config_shared import TaskConfig
+from antembed.recommend.config import EventsConfig, RatingsConfig
+from antembed.train.config import TaskConfig
 
 if TYPE_CHECKING:
     from antembed.classify.ngram_task import HashedNgramTask

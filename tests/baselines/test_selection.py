@@ -5,7 +5,7 @@ import torch
 
 import antembed as ant
 from antembed.baselines import EMBEDDINGS
-from antembed.baselines.baselines_selection import largest, without_zero_rows
+from antembed.baselines.variational import largest, without_zero_rows
 from antembed.layer.optim.prox import GroupL2, group_soft_threshold
 
 V, d = 60, 8

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from antembed.classify import config as text_config
-from antembed.classify import data_document_cache as document_cache
-from antembed.classify.data_document_cache import cached_documents
-from antembed.classify.documents import Documents, read_documents
+from antembed.classify import documents as document_cache
+from antembed.classify.documents import Documents, cached_documents, read_documents
 from antembed.tasks import TASKS
 from antembed.train.run import configure, train
 

@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 import zstandard
 
-from antembed.classify.data_classes import in_order
-from antembed.classify.documents import Documents, documents_of, read_documents
-from antembed.data.data_plain import DataError
+from antembed.classify.documents import Documents, documents_of, in_order, read_documents
 from antembed.data.splits import shares
+from antembed.data.text_file import DataError
 from antembed.data.vocabulary import Vocabulary
 
 ROWS = [("3", "Wall St.", "Stocks, up"), ("10", "", 'He said "no"\nagain'), ("3", "Oil's", "up up")]

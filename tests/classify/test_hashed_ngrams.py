@@ -8,18 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from antembed.classify.ngram_file import HEAD, HashedNgrams, HashedNgramsError, load_hashed_ngrams
-from antembed.classify.serving_entropy import (
+from antembed.classify.ngram_file import (
+    HEAD,
+    HashedNgrams,
+    HashedNgramsError,
+    buckets_of,
     decode_symbols,
+    document_scales,
     encode_symbols,
     frequencies,
+    hash_words,
     join_gaps,
+    load_hashed_ngrams,
+    ngram_hashes,
     pack_bits,
     split_gaps,
     unpack_bits,
     weights_of,
 )
-from antembed.classify.serving_ngrams import buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.tables.container import DamagedError
 
 TEXTS = [["a", "rose", "is", "a", "rose"], [], ["rose"], ["is", "a"], []]

@@ -11,21 +11,22 @@ from antembed.budget import BudgetError
 from antembed.classify.documents import documents_of
 from antembed.classify.explain_ngrams import top_ngrams
 from antembed.classify.logistic_kernel import logistic_loss, score_rows
-from antembed.classify.ngram_file import load_hashed_ngrams, read_hashed_ngrams
+from antembed.classify.ngram_file import buckets_of, hash_words, load_hashed_ngrams, ngram_hashes, read_hashed_ngrams
 from antembed.classify.ngram_fit import (
     NgramSettings,
     _counted_pairs,
     _sorted_pairs,
+    curvatures,
     directions,
     fit_ngrams,
     fit_sweeps,
     incidence,
     likely_objects,
+    logistic,
+    softmax,
 )
 from antembed.classify.ngram_kernel import MANY, TINY, descend_codes, descend_dense, gather_codes
 from antembed.classify.predictor import ngram_probabilities, word_hashes
-from antembed.classify.serving_ngrams import buckets_of, hash_words, ngram_hashes
-from antembed.classify.solvers_logistic import curvatures, logistic, softmax
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,9 @@ import pytest
 from tests.synthetic_text import write_topics
 
 from antembed.budget import BudgetError
+from antembed.classify.config import NgramConfig
 from antembed.classify.documents import read_documents
-from antembed.classify.ngram_task import HashedNgramTask
-from antembed.classify.ngrams_config import NgramConfig
-from antembed.classify.ngrams_model import FILE
+from antembed.classify.ngram_task import FILE, HashedNgramTask
 from antembed.tables.model_folder import RunError
 from antembed.train.options import from_options
 from antembed.train.run import evaluate, load_model, train

@@ -7,7 +7,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from tests.synthetic_text import topics
 
 from antembed.classify.classifier import HashedNgramClassifier, TextClassifier
-from antembed.train.config_base import ConfigError
+from antembed.train.options import ConfigError
 
 QUICK = {"embedding_dim": 16, "epochs": 5, "batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
 MEAN = {"model": "mean"} | QUICK

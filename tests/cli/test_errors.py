@@ -10,7 +10,7 @@ from tests.command import QUICK, call, write_ratings
 
 from antembed import cli
 from antembed.cli import show
-from antembed.cli.cli_printable import printable
+from antembed.cli.common import printable
 from antembed.report.page import cell
 
 NASTY = ["[/i8]", "[bold red]x", "\x1b[31mred\x1b]0;title\x07", "two\nlines", ":smile:", "\ud800", "\u202egnp.exe", "\x9b31m"]

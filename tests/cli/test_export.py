@@ -18,9 +18,9 @@ import antembed as ant
 from antembed.classify.predictor import light_predictor
 from antembed.cli.app import app
 from antembed.tables import model_folder as folder_format
+from antembed.tables.checksums import pack_arrays
 from antembed.tables.row_labels import read_labels, write_labels
-from antembed.tables.serving_checksums import pack_arrays
-from antembed.train.config_shared import VERSION
+from antembed.train.config import VERSION
 from antembed.train.run import load_model, open_predictor
 from antembed.train.run_folder import RunFolder
 

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.cli.cli_common import times_smaller
+from antembed.cli.common import times_smaller
 from antembed.cli.config_options import MAIN_PANEL, POSITIONAL, is_main
 from antembed.cli.train import FIXED, PANEL
 from antembed.tasks import TASKS

@@ -14,7 +14,7 @@ import sys
 {before}
 from antembed.cli.app import app
 app(sys.argv[1:], standalone_mode=False)
-print("imported:", *(name for name in ("torch", "numba", "polars", "rich", "antembed.train.config") if name in sys.modules))
+print("imported:", *(name for name in ("torch", "numba", "polars", "rich", "antembed.train.solver_config") if name in sys.modules))
 """
 
 

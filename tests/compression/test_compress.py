@@ -20,7 +20,7 @@ from antembed.compression.principal_axes import fit
 from antembed.compression.quality import compare
 from antembed.compression.sources import read_source
 from antembed.compression.sparse_anchors_kernel import choose_rows
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.tables.entropy_rows import CodedRows
 
 

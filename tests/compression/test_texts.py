@@ -9,7 +9,7 @@ from tests.tables.test_static_model import WORDS, write_model
 
 import antembed as ant
 from antembed.compression.texts import importance
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install '.[text]'")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.command import call
 
-from antembed.compression.compression_word_tests import changes, find_tests
-from antembed.data.data_plain import DataError
+from antembed.compression.quality import changes, find_tests
+from antembed.data.text_file import DataError
 
 WORDS = ["man", "woman", "king", "queen", "apple", "pear", *(f"w{n}" for n in range(60))]
 

@@ -9,7 +9,7 @@ from tests.synthetic_text import topics
 from antembed.classify.classifier import HashedNgramClassifier, TextClassifier
 from antembed.classify.dataset import make_splits
 from antembed.classify.documents import documents_of, read_documents
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.recommend.dataset import cut
 from antembed.recommend.read_ratings import read_ratings
 

@@ -16,9 +16,8 @@ import pytest
 
 from antembed.cli import main
 from antembed.data import download
-from antembed.data.data_archives import unpack
-from antembed.data.data_plain import DataError
-from antembed.data.download import DataSet, Remote, fetch, get, verify
+from antembed.data.download import DataSet, Remote, fetch, get, unpack, verify
+from antembed.data.text_file import DataError
 
 BODY = bytes(range(256)) * 4000
 

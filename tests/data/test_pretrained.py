@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.data.word_vectors import read_vectors
 
 LISTED = ["the", "dog", "café", "New York", "cat", "dog"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from antembed.data.data_plain import DataError
 from antembed.data.relations import cached, fingerprint, free_entries, from_pairs, read_edges, union
+from antembed.data.text_file import DataError
 from antembed.data.wordnet import base_forms, find_wordnet, read_wordnet
 from antembed.layer.optim.prox import FreeEntries
 

@@ -1,7 +1,7 @@
 """The table of the README: a row a data set, from the records of runs without options."""
 
 import pytest
-from experiments.experiments_defaults import by_data, data_name, defaults
+from experiments.default_tables import by_data, data_name, defaults
 
 
 def run(data, task, metric, value, seed=0, **more):

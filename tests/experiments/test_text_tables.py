@@ -1,8 +1,8 @@
 """Tables on labelled text: who is chosen by what, and the picture."""
 
 import pytest
-from experiments.experiments_growth_tables import objective
-from experiments.experiments_text import (
+from experiments.growth_tables import objective
+from experiments.text_tables import (
     best_of,
     budgets,
     draw,
@@ -16,8 +16,7 @@ from experiments.experiments_text import (
     text,
 )
 
-from antembed.classify.config import TextConfig
-from antembed.classify.ngrams_config import NgramConfig
+from antembed.classify.config import NgramConfig, TextConfig
 from antembed.recommend.config import RatingsConfig
 from antembed.train.options import from_options
 

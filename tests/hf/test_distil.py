@@ -18,8 +18,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, BertConfig, BertModel
 
 import antembed.hf  # noqa: F401
-from antembed.data.data_plain import DataError
-from antembed.hf.huggingface_sentences import pooling_of
+from antembed.data.text_file import DataError
+from antembed.hf.distil import pooling_of
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.language.corpus import corpus_of, read_corpus, words_of_text
 
 TRAIN = "the cat sat on the mat\n\nthe <unk> sat :: there\n"

@@ -11,7 +11,7 @@ from torch import nn
 
 import antembed as ant
 from antembed.baselines import EMBEDDINGS
-from antembed.layer import embedding_watch as watch
+from antembed.layer import optimizer_check as watch
 
 V, d, K = 60, 6, 4
 UNPENALIZED = "updates T of AnchorEmbedding without its penalty: no weight becomes zero"

@@ -6,8 +6,7 @@ from torch import nn
 
 import antembed as ant
 from antembed.budget import BudgetError, parse_budget
-from antembed.layer.embedding_factorize import nonnegative_factorize
-from antembed.layer.embedding_within_budget import factorize_within
+from antembed.layer.factorize import factorize_within, nonnegative_factorize
 
 
 def planted(V=400, d=16, K=12, per_row=3, noise=0.05):

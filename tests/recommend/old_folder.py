@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 
 from antembed.files import write_atomically
-from antembed.recommend.seen import POPULARITY, RATINGS, SEEN, Seen
+from antembed.recommend.seen import Seen
+from antembed.tables.checksums import pack_arrays
+from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN
 from antembed.tables.row_labels import SIDES, pack_parquet, read_labels, read_whole
-from antembed.tables.serving_checksums import pack_arrays
 
 
 def write_old_labels(folder: Path, side: str, labels: pl.Series, *, index: bool = True) -> None:

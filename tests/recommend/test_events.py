@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from antembed.data.data_plain import DataError
 from antembed.data.frames import ratings_from
-from antembed.recommend.data_columns import choose_columns
+from antembed.data.text_file import DataError
+from antembed.recommend.ratings_table import choose_columns
 from antembed.recommend.read_ratings import ratings_of, read_ratings
 from antembed.recommend.read_stream import RatingStream
 

@@ -9,13 +9,12 @@ from scipy import sparse
 from tests.command import call, refusal
 
 import antembed as ant
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.recommend.events import Events, split_events
-from antembed.recommend.ranking import Held, list_metrics
-from antembed.recommend.ratings_ranking import ndcg_at, recall_at
+from antembed.recommend.ranking import Held, list_metrics, ndcg_at, recall_at
 from antembed.recommend.read_ratings import ratings_of
 from antembed.recommend.seen import Seen
-from antembed.tables.serving_ranking import top
+from antembed.tables.neighbours import best_items
 
 GROUPS, USERS, ITEMS = 4, 240, 80
 
@@ -89,7 +88,7 @@ def test_lists_are_measured_as_by_the_plain_functions():
     asked = np.unique(wanted[0])
     held = Held(asked, Seen.of(*wanted, 30, 50), Seen.of(*known, 30, 50))
     found = list_metrics(lambda rows: users[rows], items, bias, held)
-    lists, _ = top(users[asked], items, bias, 10, held.known.by(asked))
+    lists, _ = best_items(users[asked], items, bias, 10, held.known.by(asked))
     for name, plain in (("recall@10", recall_at), ("ndcg@10", ndcg_at)):
         assert found[name] == pytest.approx(plain(lists, iter([wanted[1][wanted[0] == user] for user in asked])))
 

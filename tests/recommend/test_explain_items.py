@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.recommend.explain import explain as explain_anchors
 from antembed.recommend.explain import read_items
 

@@ -16,7 +16,7 @@ from antembed.cli.app import app
 from antembed.recommend.descent import Descent
 from antembed.recommend.factor import Penalties
 from antembed.recommend.fold_in import FoldIn, Ridges
-from antembed.recommend.inference_ratings import RatingTables
+from antembed.recommend.predictor import RatingTables
 from antembed.tables.model_folder import RunError
 from antembed.tables.save import read_table, serialize
 

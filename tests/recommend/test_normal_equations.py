@@ -7,8 +7,7 @@ import pytest
 import torch
 from tests.recommend.test_descent import ITEMS, PENALTIES, USERS, build, data
 
-from antembed.layer.embedding_factorize import descend_transform
-from antembed.layer.factorize import descend_codes
+from antembed.layer.factorize import descend_codes, descend_transform
 from antembed.native.threads import take_turns
 from antembed.recommend import normal_equations
 from antembed.recommend.descent import Descent

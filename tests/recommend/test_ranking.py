@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from antembed.recommend import ratings_ranking as ranking
-from antembed.tables import serving_ranking as lists_of
+from antembed.recommend import ranking
+from antembed.tables import neighbours as lists_of
 
 rng = np.random.default_rng(0)
 
@@ -17,7 +17,7 @@ def test_top_in_pieces_is_top_of_all(monkeypatch):
     wanted = np.argsort(-scores, axis=1)[:, :12]
     for size in (7, 12, 64, 1000):
         monkeypatch.setattr(lists_of, "ITEMS_AT_ONCE", size)
-        items, found = lists_of.top(queries, vectors, bias, 12, hidden)
+        items, found = lists_of.best_items(queries, vectors, bias, 12, hidden)
         np.testing.assert_array_equal(items, wanted)
         np.testing.assert_allclose(found, np.take_along_axis(scores, wanted, axis=1), rtol=1e-5)
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.recommend.read_stream import RatingStream
 from antembed.recommend.synthetic import planted, ratings
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 import zstandard
 
-from antembed.data.data_plain import DataError
 from antembed.data.splits import split
+from antembed.data.text_file import DataError
 from antembed.recommend.label_numbers_kernel import Numbering, count_digits
 from antembed.recommend.read_ratings import read_ratings
 from antembed.train.examples import Examples, permutation

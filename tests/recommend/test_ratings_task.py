@@ -17,8 +17,7 @@ from antembed.recommend.dataset import RatingsSplits, cut
 from antembed.recommend.read_ratings import ratings_of
 from antembed.recommend.task import Ratings
 from antembed.tables.row_labels import SIDES
-from antembed.train.config_base import ConfigError
-from antembed.train.options import from_options
+from antembed.train.options import ConfigError, from_options
 from antembed.train.run import load_model, train
 
 UNSUITABLE = {name: " and ".join(kind.requires) for name, kind in EMBEDDINGS.items() if kind.requires - RatingsConfig.provides}

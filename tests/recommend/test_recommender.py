@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.cli.app import app
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.recommend.synthetic import planted, ratings
 from antembed.tables.row_labels import find
 from antembed.train.estimator import NotFittedError

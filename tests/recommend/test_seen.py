@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from antembed.recommend.seen import RATINGS, SEEN, Seen, popularity_of, read_popularity, write_popularity
-from antembed.tables.model_folder import RunError
-from antembed.tables.serving_checksums import DamagedError, pack_arrays
+from antembed.recommend.seen import Seen, popularity_of, read_popularity, write_popularity
+from antembed.tables.checksums import DamagedError, pack_arrays
+from antembed.tables.model_folder import RATINGS, SEEN, RunError
 from antembed.tables.varints import pack_varints, unpack_varints
 
 

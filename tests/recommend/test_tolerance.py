@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.command import call, write_ratings
 
-from antembed.budget import BudgetError
-from antembed.config_tolerance import parse_tolerance
+from antembed.budget import BudgetError, parse_tolerance
 from antembed.recommend.tolerance import PenaltyPath
 from antembed.tasks import TASKS
 from antembed.train.run import configure, train

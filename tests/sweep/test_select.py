@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.layer.growth_objective import nbant_objective
-from antembed.sweep.experiments_objective import draw_objective
+from antembed.layer.growth import nbant_objective
+from antembed.sweep.front import draw_objective
 from antembed.sweep.select import gather, rank
 from antembed.tasks import TASKS
 from antembed.train.options import from_options

@@ -9,9 +9,9 @@ from tests.words import WORDS, compressed, write_words
 
 from antembed.compression.sources import read_source
 from antembed.files import write_atomically
-from antembed.tables import formats_named as named
+from antembed.tables import named_table as named
 from antembed.tables.formats import FORMATS, write
-from antembed.tables.formats_named import FormatError, Named
+from antembed.tables.named_table import FormatError, Named
 from antembed.tables.row_labels import write_labels
 from antembed.tables.save import read_table, serialize
 

@@ -13,7 +13,7 @@ from antembed.cli.app import app
 from antembed.tables import onnx as onnx_model
 from antembed.tables.encodings import ENCODERS
 from antembed.tables.formats import write
-from antembed.tables.formats_named import FormatError, Named
+from antembed.tables.named_table import FormatError, Named
 from antembed.tables.save import read_table, serialize
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")

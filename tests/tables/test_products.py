@@ -5,7 +5,7 @@ import pytest
 from tests.words import WORDS, write_words
 
 import antembed as ant
-from antembed.tables import serving_products as products
+from antembed.tables import neighbours as products
 from antembed.tables.encodings import ENCODERS
 from antembed.tables.save import load_table, read_table, serialize
 

@@ -8,7 +8,7 @@ import safetensors.numpy
 from tests.command import call
 
 import antembed as ant
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.tables.container import TableError
 from antembed.tables.save import load_table
 from antembed.tables.static_model import StaticModel

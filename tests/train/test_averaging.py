@@ -8,9 +8,8 @@ from torch import nn
 
 from antembed.language.config import LanguageConfig
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.train.solvers_averaging import Averaging
-from antembed.train.solvers_loop import Loop
-from antembed.train.solvers_schedule import constant
+from antembed.train.averaging import Averaging
+from antembed.train.engine import Loop, constant
 
 
 def make(after, model=None):

@@ -5,8 +5,7 @@ from tests.command import write_ratings
 
 from antembed.recommend.config import LARGE_DEFAULTS
 from antembed.recommend.task import Ratings
-from antembed.train.config_base import ConfigError
-from antembed.train.options import to_options
+from antembed.train.options import ConfigError, to_options
 from antembed.train.run import configure
 
 GROWN = {"anchors": "auto", "anchor_penalty": 5e-5}  # less than λ2 for few ratings, more than λ2 for many

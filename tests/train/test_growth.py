@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from antembed.cli.app import app
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import param_groups
-from antembed.layer.growth import Add, Keep, Plateau, PlateauState, Remove, Stop
-from antembed.layer.growth_objective import nbant_objective
+from antembed.layer.growth import Add, Keep, Plateau, PlateauState, Remove, Stop, nbant_objective
 from antembed.layer.mixture import MixtureEmbedding
 from antembed.layer.optim.rules import ProximalYogi
 from antembed.layer.resize_anchors import remove_anchors

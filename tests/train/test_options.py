@@ -12,8 +12,17 @@ from antembed.classify.config import TextConfig
 from antembed.recommend.config import LARGE_DEFAULTS, RatingsConfig
 from antembed.tables.model_folder import RunError
 from antembed.tasks import TASKS
-from antembed.train.config_base import Config, ConfigError, option
-from antembed.train.options import chosen_options, from_options, options_of, to_options, validated, with_options
+from antembed.train.options import (
+    Config,
+    ConfigError,
+    chosen_options,
+    from_options,
+    option,
+    options_of,
+    to_options,
+    validated,
+    with_options,
+)
 from antembed.train.run_folder import RunFolder
 
 STOCHASTIC, CD, ONLINE = {"solver": "stochastic"}, {"solver": "coordinate_descent"}, {"solver": "online"}

@@ -10,8 +10,8 @@ from antembed.classify.dataset import DocumentExamples
 from antembed.classify.documents import documents_of
 from antembed.language.dataset import Streams
 from antembed.layer.optim.rules import ProximalSGD
+from antembed.train.engine import PieceEngine
 from antembed.train.examples import Examples, Pieces
-from antembed.train.solvers_pieces import PieceEngine
 
 
 def joined(name: str, parts: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:

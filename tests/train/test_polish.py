@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.train.solvers_polish import PROHIBITIVE, free_entries, freeze, thaw
+from antembed.train.callbacks import PROHIBITIVE, free_entries, freeze, thaw
 
 
 def layer_and_optimizer(sparse):

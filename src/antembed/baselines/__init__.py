@@ -1,7 +1,5 @@
 """What AnchorEmbedding is compared with: one file a method, all with the interface of `Embedding`; and all embeddings by name."""
 
-from antembed.baselines.baselines_sparse_vd import SparseVariationalEmbedding, SparseVDWords
-from antembed.baselines.baselines_vvd import VocabularyDropout
 from antembed.baselines.group_lasso import GroupLassoEmbedding
 from antembed.baselines.hashed import FrequencyEmbedding, HashEmbedding, TfidfEmbedding
 from antembed.baselines.low_rank import LowRankEmbedding, NonnegativeLowRank
@@ -11,6 +9,7 @@ from antembed.baselines.slimming import SlimmingEmbedding, SlimmingTransform
 from antembed.baselines.sparse import SparseEmbedding, SubgradientSparseEmbedding
 from antembed.baselines.sparse_code import SparseCodeEmbedding, sparse_codes
 from antembed.baselines.tensor_train import TensorTrainEmbedding
+from antembed.baselines.variational import SparseVariationalEmbedding, SparseVDWords, VocabularyDropout
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import Embedding
 from antembed.layer.full import FullEmbedding

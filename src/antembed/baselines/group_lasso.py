@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 from torch.types import Device
 
-from antembed.baselines.baselines_selection import largest, without_zero_rows
+from antembed.baselines.variational import largest, without_zero_rows
 from antembed.layer.embedding import check_kept
 from antembed.layer.full import PlainTable
-from antembed.layer.optim.optim_groups import Group
 from antembed.layer.optim.prox import GroupL2
+from antembed.layer.optim.proximal import Group
 
 
 class GroupLassoEmbedding(PlainTable):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.types import Device
 
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.optim_groups import Group
+from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import RowTable, check_ids, check_sizes, from_the_front
 
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from antembed.files import write_atomically
-from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_usage import Usage
-from antembed.layer.optim.optim_groups import Group
+from antembed.layer.embedding import Embedding, Usage
+from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import RowTable, check_ids, from_the_front
 from antembed.tables.product_rows import serialize_product
 from antembed.tables.save import load_table

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from antembed.layer.full import PlainTable
-from antembed.layer.optim.optim_groups import Group
 from antembed.layer.optim.prox import L1, Prox, SubgradientL1
+from antembed.layer.optim.proximal import Group
 
 
 class SparseEmbedding(PlainTable):

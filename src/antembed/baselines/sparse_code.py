@@ -7,7 +7,7 @@ from torch.types import Device
 
 from antembed.baselines.low_rank import normal_init_
 from antembed.layer.anchor import DEFAULT_ANCHORS, AnchoredTable
-from antembed.layer.embedding_factorize import descend_transform
+from antembed.layer.factorize import descend_transform
 from antembed.layer.optim.prox import FreeEntries
 from antembed.layer.row_table import RowTable
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_usage import Usage
-from antembed.layer.optim.optim_groups import Group
+from antembed.layer.embedding import Embedding, Usage
+from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import PIECE, RowTable, check_ids, check_sizes, from_the_front
 
 

@@ -6,17 +6,48 @@ KL(posterior ‖ log-uniform prior) by the approximation of Molchanov et al. (20
 with log α above the threshold are zero, as they are in `factors()`.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.types import Device
 
-from antembed.baselines.baselines_selection import without_zero_rows
+from antembed.layer.embedding import check_kept
 from antembed.layer.full import PlainTable
-from antembed.layer.optim.optim_groups import Group
+from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import RowTable
+
+# MERGED Vocabulary selection: which objects keep a row, and how a table is stored when the others have none.
+#
+# FrequencyEmbedding and TfidfEmbedding select by a score before training; all other objects share one row. Group lasso and
+# variational dropout select by training: rows of zeros are left out of the file.
+# SparseVariationalEmbedding (SparseVD, Molchanov et al. 2017): a noise level for every weight; noisy weights become zero.
+# SparseVDWords (SparseVD-Voc, Chirkova et al. 2018) has a noisy factor per word besides, which drops whole words.
+# VocabularyDropout (VVD, Chen et al. 2019): every word's vector is multiplied by N(1, α) noise, and words with large α are
+# dropped.
+
+
+def largest(scores: Tensor, n: int) -> Tensor:
+    """True at the n largest scores (V,), of equal ones the first."""
+    if n < 0:
+        raise ValueError(f"the number of rows to keep must be ≥ 0, got {n}")
+    kept = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    kept[torch.argsort(scores, descending=True, stable=True)[:n]] = True
+    return kept
+
+
+def without_zero_rows(E: Tensor) -> tuple[Tensor, Tensor | None]:
+    """E (V, d) → rows (R, d), row_index (V,) with E = rows[row_index]: all rows of zeros are one, the last. An index is two
+    bytes where columns of a sparse table would be 1 + d/8. None where there are not two such rows."""
+    left = (E != 0).any(dim=1)
+    if int(left.sum()) > len(E) - 2:
+        return E, None
+    row_index = torch.where(left, left.cumsum(0) - 1, left.sum())
+    return torch.cat([E[left], E.new_zeros(1, E.shape[1])]), row_index
+
 
 THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise
 INITIAL_LOG_ALPHA = -6.0
@@ -144,3 +175,89 @@ class VariationalTable(PlainTable):
 
     def row_index(self) -> Tensor | None:
         return without_zero_rows(self.left())[1]
+
+
+class SparseVariationalEmbedding(VariationalTable):
+    """ids (*batch) → vectors (*batch, d). log σ² of a weight is `speed` times the table `noise` (V, d)."""
+
+    words: ClassVar[bool] = False  # whether each word has a factor: `factor` (V, 1), its log σ² `speed`·`factor_noise` (V, 1)
+
+    def add_noise_tables(self) -> None:
+        initial = INITIAL_LOG_ALPHA + 2 * math.log(max(self.std, 1e-3))
+        self.add_table("noise", self.embedding_dim, initial / self.speed)
+        if self.words:
+            self.add_table("factor", 1, 1.0)
+            self.add_table("factor_noise", 1, INITIAL_LOG_ALPHA / self.speed)
+
+    def noisy(self, rows: list[Tensor]) -> Tensor:
+        mean, noise, *word = rows
+        vectors = with_noise(mean, self.speed * noise)
+        return vectors * with_noise(word[0], self.speed * word[1]) if word else vectors
+
+    def without_noise(self, rows: list[Tensor]) -> Tensor:
+        mean, noise, *word = rows
+        vectors = mean * (log_alpha_of(mean, self.speed * noise) <= self.threshold)
+        if not word:
+            return vectors
+        return vectors * word[0] * (log_alpha_of(word[0], self.speed * word[1]) <= self.threshold)
+
+    def divergences(self, read: Callable[[RowTable], Tensor]) -> Tensor:
+        mean, noise, *word = (read(table) for table in self.tables)
+        total = divergence_of(log_alpha_of(mean, self.speed * noise)).sum(-1)
+        if word:
+            total = total + divergence_of(log_alpha_of(word[0], self.speed * word[1])).squeeze(-1)
+        return total
+
+    @torch.no_grad()
+    def keep(self, n: int) -> int:
+        """Keep the n least noisy of the weights that are left; → how many were dropped."""
+        check_kept(n)
+        left = self.left() != 0
+        noise = log_alpha_of(self.rows.current, self.speed * self.tables[1].current)
+        scores = torch.where(left, -noise, -torch.inf).reshape(-1)
+        kept = torch.zeros_like(scores, dtype=torch.bool)
+        kept[scores.topk(min(n, len(scores))).indices] = True
+        dropped = left & ~kept.view_as(left)
+        self.rows.weight[dropped] = 0
+        return int(dropped.sum())
+
+
+class SparseVDWords(SparseVariationalEmbedding):
+    """The same with a noisy factor for each word."""
+
+    words = True
+
+
+class VocabularyDropout(VariationalTable):
+    """ids (*batch) → vectors (*batch, d). log α, one per word, is `speed` times the table `noise` (V, 1)."""
+
+    def add_noise_tables(self) -> None:
+        self.add_table("noise", 1, INITIAL_LOG_ALPHA / self.speed)
+
+    def log_alpha(self, noise: Tensor) -> Tensor:
+        return (self.speed * noise).clamp(max=BOUND)
+
+    def noisy(self, rows: list[Tensor]) -> Tensor:
+        mean, noise = rows
+        return mean * (1 + torch.exp(0.5 * self.log_alpha(noise)) * torch.randn_like(noise))
+
+    def without_noise(self, rows: list[Tensor]) -> Tensor:
+        mean, noise = rows
+        return mean * (self.log_alpha(noise) <= self.threshold)
+
+    def divergences(self, read: Callable[[RowTable], Tensor]) -> Tensor:
+        return divergence_of(self.log_alpha(read(self.tables[1]))).squeeze(-1)
+
+    @torch.no_grad()
+    def keep_rows(self, n: int) -> int:
+        """Keep the n least noisy of the words that are left; → how many were dropped."""
+        left = (self.left() != 0).any(dim=1)
+        noise = self.log_alpha(self.tables[1].current).squeeze(-1)
+        dropped = left & ~largest(torch.where(left, -noise, -torch.inf), n)
+        self.rows.weight[dropped] = 0
+        return int(dropped.sum())
+
+    def keep(self, n: int) -> int:
+        """Keep as many whole words as have n weights."""
+        check_kept(n)
+        return self.keep_rows(n // self.embedding_dim) * self.embedding_dim

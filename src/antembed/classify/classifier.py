@@ -9,22 +9,21 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from antembed.classify.config import TextConfig, search_ngrams
+from antembed.classify.config import NgramConfig, TextConfig, search_ngrams
 from antembed.classify.dataset import TextSplits
 from antembed.classify.documents import documents_of
 from antembed.classify.ngram_task import HashedNgramTask
-from antembed.classify.ngrams_config import NgramConfig
 from antembed.classify.predictor import WordPredictor
 from antembed.classify.task import Text
 from antembed.data.frames import texts_from, values_from
 from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS, WEIGHTS, pack_weights
-from antembed.train.config_shared import TaskConfig
+from antembed.train.automatic import AUTOMATIC
+from antembed.train.config import TaskConfig
 from antembed.train.estimator import Estimator, NotFittedError, own_arguments, write_folder
 from antembed.train.options import Options, from_options, to_options
 from antembed.train.run import open_predictor, train
 from antembed.train.run_folder import RunFolder
-from antembed.train.solvers_automatic import AUTOMATIC
 
 # Labels are text inside, and come back as what they were: by the name of their type.
 BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}

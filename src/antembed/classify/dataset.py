@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from antembed.classify.documents import Documents
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.data.vocabulary import Vocabulary
 from antembed.files import JSON
 from antembed.train.examples import Pieces, permutation

@@ -4,24 +4,185 @@ Text is read piece by piece, and its words are numbered in the order of their ap
 renumbered by count, so that ids depend neither on the order of the documents nor on the number of threads.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from antembed.classify.data_classes import ClassLabels
-from antembed.classify.data_lengths import Lengths
-from antembed.classify.data_text_columns import Chosen
-from antembed.classify.labelled_text import PIECE, LabelledText, OtherDialect
+from antembed.classify.labelled_text import PIECE, Chosen, LabelledText, OtherDialect
 from antembed.classify.tokenizer import THREADS, Numberer
 from antembed.classify.tokenizer_kernel import count_words
-from antembed.data.cache import Column
-from antembed.data.data_plain import DataError, check_unicode
+from antembed.data.cache import CacheEntry, Column
+from antembed.data.delimited import DECIMAL_COMMA, is_number
+from antembed.data.text_file import DataError, check_unicode
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
 from antembed.files import JSON
+from antembed.recommend.read_ratings import CACHED_FROM
+
+# MERGED The classes of documents: numbered in the order of their appearance, and by sorted name at the end.
+# Documents of large files, kept in the cache: read once, then mapped into memory, and shared by the processes of a machine.
+# How long documents are before they are cut.
+#
+# Only documents that fill the limit can be longer. Their words are counted in a sample of them, so that reading stays as fast.
+
+SEPARATORS = "|;,"  # of several labels in one field
+FEWEST = 20  # documents from which on the number of classes can be judged
+MOST, MOST_FRACTIONS = 0.5, 0.1  # classes per document; of labels that are numbers, not all of them whole
+
+
+class ClassLabels:
+    """Labels, piece by piece."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.column: Column | None = None
+
+    def add(self, frame: pl.DataFrame) -> None:
+        if "label" not in frame.columns:
+            return
+        for name in frame["label"].unique(maintain_order=True).drop_nulls():
+            if "\0" in name:  # what the reader of JSON makes of a lone surrogate
+                row = len(self.column or ()) + int((frame["label"] == name).arg_max() or 0)
+                raise DataError(f"label {row} is {name!r}: a NUL or a lone surrogate is no text; correct it, or remove the row")
+            self.numbers.setdefault(name, len(self.numbers))
+        self.column = self.column or Column(np.int32, None)
+        numbered = frame["label"].replace_strict(self.numbers, default=-1, return_dtype=pl.Int32)
+        self.column.append(numbered.fill_null(-1).to_numpy())
+
+    def finish(self, source: str, classes: Sequence[str] | None, n: int) -> tuple[np.ndarray, list[str], str]:
+        """The label of each document, the classes, and a complaint."""
+        if self.column is None:
+            return np.full(n, -1, np.int32), list(classes or ()), ""
+        found = self.column.finish()
+        if classes is None:
+            counts = np.bincount(found[found >= 0], minlength=len(self.numbers)).tolist()
+            check_single(source, dict(zip(self.numbers, counts, strict=True)))
+            check_classes(source, self.numbers, int((found >= 0).sum()), n)
+            classes = in_order(self.numbers)
+        ids = {name: number for number, name in enumerate(classes)}
+        rank = np.array([*(ids.get(name, -1) for name in self.numbers), -1], np.int32)  # the last one is for −1, no label
+        labels = rank[found]
+        unknown, without = [name for name in self.numbers if name not in ids], int((labels < 0).sum())
+        complaint = ""
+        if without:
+            example = f" (for example {unknown[0]!r})" if unknown else ""
+            complaint = (
+                f"{source}: {without} of {n} documents have none of the {len(classes)} classes{example}; their label is −1"
+            )
+        return labels, list(classes), complaint
+
+
+def check_single(source: str, documents: Mapping[str, int]) -> None:
+    """Refuse several labels a document, in lists or separated: each combination would be a class. `documents`: of each name."""
+    several = _lists(documents) or next(filter(None, (_separated(documents, separator) for separator in SEPARATORS)), [])
+    if several:
+        n, example = sum(documents[name] for name in several), max(several, key=lambda name: documents[name])
+        raise DataError(
+            f"{source}: {n} of {sum(documents.values())} documents have several labels, as {example!r}, and a classifier has "
+            f"one class a document: {len(several)} combinations would be classes of their own; keep one label a document, "
+            "or train a classifier for each label, with a column that says whether a document has it (--label)"
+        )
+
+
+def _lists(names: Iterable[str]) -> list[str]:
+    """Those that are lists of several labels, as JSON or Python writes them."""
+    return [name for name in names if name[:1] == "[" and name[-1:] == "]" and _is_list_of_several(name)]
+
+
+def _is_list_of_several(name: str) -> bool:
+    try:
+        return len(ast.literal_eval(name)) > 1
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+
+
+def _separated(documents: Mapping[str, int], separator: str) -> list[str]:
+    """Names of several labels; [] if the separator is a part of ordinary names.
+
+    It separates labels if most documents with it have parts that are all classes on their own, or if the same parts recur in
+    many combinations of different lengths (a path as a/b or a/c/d has parts that do not recur)."""
+    joined = (name for name in documents if separator in name and not DECIMAL_COMMA.fullmatch(name))
+    parts = {name: [part.strip() for part in name.split(separator)] for name in joined}
+    parts = {name: found for name, found in parts.items() if all(found)}
+    alone = sum(documents[name] for name, found in parts.items() if all(part in documents for part in found))
+    recurring = 2 * len({part for found in parts.values() for part in found}) <= len(parts)
+    lengths = {len(found) for found in parts.values()}
+    is_separator = 2 * alone >= sum(documents[name] for name in parts) or (recurring and len(lengths) > 1)
+    return list(parts) if is_separator else []
+
+
+def check_classes(source: str, names: Iterable[str], labelled: int, n: int) -> None:
+    """Refuse labels that are no classes: one for all, nearly one for each document, or quantities."""
+    names = list(names)
+    remedy = "check label= (--label), the column of the labels"
+    if len(names) < 2:
+        raise DataError(f"{source} has {len(names)} classes ({', '.join(names)}) in {n} documents, 2 are needed; {remedy}")
+    if labelled < FEWEST or len(names) <= MOST_FRACTIONS * labelled:
+        return
+    numbers = all(map(is_number, names))
+    fractions = numbers and not all(float(name).is_integer() for name in names)
+    if not fractions and len(names) <= MOST * labelled:
+        return
+    if fractions:
+        reason = "they are quantities, and this is no regression"
+    elif numbers and len(names) == labelled:
+        reason = "they number the documents"
+    else:
+        reason = "too many to learn from"
+    raise DataError(f"{source} has {len(names)} classes in {labelled} documents, as {names[0]!r}: {reason}; {remedy}")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sorted, numerically if all are numbers."""
+    names = list(names)
+    return sorted(names, key=lambda name: (float(name), name)) if all(map(is_number, names)) else sorted(names)
+
+
+SAMPLE = 512  # documents of a piece whose words are all counted
+SHARE = 0.95
+
+
+class Lengths:
+    """Count the words of documents that were cut at `limit` words; None: none were."""
+
+    def __init__(self, limit: int | None):
+        self.limit = limit
+        self._whole: list[np.ndarray] = []  # lengths of sampled documents
+        self._weights: list[np.ndarray] = []  # of how many each is an example
+
+    def add(self, texts: pl.Series, sizes: np.ndarray) -> None:
+        """A piece of texts and the words that were used of each."""
+        if self.limit is None:
+            return
+        full = np.flatnonzero(sizes == self.limit)
+        if not len(full):
+            return
+        some = full[:: -(-len(full) // SAMPLE)]
+        with Numberer(list(SPECIAL), threads=1) as numberer:  # a fixed vocabulary, since only the number of words counts
+            ((_, whole),) = numberer(texts.gather(some), None)
+        self._whole.append(whole)
+        self._weights.append(np.full(len(some), len(full) / len(some)))
+
+    def finish(self, sizes: np.ndarray) -> tuple[int, int]:
+        """How many documents are longer than the limit, and the length that 95 % do not exceed. `sizes`: of all, cut."""
+        if not self._whole:
+            return 0, int(np.quantile(sizes, SHARE, method="inverted_cdf"))
+        whole, weights = np.concatenate(self._whole), np.concatenate(self._weights)
+        assert self.limit is not None
+        cut = round(float(weights[whole > self.limit].sum()))
+        short = np.bincount(sizes[sizes < self.limit], minlength=1)  # (longest + 1,): documents of each length
+        lengths = np.concatenate([np.arange(len(short)), whole])
+        order = np.argsort(lengths, kind="stable")
+        below = np.cumsum(np.concatenate([short, weights])[order])
+        return cut, int(lengths[order][np.searchsorted(below, SHARE * len(sizes) - 1e-6)])
+
 
 LENGTH = 100  # words of a document that are used, as in the paper's baseline
 
@@ -218,3 +379,62 @@ def _ranked(
     id_of = np.full(len(lexicons) * max(map(len, parts)), UNKNOWN, np.int32)
     id_of[found["position"].to_numpy()] = found["id"].to_numpy()
     return [*SPECIAL, *ranked["word"].to_list()], id_of
+
+
+READER = 2  # of what is read from a file; a change invalidates cached documents
+PLAIN = ("classes", "complaint", "notes", "limit", "cut", "length_95", "file_columns")
+
+
+def cached_documents(path: str | Path, cache: Path, *, vocabulary: Vocabulary | None = None, **options: Any) -> Documents:
+    """What `read_documents` gives with these options. Files of less than CACHED_FROM bytes are read each time: it is faster."""
+    path = Path(path)
+    if not path.is_file() or path.stat().st_size < CACHED_FROM:
+        return read_documents(path, vocabulary=vocabulary, **options)
+    words = None if vocabulary is None else hashlib.sha256(json.dumps(vocabulary.words).encode()).hexdigest()
+    key: dict[str, object] = {**options, "documents": READER, "name": path.name, "vocabulary": words}
+    try:
+        entry = CacheEntry.of_file(cache, path, key, "documents")
+        with entry.locked():
+            found = _reopen(entry, vocabulary)
+            if found is None:
+                _write(entry, read_documents(path, vocabulary=vocabulary, **options), vocabulary is None)
+                found = _reopen(entry, vocabulary)
+    except OSError as error:
+        raise DataError(f"{path} could not be cached ({error}); set ANTEMBED_CACHE to another folder") from error
+    if found is None:
+        raise DataError(f"{entry.folder} changes while it is read; set ANTEMBED_CACHE to another folder")
+    return found
+
+
+def _write(entry: CacheEntry, documents: Documents, with_words: bool) -> None:
+    words = documents.vocabulary
+    columns: dict[str, np.ndarray] = {"tokens": documents.tokens, "starts": documents.starts, "labels": documents.labels}
+    columns |= {"counts": words.counts, "document_counts": words.document_counts} if with_words else {}
+    with entry.writing() as writer:
+        for name, values in columns.items():
+            writer.column(name, values.dtype).append(values)
+        if with_words:
+            writer.labels("words", pl.Series("word", words.words))
+        writer.done({name: getattr(documents, name) for name in PLAIN} | {"documents": words.documents})
+
+
+def _reopen(entry: CacheEntry, vocabulary: Vocabulary | None) -> Documents | None:
+    about = entry.about()
+    if about is None:
+        return None
+    columns = {name: _column(entry, name, kind) for name, kind in about["columns"].items()}
+    if vocabulary is None:
+        words = entry.labels("words").to_list()
+        vocabulary = Vocabulary(words, columns["counts"], columns["document_counts"], about["documents"])
+    tokens, starts, labels = (columns[name] for name in ("tokens", "starts", "labels"))
+    if len(starts) != len(labels) + 1 or starts[-1] != len(tokens):
+        return None
+    plain = {name: about[name] for name in PLAIN} | {"notes": tuple(about["notes"])}
+    return Documents(tokens, starts, labels, vocabulary, **plain)
+
+
+def _column(entry: CacheEntry, name: str, kind: str) -> np.ndarray:
+    """A mapped column; files without contents cannot be mapped."""
+    assert entry.folder is not None
+    empty = (entry.folder / name).stat().st_size == 0
+    return np.empty(0, np.dtype(kind)) if empty else entry.column(name, kind).view(np.ndarray)

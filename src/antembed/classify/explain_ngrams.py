@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from antembed.classify.documents import Documents
-from antembed.classify.ngram_file import HashedNgrams
+from antembed.classify.ngram_file import HashedNgrams, buckets_of, ngram_hashes
 from antembed.classify.predictor import NgramPredictor, TextPredictor, word_hashes
-from antembed.classify.serving_ngrams import buckets_of, ngram_hashes
 from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS, RunError, read_json
 

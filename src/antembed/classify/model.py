@@ -1,16 +1,23 @@
 """Which class a text is of: the paper's convolutional network, and the mean of the words' vectors; both over any embedding."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from antembed.classify.dataset import DocumentExamples
+from antembed.classify.documents import Documents
+from antembed.classify.predictor import WordPredictor
 from antembed.classify.windows import pooled_windows
 from antembed.layer.embedding import Embedding
 from antembed.layer.group_kernel import group
-from antembed.train.model import EmbeddingModel
+from antembed.train.model import EmbeddingModel, StoredVectors
+
+# MERGED A convolutional network over an exported table as a classifier; classify/predictor.py has those that need no torch.
 
 
 class TextModel(EmbeddingModel):
@@ -74,3 +81,21 @@ class MeanPooled(TextModel):
 
 
 MODELS: dict[str, Callable[..., TextModel]] = {"cnn": TextCNN, "mean": MeanPooled}
+
+
+EVALUATION_BATCH = 512
+
+
+class CnnPredictor(WordPredictor):
+    """By the convolutional network of a run, on the CPU."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.model = TextCNN(cast(Embedding, StoredVectors(self.table)), len(self.classes), dropout=0.0)
+        self.model.load_state_dict({name: torch.from_numpy(weight) for name, weight in self.weights.items()})
+        self.model.eval()
+
+    @torch.no_grad()
+    def probabilities(self, documents: Documents) -> Iterator[np.ndarray]:
+        for words, starts, _ in DocumentExamples(documents, np.arange(len(documents))).batches(EVALUATION_BATCH):
+            yield torch.softmax(self.model(words, starts), 1).numpy()

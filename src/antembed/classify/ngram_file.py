@@ -13,26 +13,181 @@ import os
 import struct
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from antembed.classify.serving_entropy import (
-    LONGEST,
-    decode_symbols,
-    encode_symbols,
-    join_gaps,
-    pack_bits,
-    split_gaps,
-    unpack_bits,
-    weights_of,
-)
-from antembed.classify.serving_ngrams import MOST_BITS, buckets_of, document_scales, hash_words, ngram_hashes
 from antembed.files import JSON, write_atomically
 from antembed.tables.container import DamagedError
 from antembed.tables.number_formats import LARGEST_NUMBER
+
+# MERGED Entropy coding of symbols by an asymmetric numeral system (rANS, byte by byte), and sorted sets coded by it.
+#
+# A symbol of frequency f of `TOTAL` takes log2(TOTAL/f) bits, fractions included; a Huffman code rounds to whole bits.
+# Hashed n-grams: words, runs of words and beginnings of words, identified by a hash of their letters.
+#
+# A file that refers to hashes stores no words, and any word has a hash, also one that training has not seen. Two n-grams in one
+# bucket are one object; training on buckets includes these collisions.
+
+PRECISION = 14
+TOTAL = 1 << PRECISION
+LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
+LONGEST = 31  # a longer gap takes several symbols
+
+
+def weights_of(symbols: np.ndarray, alphabet: int) -> np.ndarray:
+    """Relative frequencies of the symbols, a byte each, as stored in files: (alphabet,) uint8, 0 only for unused symbols."""
+    counts = np.bincount(symbols, minlength=alphabet)
+    return (-(-counts * 255 // max(counts.max(initial=0), 1))).astype(
+        np.uint8
+    )  # in integers, since 255.0…01 would become 256, that is 0
+
+
+def frequencies(weights: np.ndarray) -> np.ndarray:
+    """Integers proportional to the weights that sum to TOTAL, at least 1 for each symbol with a weight."""
+    weights = weights.astype(np.int64)
+    if not weights.any():
+        raise DamagedError("no symbol has a weight")
+    shares = np.maximum(weights * TOTAL // weights.sum(), weights > 0)
+    shares[shares.argmax()] += TOTAL - shares.sum()
+    return shares
+
+
+def encode_symbols(symbols: np.ndarray, weights: np.ndarray) -> bytes:
+    """The symbols as bytes, for `decode_symbols` with the same weights."""
+    shares = frequencies(weights)
+    f, first = shares.tolist(), (np.cumsum(shares) - shares).tolist()
+    state, out = LOW, bytearray()
+    for symbol in symbols[::-1].tolist():
+        share = f[symbol]
+        while state >= ((LOW >> PRECISION) << 8) * share:
+            out.append(state & 255)
+            state >>= 8
+        state = (state // share << PRECISION) + state % share + first[symbol]
+    return state.to_bytes(4, "little") + bytes(out[::-1])
+
+
+def decode_symbols(data: bytes, count: int, weights: np.ndarray) -> np.ndarray:
+    """The `count` symbols encoded in `data`: (count,) int64."""
+    shares = frequencies(weights)
+    f, first = shares.tolist(), (np.cumsum(shares) - shares).tolist()
+    symbol_at = np.repeat(np.arange(len(shares)), shares).tolist()
+    state, position, out = int.from_bytes(data[:4], "little"), 4, []
+    try:
+        for _ in range(count):
+            slot = state & (TOTAL - 1)
+            symbol = symbol_at[slot]
+            out.append(symbol)
+            state = f[symbol] * (state >> PRECISION) + slot - first[symbol]
+            while state < LOW:
+                state = state << 8 | data[position]
+                position += 1
+    except IndexError:
+        raise DamagedError(f"{len(data)} bytes end after {len(out)} of {count} symbols") from None
+    if state != LOW or position != len(data):
+        raise DamagedError(f"{count} symbols took {position} of {len(data)} bytes")
+    return np.array(out, np.int64)
+
+
+def split_gaps(members: np.ndarray, size: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """A sorted set of numbers < size as gaps: the number of low bits stored as they are, these bits, and symbols for the rest.
+
+    The low bits of a random set's gaps are uniform, and the rest is geometrically distributed, which entropy coding exploits.
+    Of a rest ≥ LONGEST, each LONGEST is a symbol of its own.
+    """
+    gaps = np.diff(members, prepend=-1) - 1
+    bits = max(int(np.log2(size / max(len(members), 1))) - 2, 0)
+    high = gaps >> bits
+    many = high // LONGEST
+    symbols = np.full(len(members) + int(many.sum()), LONGEST)
+    symbols[np.cumsum(many + 1) - 1] = high % LONGEST
+    return bits, gaps & ((1 << bits) - 1), symbols
+
+
+def join_gaps(bits: int, low: np.ndarray, symbols: np.ndarray) -> np.ndarray:
+    """The inverse of `split_gaps`."""
+    ends = np.flatnonzero(symbols != LONGEST)
+    if len(ends) != len(low):
+        raise DamagedError(f"it has {len(ends)} gaps, but the low bits of {len(low)}")
+    high = symbols[ends] + LONGEST * np.diff(ends, prepend=-1) - LONGEST
+    return np.cumsum((high << bits) + low + 1) - 1
+
+
+def pack_bits(numbers: np.ndarray, bits: int) -> bytes:
+    """Numbers < 2^bits, `bits` bits each."""
+    return np.packbits((numbers[:, None] >> np.arange(bits)) & 1).tobytes()
+
+
+def unpack_bits(data: bytes, count: int, bits: int) -> np.ndarray:
+    """The inverse of `pack_bits`: (count,) int64."""
+    if len(data) != -(-count * bits // 8):
+        raise DamagedError(f"{count} numbers of {bits} bits are {-(-count * bits // 8)} bytes, {len(data)} were found")
+    flat = np.unpackbits(np.frombuffer(data, np.uint8), count=count * bits)
+    return (flat.reshape(count, bits).astype(np.int64) << np.arange(bits)).sum(1)
+
+
+MOST_BITS = 24  # of a bucket's number: a look-up table of 2²⁴ two-byte rows is 32 MB
+
+
+def hash_words(words: Sequence[str], prefix: int = 0) -> np.ndarray:
+    """A 64-bit hash of each word's UTF-8 bytes: (V,) uint64. It must never change, since files refer to it.
+
+    With a `prefix`, (V, 2): also one of the word's first `prefix` letters, 0 for words that are no longer than that.
+    """
+    hashes = _digests(word.encode() for word in words)
+    if not prefix:
+        return hashes
+    longer = np.array([len(word) > prefix for word in words], bool)
+    starts = _digests(f"{word[:prefix]}\0".encode() for word in words)  # no word has a NUL: another hash than the word's own
+    return np.stack([hashes, np.where(longer, starts, np.uint64(0))], axis=1)
+
+
+def _digests(texts: Iterable[bytes]) -> np.ndarray:
+    return np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), "<u8").astype(np.uint64)
+
+
+def ngram_hashes(words: np.ndarray, starts: np.ndarray, orders: int) -> tuple[np.ndarray, np.ndarray]:
+    """All n-grams of 1 … `orders` words within a document, and prefixes: their hashes and their documents, (objects,) each.
+
+    words: (total,) or (total, 2) uint64, of hash_words; document n is words[starts[n]:starts[n + 1]].
+    """
+    documents = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    words, prefixes = (words, words[:0]) if words.ndim == 1 else (words[:, 0], words[:, 1])
+    hashes, owners, run = [_mixed(words)], [documents], words
+    for more in range(1, orders):
+        run = _mixed(run[:-1] * np.uint64(0x9E3779B97F4A7C15) + words[more:])
+        inside = documents[:-more] == documents[more:]
+        hashes.append(run[inside])
+        owners.append(documents[:-more][inside])
+    prefixed = np.flatnonzero(prefixes)
+    hashes.append(_mixed(prefixes[prefixed]))
+    owners.append(documents[prefixed])
+    return np.concatenate(hashes), np.concatenate(owners)
+
+
+def buckets_of(hashes: np.ndarray, bits: int) -> np.ndarray:
+    """The first `bits` bits of each hash: (objects,) int64 in 0 … 2^bits − 1."""
+    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def document_scales(starts: np.ndarray, orders: int) -> np.ndarray:
+    """1/√(number of n-grams) of each document (n,), the factor of the sum over its n-grams; 1 for empty documents. Prefixes are
+    not counted."""
+    lengths = np.diff(starts)
+    runs = sum(np.maximum(lengths - more, 0) for more in range(orders))
+    return 1 / np.sqrt(np.maximum(runs, 1))
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Mix the bits so that each depends on all (the finalizer of MurmurHash3)."""
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return bits ^ (bits >> np.uint64(33))
+
 
 MAGIC, VERSION = b"antbag", 3  # 1: without repeats and prefixes, 2: without prefixes; still written for those
 HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest

@@ -374,7 +374,7 @@ def count_objects(
     counts: Any, last: Any, places: Any, documents: Any, times: Any,
 ) -> None:  # fmt: skip
     """Words, runs of up to `orders` words and prefixes of documents [first, stop), by the first `bits` bits of their hashes
-    (classify/serving_ngrams.py). prefixes: (V,), 0 for a word without one; (0,) if there are none.
+    (classify/ngram_file.py). prefixes: (V,), 0 for a word without one; (0,) if there are none.
 
     Without `rows` (2^bits; else empty): counts[bucket] = how many documents have it; `last` is −1 everywhere. With it, row
     rows[bucket] ≥ 0 of the table gets its documents, from places[row] on, which moves on, and how often they have it.

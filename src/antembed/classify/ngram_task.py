@@ -1,22 +1,80 @@
 """Labelled text → a classifier whose whole file has the size asked for: words and pairs of words by their hashes."""
 
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from antembed.classify.config import read_input
+from antembed.classify.config import NgramConfig, NgramDescentConfig, read_input
 from antembed.classify.dataset import DocumentExamples, TextSplits, largest_class, make_splits
 from antembed.classify.documents import Documents
-from antembed.classify.ngrams_config import NgramConfig
-from antembed.classify.ngrams_model import NgramModel
+from antembed.classify.explain_ngrams import top_ngrams, write_top
+from antembed.classify.ngram_file import HashedNgrams, read_hashed_ngrams
+from antembed.classify.ngram_fit import NgramSettings, fit_sweeps
 from antembed.classify.predictor import TextPredictor, light_predictor, ngram_probabilities, word_hashes
 from antembed.data.download import find_data
 from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS
+from antembed.train.checkpoint import Checkpoint
+from antembed.train.model import ModelSize, TaskModel
+from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
 from antembed.train.task import Batch, Metric, Metrics, Part, Task
+
+# MERGED The solver of the hashed n-gram classifier: coordinate descent on the logistic loss, to a size (classify/ngram_fit.py).
+#
+# It takes seconds, so there is no state to continue from: an interrupted run starts anew.
+# The hashed n-gram classifier as a model of a run: empty until its solver has filled it.
+
+FILE = "classifier.ngrams"
+
+
+class NgramModel(TaskModel):
+    """Holds what classify/ngram_file.py stores: hashes, one coded anchor each, and anchors that are class scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._classifier: HashedNgrams | None = None
+        self.top: JSON | None = None  # n-grams that speak for each class, after a fit
+
+    @property
+    def classifier(self) -> HashedNgrams:
+        if self._classifier is None:
+            raise ValueError("this classifier has not been trained yet")
+        return self._classifier
+
+    @classifier.setter
+    def classifier(self, classifier: HashedNgrams) -> None:
+        self._classifier = classifier
+
+    def model_size(self) -> ModelSize:
+        own = self.classifier
+        n = len(own.objects)
+        return ModelSize({"ngrams": len(own.B)}, {"ngrams": n}, n + own.B.size + own.bias.size, 0)
+
+    def export(self, folder: Path, values: str, encoding: str) -> dict[str, int]:
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.top is not None:
+            write_top(folder, self.top)
+        return {FILE: self.classifier.save(folder / FILE)}
+
+    def file_names(self) -> list[str]:
+        return [FILE]
+
+    # Checkpoints hold the bytes of the file.
+
+    def get_extra_state(self) -> Tensor:
+        packed = b"" if self._classifier is None else self._classifier.to_bytes()
+        return torch.from_numpy(np.frombuffer(packed, np.uint8).copy())
+
+    def set_extra_state(self, state: Tensor) -> None:
+        packed = state.numpy().tobytes()
+        self._classifier = read_hashed_ngrams(packed, "the checkpoint") if packed else None
+
 
 __all__ = ["HashedNgramTask", "word_hashes"]
 
@@ -92,3 +150,51 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
         found = light_predictor(folder)
         assert found is not None
         return found
+
+
+class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfig]):
+    """A record for each sweep, and one for the end."""
+
+    name: ClassVar[str] = "ngram_descent"
+
+    def setup(self) -> None:
+        """Nothing is prepared; but a tolerance must have become a size before."""
+        if self.own.tolerance:
+            raise ValueError("a tolerance is searched by `antembed train` and HashedNgramClassifier; give a budget here")
+
+    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+        train = self.splits.train
+        assert train.documents is not None
+        own, started = self.own, time.perf_counter()
+        settings = NgramSettings(
+            size=own.budget,
+            orders=own.ngrams,
+            repeats=own.repeats,
+            prefix=own.prefix,
+            ridge=own.ridge,
+            rarity=own.rarity,
+            noise=own.noise,
+            ramp=own.epochs,
+            seed=self.config.machine.seed,
+        )
+        documents = train.documents.take(train.rows)
+        for epoch, fit in enumerate(fit_sweeps(documents, settings), 1):
+            record: JSON = {
+                "epoch": epoch,
+                "nnz": {"ngrams": fit.kept},
+                "train_loss": fit.loss,
+                "train_accuracy": fit.accuracy,
+                "seconds": time.perf_counter() - started,
+            }
+            started = time.perf_counter()
+            self.model.classifier = fit.classifier()
+            self.epoch = epoch
+            callback(Progress(epoch, len(train), fit.loss, record["seconds"], record))
+            yield record
+        self.model.top = top_ngrams(self.model.classifier, documents)
+
+    def state_dict(self) -> Checkpoint:
+        return Checkpoint({})
+
+    def load_state_dict(self, checkpoint: Checkpoint) -> None:
+        self.epoch = 0

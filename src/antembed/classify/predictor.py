@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from antembed.classify.documents import Documents, documents_of, read_documents
-from antembed.classify.ngram_file import HashedNgrams, load_hashed_ngrams
-from antembed.classify.serving_ngrams import hash_words
-from antembed.data.data_plain import DataError
+from antembed.classify.ngram_file import HashedNgrams, hash_words, load_hashed_ngrams
+from antembed.data.text_file import DataError
 from antembed.data.vocabulary import UNKNOWN, Vocabulary
 from antembed.files import JSON
 from antembed.tables.model_folder import check_files, read_description, read_weights

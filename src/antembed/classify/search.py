@@ -4,19 +4,25 @@ First the model without a size (a row of class scores for each n-gram): its ridg
 Then the size: four times as large until the validation accuracy is within the tolerance of that model's, then between.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from antembed.budget import BudgetError
+from antembed.budget import BudgetError, parse_tolerance
+from antembed.classify.config import NgramConfig
+from antembed.classify.dataset import DocumentExamples, TextSplits
 from antembed.classify.documents import Documents
-from antembed.classify.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence
+from antembed.classify.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence, softmax
 from antembed.classify.predictor import ngram_probabilities
-from antembed.classify.solvers_logistic import softmax
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
+from antembed.train.config import TaskConfig
+from antembed.train.options import Options
+from antembed.train.search_cache import Report, cached
+from antembed.train.task import Splits
+
+# MERGED Text without options: n-grams in the smallest file within the tolerance, as options of their solver.
 
 BITS = 22  # of a bucket's number, without a size
 SAMPLE, WORK = 20_000, 1e7  # documents, and words × classes, that are enough to choose settings by
@@ -30,7 +36,6 @@ SURE = 1.645  # standard errors: 95 %
 # The same for sizes where MANY are held out: 69 %. On AG-News (5 100 held out, a standard error of .2 points) 95 % chose 64 to
 # 293 KB by the draw of these; 64 KB lose .22 points on average of four draws, and .46 are allowed.
 LIKELY = 0.5
-Report = Callable[[str], None]
 
 MOVES: tuple[tuple[str, float], ...] = (
     ("repeats", 1), ("ridge", 1 / 4), ("ridge", 4), ("orders", 1 / 2), ("orders", 1.5), ("prefix", 0), ("noise", 1 / 4),
@@ -210,3 +215,48 @@ def _described(settings: NgramSettings) -> str:
     prefix = f", words by their first {settings.prefix} letters" if settings.prefix else ""
     numbers = f"ridge {settings.ridge:g}, rarity {settings.rarity:g}, noise {settings.noise:g}"
     return f"runs of {settings.orders} words{repeats}{prefix}, {numbers}"
+
+
+TEXT_TOLERANCE = "0.5%"
+
+
+class SearchText:
+    """Text: n-grams, by their accuracy, in the smallest file within the tolerance."""
+
+    def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
+        assert isinstance(splits, TextSplits)
+        assert isinstance(config, NgramConfig)
+        fixed = {"orders": config.solver.ngrams} if "ngrams" in given else {}
+        tolerance = str(given.get("tolerance", TEXT_TOLERANCE))
+        size = {"budget": config.solver.budget} if "budget" in given else {"tolerance": tolerance}
+        read = {"data": splits.digest, "seed": config.machine.seed, "max_length": config.input.max_length}
+        found = cached(
+            {"search": "ngrams", **read, "columns": [config.input.text, config.input.label], **fixed, **size},
+            lambda: self._search(splits, config.machine.seed, fixed, size, report),
+            report,
+        )
+        return {**found["options"], "hold_out": False}
+
+    def _search(self, splits: TextSplits, seed: int, fixed: JSON, size: JSON, report: Report) -> JSON:
+        train, validation = (_documents(part) for part in (splits.train, splits.validation))
+        search = NgramSearch.of(train, validation, seed)
+        best = search.settings(fixed, report)
+        found = {
+            "ngrams": best.orders,
+            "repeats": best.repeats,
+            "prefix": best.prefix,
+            "ridge": best.ridge,
+            "rarity": best.rarity,
+            "noise": best.noise,
+        }
+        options: JSON = found | size
+        if "tolerance" not in size:
+            return {"options": options}
+        amount, accuracy, dense = search.size(best, parse_tolerance(options.pop("tolerance")), report)
+        report(f"searched: {amount:,} bytes, validation accuracy {accuracy:.4f}; without a size {dense:.4f}")
+        return {"options": options | {"budget": f"{amount}B"}, "dense_accuracy": dense}
+
+
+def _documents(part: DocumentExamples) -> Documents:
+    assert part.documents is not None
+    return part.documents.take(part.rows)

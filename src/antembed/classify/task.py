@@ -14,9 +14,8 @@ from antembed.baselines.sparse_code import sparse_codes
 from antembed.classify.config import TextConfig, read_input
 from antembed.classify.dataset import TextSplits, largest_class, make_splits
 from antembed.classify.documents import Documents
-from antembed.classify.model import MODELS, TextModel
+from antembed.classify.model import EVALUATION_BATCH, MODELS, CnnPredictor, TextModel
 from antembed.classify.predictor import TextPredictor, light_predictor
-from antembed.classify.text_predictor import EVALUATION_BATCH, CnnPredictor
 from antembed.classify.word_anchors import anchor_words, free_pairs, gather
 from antembed.data.download import find_data
 from antembed.data.vocabulary import PADDING, Vocabulary

@@ -10,11 +10,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
-from antembed.cli import compress, sweep
-from antembed.cli import demo as measure
-from antembed.cli import predict as apply
-from antembed.cli import runs as inspection
-from antembed.cli.cli_verbosity import verbosity
+from antembed.cli import compress, demo, predict, runs, sweep
+from antembed.cli.common import verbosity
 from antembed.cli.data import data_app
 
 QUIET = "No progress on stderr; results stay on stdout."
@@ -90,20 +87,20 @@ def train() -> None:
 app.add_typer(train_app, name="train")
 app.add_typer(data_app, name="data")
 for function in (
-    inspection.evaluate,
-    inspection.export,
-    inspection.explain,
-    inspection.inspect,
-    inspection.report,
-    apply.recommend,
-    apply.similar,
-    apply.predict,
-    apply.generate,
+    runs.evaluate,
+    runs.export,
+    runs.explain,
+    runs.inspect,
+    runs.report,
+    predict.recommend,
+    predict.similar,
+    predict.predict,
+    predict.generate,
     compress.compress,
     compress.neighbours,
     sweep.sweep,
     sweep.select,
-    measure.demo,
+    demo.demo,
 ):
     app.command()(function)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.cli_common import AsJson
+from antembed.cli.common import AsJson
 from antembed.files import JSON
 
 if TYPE_CHECKING:
@@ -88,10 +88,8 @@ def _compress_table(
     from antembed.cli import show
     from antembed.compression import METHOD_OF, as_array
     from antembed.compression import compress as make
-    from antembed.compression.compression_static import is_static
-    from antembed.compression.compression_word_tests import changes, find_tests
-    from antembed.compression.quality import compare
-    from antembed.compression.sources import read_source
+    from antembed.compression.quality import changes, compare, find_tests
+    from antembed.compression.sources import is_static, read_source
 
     started = time.perf_counter()
     found = read_source(source, tensor=tensor, words=words)
@@ -125,7 +123,7 @@ def _compress_table(
 
 def _tuned(E: "np.ndarray", how: JSON, texts: Path, by_frequency: bool | None, progress: "Progress") -> "Distilled":
     """A static model's table, by texts."""
-    from antembed.compression.compression_static import read_tokens
+    from antembed.compression.sources import read_tokens
     from antembed.compression.texts import compress_for_texts
 
     if how["tokenizer"] is None:
@@ -229,7 +227,7 @@ def _compress_folder(
 
 def _texts(file: Path) -> list[str]:
     """A text a line."""
-    from antembed.data.data_plain import DataError, decompressed
+    from antembed.data.text_file import DataError, decompressed
 
     if not file.is_file():
         raise DataError(f"{file} is no file; give one with a text a line (.gz and .zst too)")

@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperOption
 
-from antembed.cli.cli_printable import printable
+from antembed.cli.common import printable
 from antembed.files import JSON
-from antembed.train.config_base import ConfigError
-from antembed.train.config_shared import TaskConfig
-from antembed.train.options import AUTO, Option, options_of, typed
+from antembed.train.config import TaskConfig
+from antembed.train.options import AUTO, ConfigError, Option, options_of, typed
 
 POSITIONAL = "data"
 # What most people need; the rest is shown by --help-all.

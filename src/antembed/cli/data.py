@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from antembed.cli.cli_common import AsJson
+from antembed.cli.common import AsJson
 
 data_app = typer.Typer(help="Public data sets: list, get, verify.", no_args_is_help=True)
 Folder = Annotated[Path | None, typer.Option("--to", help="Default: ANTEMBED_DATA, or data in the cache.")]

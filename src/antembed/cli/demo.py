@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from antembed.cli.cli_common import AsJson, Seed, command
+from antembed.cli.common import AsJson, Seed, command
 
 
 def demo(
@@ -20,7 +20,7 @@ def demo(
     import torch
 
     from antembed.cli import show
-    from antembed.cli.experiments_demo import compare
+    from antembed.recommend.demo import compare
 
     torch.set_num_threads(1)
     results = compare(out, seed, show.progress_bar)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.cli_common import AsJson
-from antembed.cli.cli_printable import printable
+from antembed.cli.common import AsJson, printable
 
 if TYPE_CHECKING:
     from antembed.classify.predictor import TextPredictor
-    from antembed.recommend.inference_ratings import RatingTables
-    from antembed.recommend.predictor import LightTables
+    from antembed.recommend.predictor import LightTables, RatingTables
 
 RecommenderArgument = Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of Recommender.save.")]
 
@@ -48,7 +46,7 @@ def _tables(run: Path) -> "LightTables | RatingTables":
     light = LightTables.load(run)
     if light is not None:
         return light
-    from antembed.recommend.inference_ratings import RatingTables
+    from antembed.recommend.predictor import RatingTables
 
     return RatingTables.load(run)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from antembed.cli.cli_common import AsJson, command
+from antembed.cli.common import AsJson, command
 from antembed.files import JSON, write_atomically
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
@@ -91,9 +91,9 @@ def _small(
     """The run's tables, or one of them; → the sizes of the files, and of the folder by part."""
     from antembed.cli import show
     from antembed.cli.config_options import usage_error
-    from antembed.tables.runs_shipped import by_part
+    from antembed.tables.model_folder import by_part
     from antembed.train import run as runs
-    from antembed.train.config_base import ConfigError
+    from antembed.train.options import ConfigError
 
     if out.suffix == ".ant" and seen:
         raise typer.BadParameter(f"--with-seen goes with a folder, {out} is one table", param_hint="--with-seen")
@@ -114,7 +114,7 @@ def _for_others(
 ) -> tuple[dict[Path, int], list[str]]:
     """A table in another format; → the sizes of the files, and remarks."""
     from antembed.tables.formats import format_of, write
-    from antembed.tables.formats_named import open_named
+    from antembed.tables.named_table import open_named
 
     if out.suffix == ".ant":
         raise ValueError(f"{source} is a table already; copy it to {out}, or give a name of another format")

@@ -8,15 +8,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import IO, TYPE_CHECKING, Protocol
 
-from antembed.cli.cli_printable import printable
-from antembed.cli.cli_verbosity import verbosity
+from antembed.cli.common import printable, verbosity
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` must not wait for it
     from rich.console import Console
     from rich.table import Table
 
-    from antembed.train.config_shared import TaskConfig
+    from antembed.train.config import TaskConfig
     from antembed.train.task import Task
 
 LINES = 20  # of progress in a pipe, whatever the number of epochs

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.cli_common import AsJson
-from antembed.cli.cli_printable import printable
+from antembed.cli.common import AsJson, printable
 from antembed.extras import install
 from antembed.files import JSON
 
@@ -62,7 +61,7 @@ def sweep(
     from antembed.sweep import trials as job
     from antembed.sweep.front import draw_settings
     from antembed.tasks import TASKS
-    from antembed.train.config_base import ConfigError
+    from antembed.train.options import ConfigError
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
@@ -204,7 +203,7 @@ def select(
     from rich.table import Table
 
     from antembed.cli import show
-    from antembed.sweep.experiments_objective import draw_objective
+    from antembed.sweep.front import draw_objective
     from antembed.sweep.select import gather, rank, task_of
     from antembed.sweep.trials import label
 

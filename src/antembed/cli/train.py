@@ -11,16 +11,14 @@ import typer
 
 from antembed.budget import parse_budget
 from antembed.cli import show
-from antembed.cli.cli_common import command, finish, stoppable, times_smaller
-from antembed.cli.cli_verbosity import verbosity
+from antembed.cli.common import command, finish, stoppable, times_smaller, verbosity
 from antembed.cli.config_options import show_all, usage_error, with_options_of
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.tasks import TASKS
-from antembed.train.config_base import ConfigError
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.early_checks import check_early, usual_folder
-from antembed.train.options import options_of
+from antembed.train.options import ConfigError, options_of
 
 if TYPE_CHECKING:  # what is wrong with a call is said before torch is imported
     from antembed.layer.sharded.collectives import Ranks
@@ -90,8 +88,7 @@ def run_training(
     started = time.perf_counter()
     if "RANK" not in os.environ:  # under torchrun rank 0 reads first
         check_call(kind, given, out, resume=resume, overwrite=overwrite or dry_run, search=not dry_run)
-    from antembed.train import distributed_start as start
-    from antembed.train.distributed_start import launched, restarted, stop
+    from antembed.train.processes import launched, restarted, start, stop
     from antembed.train.run import train
 
     ranks, task = start() if launched() else None, TASKS[kind.name()]
@@ -146,7 +143,7 @@ def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[Ta
 
 def read_together(task: "Task", given: JSON, ranks: "Ranks") -> "tuple[TaskConfig, Splits]":
     """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
-    from antembed.train.runs_shared import shared_options
+    from antembed.train.shared_run import shared_options
 
     try:
         given |= shared_options(task, given)

@@ -12,15 +12,14 @@ import numpy as np
 from antembed.budget import parse_budget
 from antembed.compression import principal_axes as transform
 from antembed.compression import sparse_anchors as sparse
-from antembed.compression.compression_static import is_static, read_tokens
 from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, relative_error
 from antembed.compression.quality import QUERIES, Progress, compare, named, neighbours_kept, quiet
-from antembed.compression.sources import Source, read_source
+from antembed.compression.sources import Source, is_static, read_source, read_tokens
 from antembed.compression.sparse_anchors_kernel import choose_rows
 from antembed.native.compile import is_compiled
 from antembed.tables.entropy_kernel import quantize_rows
 from antembed.tables.save import read_table, serialize_coded
-from antembed.tables.serving_tokens import pack_tokens
+from antembed.tables.static_model import pack_tokens
 from antembed.tables.table import Table
 from antembed.tables.word_index import pack_words
 

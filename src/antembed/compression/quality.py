@@ -1,8 +1,17 @@
 """How much of a table is left after it was compressed, and callbacks for progress."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from antembed.data.download import default_folder
+from antembed.data.text_file import DataError
+from antembed.files import JSON
+from antembed.tables.word_evaluation import solved, spearman
+
+# MERGED What words lose: similarities as people see them, and analogies, before and after.
 
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
 QUERIES, NEIGHBOURS = 1000, 10
@@ -53,3 +62,90 @@ def nearest(E: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
         scores[np.arange(len(some)), some] = -np.inf
         found[start : start + 256] = np.argpartition(-scores, k - 1, axis=1)[:, :k]
     return found
+
+
+ASKED = 2000  # analogies
+FOLDERS = ("wordsim", "analogy")
+
+
+@dataclass(frozen=True)
+class WordTest:
+    """A file of it."""
+
+    name: str
+    words: np.ndarray  # (n, 2) or (n, 4) rows of the table
+    scores: np.ndarray | None  # (n,), of pairs
+
+
+def find_tests(folder: Path | None, words: list[str] | None) -> list[WordTest]:
+    """All in a folder whose words are known; by default those of ANTEMBED_DATA, if there are some."""
+    if words is None:
+        if folder is not None:
+            raise DataError(f"--word-tests {folder}: these vectors have no words; give --words FILE too")
+        return []
+    folders = [default_folder() / name for name in FOLDERS] if folder is None else [folder]
+    files = sorted(file for place in folders for file in place.glob("*.txt"))
+    if folder is not None and not files:
+        raise DataError(f"{folder} has no .txt files; a test has lines `word word score`, or of four words")
+    rows: dict[str, int] = {}
+    for row, word in enumerate(words):
+        rows.setdefault(word, row)
+    found = [_read(file, rows) for file in files]
+    return [test for test in found if len(test.words) > 1]
+
+
+def _read(file: Path, rows: dict[str, int]) -> WordTest:
+    lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] not in ":#"]
+    widths = {len(line) for line in lines}
+    if widths not in ({3}, {4}):
+        raise DataError(
+            f"{file} is no test of words: a line has 3 (word word score) or 4 (analogy) parts, here {sorted(widths)}"
+        )
+    pairs = widths == {3}
+    number = 2 if pairs else 4
+    known = [[_row(word, rows) for word in line[:number]] for line in lines]
+    kept = [n for n, found in enumerate(known) if all(row is not None for row in found)]
+    try:
+        scores = np.array([float(lines[n][2]) for n in kept]) if pairs else None
+    except ValueError as error:
+        raise DataError(f"{file} has a score that is no number ({error}); a line is `word word score`") from error
+    return WordTest(file.stem, np.array([known[n] for n in kept], np.int64).reshape(len(kept), number), scores)
+
+
+def _row(word: str, rows: dict[str, int]) -> int | None:
+    found = rows.get(word)
+    return rows.get(word.lower()) if found is None else found
+
+
+def changes(E: np.ndarray, F: np.ndarray, tests: list[WordTest], seed: int = 0) -> dict[str, JSON]:
+    """By name: the rank correlation with people's scores, or the share of analogies that come out, with E and with F."""
+    if not tests:
+        return {}
+    found: dict[str, JSON] = {}
+    before, after = (X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12) for X in (E, F))
+    for test in tests:
+        measure, asked = (_similarity, test) if test.scores is not None else (_analogies, _some(test, seed))
+        of = "pairs" if test.scores is not None else "questions"
+        found[test.name] = {
+            "before": measure(before, asked),
+            "after": measure(after, asked),
+            "asked": len(asked.words),
+            "of": of,
+        }
+    return found
+
+
+def _some(test: WordTest, seed: int) -> WordTest:
+    n = len(test.words)
+    drawn = np.sort(np.random.default_rng(seed).choice(n, min(n, ASKED), replace=False))
+    return WordTest(test.name, test.words[drawn], None)
+
+
+def _similarity(unit: np.ndarray, test: WordTest) -> float:
+    assert test.scores is not None
+    return spearman((unit[test.words[:, 0]] * unit[test.words[:, 1]]).sum(1), test.scores)
+
+
+def _analogies(unit: np.ndarray, test: WordTest) -> float:
+    """The share of questions that come out."""
+    return float(solved(unit, test.words).mean())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.files import JSON
 
 SIZES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}  # others: 1

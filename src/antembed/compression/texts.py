@@ -9,10 +9,9 @@ import numpy as np
 from antembed.compression import compress
 from antembed.compression.goal import TooFewBytesError
 from antembed.compression.quality import Progress, quiet
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.files import JSON
-from antembed.tables.serving_tokens import Tokens
-from antembed.tables.static_model import StaticModel
+from antembed.tables.static_model import StaticModel, Tokens
 from antembed.tables.table import Table
 from antembed.tables.word_evaluation import spearman
 

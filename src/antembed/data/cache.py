@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import DTypeLike
 
-from antembed.data.data_plain import PARTIAL
+from antembed.data.text_file import PARTIAL
 from antembed.files import JSON, locked, read_checked, write_checked
 
 VERSION = 2  # of the layout of an entry; a change invalidates all old entries

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from antembed.data.data_plain import PIECE, SEPARATORS, UNIT, DataError
+from antembed.data.text_file import PIECE, SEPARATORS, UNIT, DataError
 
 LONGEST = 1000  # lines of one record; a quotation mark still open then was never closed
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

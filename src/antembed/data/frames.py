@@ -12,9 +12,8 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from antembed.data.data_plain import DataError
-from antembed.recommend.data_columns import choose_columns
-from antembed.recommend.ratings_table import Ratings, merged
+from antembed.data.text_file import DataError
+from antembed.recommend.ratings_table import Ratings, choose_columns, merged
 from antembed.recommend.read_ratings import chosen_frame, ratings_of, read_ratings
 from antembed.tables.row_labels import about_surrogate
 
@@ -31,7 +30,7 @@ def ratings_from(
 ) -> Ratings:
     """Ratings from a file, a table, a sparse matrix, or columns: users, items and maybe ratings.
 
-    The columns of a file or table are found by their usual names (recommend/data_columns.py), or are `columns`; an array has two or three
+    The columns of a file or table are found by their usual names (recommend/ratings_table.py), or are `columns`; an array has two or three
     columns: user, item, rating. Without ratings, rows are events. `implicit` True: ratings are counts of events; False: they
     are ratings; None: what the data are, where the numbers in a sparse matrix (users × items) are counts. Labels of a matrix
     are numbers of its rows and columns; those without entries are left out, since nothing can be learned of them.

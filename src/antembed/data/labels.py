@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.tables.row_labels import Labels, find
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from antembed.data.cache import VERSION, CacheEntry
-from antembed.data.data_plain import DataError, unpacked
 from antembed.data.delimited import is_number, split_fields
+from antembed.data.text_file import DataError, unpacked
 
 # What a cached result depends on: contents of arrays and files, and anything that JSON can hold.
 Part = np.ndarray | Path | str | int | float | Sequence[str]

@@ -1,127 +1,165 @@
-"""What a text file's bytes say of its encoding and of its quotation marks, and the same text as UTF-8 with doubled marks.
-
-A byte order mark decides. Without one, a file is UTF-8; one that is not valid UTF-8 is Windows-1252 if its other bytes are the
-usual letters and signs of that encoding, and otherwise damaged.
-"""
+"""Any text file as plain text: decompressed, in UTF-8, with doubled quotation marks and separators of one byte."""
 
 import codecs
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, NamedTuple, Protocol
 
-UTF8, MARKED, WESTERN = "utf-8", "utf-8-sig", "cp1252"
-MARKS = {
-    codecs.BOM_UTF8: MARKED,
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it starts with
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-TITLES = {
-    MARKED: "UTF-8 (byte order mark)",
-    "utf-16": "UTF-16 (byte order mark)",
-    "utf-32": "UTF-32 (byte order mark)",
-    WESTERN: "Windows-1252 (it is not UTF-8)",
-}
-SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")  # of UTF-8
-ASCII = bytes(range(128))
-# ÿ and þ are left out: bytes 255 and 254 are a sign of damage.
-USUAL = ("àâäáãåæçèéêëìíîïñòóôöõøœùúûüýßšžðÀÂÄÁÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØŒÙÚÛÜÝŠŽ€£¥§°«»‹›–—‘’“”„‚…¡¿ºª·´®©™¹²³¼½¾µ×•\xa0").encode(
-    WESTERN
-)
-# A mark after a backslash that cannot end its field: in a file with doubled marks, it could only stand in an unquoted field.
-ESCAPED = re.compile(rb'\\"(?!["\r\n,;\t|]|$)')
-OPENED = re.compile(rb'(?:^|[,;\t|\n])"')
-DOUBLED = re.compile(rb'[^,;\t|\n"]""[^,;\t|\r\n"]')
-PIECE = 1 << 20
+from antembed.data.text_encoding import MARKED, UTF8, Dialect, as_utf8, encoding_of, is_escaped, with_doubled_marks
+
+SEPARATORS = (",", "\t", ";", "|")
+UNIT = "\x1f"  # replaces "::", since polars splits at single bytes
+PIECE = 1 << 18
+PARTIAL = ".partial-"  # prefix of temporary files in a cache; those of killed processes are removed (cache.py)
+GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+LIKE_ZLIB = (b"x\x01", b"x^", b"x\x9c", b"x\xda")  # text may begin so, as "x^2"
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """The encoding, by Python's name, and whether a quotation mark inside quotes is written \\" and not doubled."""
+class DataError(ValueError):
+    """A file that cannot be used; the message says where it is wrong and what to do."""
 
-    encoding: str = UTF8
-    escaped: bool = False
+
+def check_unicode(values: Iterable[object], role: str, first: int = 0) -> None:
+    """Refuse lone surrogates (halves of a character): UTF-8 has no bytes for them. `first`: the row of the first value."""
+    for row, value in enumerate(values, first):
+        try:
+            str(value).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{role} {row} has a lone surrogate, {error.object[error.start]!a}, as character {error.start + 1} of "
+                f"{error.object[:40]!a}, which is no Unicode text; read its source with the right encoding, or "
+                "replace it: text.encode('utf-8', 'replace').decode()"
+            ) from None
+
+
+class Decompressor(Protocol):
+    """Of zlib or zstandard."""
 
     @property
-    def usual(self) -> bool:
-        return self.encoding in (UTF8, MARKED) and not self.escaped
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def encoding_of(first: bytes) -> str:
-    """The encoding that the first bytes of a file speak for."""
-    for mark, encoding in MARKS.items():
-        if first.startswith(mark):
-            return encoding
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(PIECE), b"")
+
+
+def _unpack(path: Path, pieces: Iterable[bytes], create: Callable[[], Decompressor]) -> Iterator[bytes]:
+    """The decompressed file, piece by piece. `create` returns a new decompressor for each member of the file."""
+    member = create()
     try:
-        codecs.utf_8_decode(first, "strict", False)  # False: it may end inside a character
-    except UnicodeDecodeError:
-        return WESTERN if is_western([first]) else UTF8
-    return UTF8
+        for piece in pieces:
+            while piece:
+                if member.eof:
+                    if not piece.strip(b"\0"):
+                        break  # some archivers pad their last block
+                    member = create()
+                yield member.decompress(piece)
+                piece = member.unused_data if member.eof else b""
+    except Exception as error:  # zlib.error, zstandard.ZstdError
+        raise DataError(f"{path} is damaged: it cannot be decompressed ({error}); download it again") from error
+    if not member.eof:
+        raise DataError(f"{path} is truncated: {path.stat().st_size} bytes are not all of it; download it again")
 
 
-def is_western(pieces: Iterable[bytes]) -> bool:
-    """Whether bytes that are no UTF-8 are the usual ones of Windows-1252, and hardly any are UTF-8."""
-    right = wrong = strange = 0
-    for piece in pieces:
-        if not piece.isascii():
-            others = SEQUENCE.sub(b"", piece).translate(None, ASCII)
-            right += len(SEQUENCE.findall(piece))
-            wrong += len(others)
-            strange += len(others.translate(None, USUAL))
-    return wrong > 0 and 10 * strange <= wrong and 10 * right <= wrong
-
-
-def is_escaped(pieces: Iterable[bytes]) -> bool:
-    """Whether marks in quoted fields follow backslashes where they cannot end the field, more often than they are doubled."""
-    escaped = doubled = 0
-    quoted = False
-    for piece in pieces:
-        if b'\\"' in piece:
-            escaped += len(ESCAPED.findall(piece))
-            quoted = quoted or OPENED.search(piece) is not None
-        if b'""' in piece:
-            doubled += len(DOUBLED.findall(piece.replace(b"\\\\", b"").replace(b'\\"', b"")))
-    return quoted and escaped > doubled
-
-
-def dialect_of_file(plain: Path, escapes: bool = True) -> Dialect:
-    """From the whole of a file that could not be read; it takes one more pass. `escapes`: marks may be escaped."""
-
-    def pieces() -> Iterator[bytes]:
-        with open(plain, "rb") as file:
-            yield from iter(lambda: file.read(PIECE), b"")
-
-    return Dialect(WESTERN if is_western(pieces()) else UTF8, escapes and is_escaped(pieces()))
-
-
-def as_utf8(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """The same text in UTF-8, without a byte order mark. Raises UnicodeDecodeError."""
-    # Five bytes mean nothing in Windows-1252.
-    decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding == WESTERN else "strict")
-    for piece in pieces:
-        yield decoder.decode(piece).encode()
-    yield decoder.decode(b"", True).encode()
-
-
-def with_doubled_marks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same text with "" for \\" and \\ for \\\\."""
+def _narrow(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same text with UNIT for "::"."""
     held = b""
     for piece in pieces:
         text = held + piece
-        held = b"\\" if (len(text) - len(text.rstrip(b"\\"))) % 2 else b""  # what it escapes follows in the next piece
-        text = text[: len(text) - len(held)]
-        yield re.sub(rb'\\(["\\])', lambda found: b'""' if found[1] == b'"' else b"\\", text)
+        held = b":" if (len(text) - len(text.rstrip(b":"))) % 2 else b""  # the second colon may follow in the next piece
+        yield text[: len(text) - len(held)].replace(b"::", UNIT.encode())
     yield held
 
 
-def assumed(path: Path, dialect: Dialect, separator: str, decimal_comma: bool = False) -> tuple[str, ...]:
-    """One line that says what was assumed of a file, or none if it is plain."""
-    found = [TITLES[dialect.encoding]] if dialect.encoding in TITLES else []
-    found += [f"separator {separator!r}"] if separator == ";" else []
-    found += ['quotes escaped as \\"'] if dialect.escaped else []
-    found += ["decimal commas"] if decimal_comma else []
-    if not found:
-        return ()
-    return (f"{path}: read as {', '.join(found)}; if that is wrong, convert the file to UTF-8 with commas",)
+class Converted(NamedTuple):
+    """A file's text, piece by piece: decompressed, UTF-8, doubled quotation marks, one-byte separators."""
+
+    pieces: Iterator[bytes]
+    changed: bool  # whether that differs from the file
+    dialect: Dialect  # of the file
+
+
+def unpacked(path: Path, file: BinaryIO) -> tuple[Iterator[bytes], bool]:
+    """The text of a UTF-8 file, only decompressed and with one-byte separators; and whether that differs from the file."""
+    pieces, changed, _ = converted(path, file, Dialect())
+    return (piece for piece in pieces if piece != codecs.BOM_UTF8), changed
+
+
+def _magic(file: BinaryIO) -> bytes:
+    return file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+
+
+def decompressed(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The bytes of a file, piece by piece, unpacked if it is .gz or .zst by its first bytes."""
+    magic = _magic(file)
+    if magic.startswith(ZIP):
+        raise DataError(f"{path} is a zip archive, which may contain several files; unpack it and give one of them")
+    if magic.startswith(GZIP):
+        return _unpack(path, _pieces(file), lambda: zlib.decompressobj(wbits=31))
+    if magic.startswith(ZSTD):
+        from zstandard import ZstdDecompressor
+
+        return _unpack(path, _pieces(file), lambda: ZstdDecompressor().decompressobj())
+    return _pieces(file)
+
+
+def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escapes: bool = True) -> Converted:
+    """The file's text. The dialect is found in its first piece, unless it is given. `escapes`: marks may be escaped."""
+    packed = _magic(file).startswith((GZIP, ZSTD))
+    first, pieces = _first(decompressed(path, file))
+    encoding = encoding_of(first) if dialect is None else dialect.encoding
+    # Polars skips a byte order mark of UTF-8 in CSV, but not in JSON.
+    if encoding not in (UTF8, MARKED) or (encoding == MARKED and first[3:4] == b"{"):
+        first, pieces = _first(_decoded(path, pieces, encoding))
+        packed = True
+    if dialect is not None:
+        escaped = dialect.escaped
+    else:
+        escaped = escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
+    if escaped:
+        first, pieces = _first(with_doubled_marks(pieces))
+    if first.startswith(LIKE_ZLIB):  # polars would decompress it
+        pieces, packed = chain([codecs.BOM_UTF8], pieces), True
+    line = first.split(b"\n", 1)[0]
+    double = line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS)
+    return Converted(_narrow(pieces) if double else pieces, packed or double or escaped, Dialect(encoding, escaped))
+
+
+def _first(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first piece that is not empty, and all of them."""
+    first = next((piece for piece in pieces if piece), b"")
+    return first, chain([first], pieces)
+
+
+def _decoded(path: Path, pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    try:
+        yield from as_utf8(pieces, encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is damaged: it starts as {encoding}, but {error.reason}; save it again as UTF-8") from error
+
+
+@contextmanager
+def plain_text(
+    path: Path, scratch: Path | None = None, dialect: Dialect | None = None, escapes: bool = True
+) -> Iterator[tuple[Path, Dialect]]:
+    """The file as `converted` gives it, and its dialect: itself if it is plain, else a temporary copy in `scratch`."""
+    with open(path, "rb") as file:
+        pieces, changed, found = converted(path, file, dialect, escapes)
+        if not changed:
+            yield path, found
+            return
+        with TemporaryDirectory(prefix=PARTIAL, dir=scratch) as folder:
+            plain = Path(folder) / "plain"
+            with open(plain, "wb") as out:
+                out.writelines(pieces)
+            yield plain, found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.files import write_atomically
 from antembed.tables.row_labels import LabelsError, pack_parquet, unpack_parquet
 

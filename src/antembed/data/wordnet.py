@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from antembed.data.data_plain import DataError
 from antembed.data.relations import from_pairs
+from antembed.data.text_file import DataError
 
 PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 UPWARD = ("@", "@i")  # hypernyms; hyponyms (~) are the same pairs in the other direction

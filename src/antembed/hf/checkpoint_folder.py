@@ -11,7 +11,7 @@ import numpy as np
 
 from antembed.compression.safetensors_map import Tensor, read_safetensors, safetensors_pieces
 from antembed.compression.sources import choose_table, find_embedding, inner_folder
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.files import JSON, TEMPORARY, is_temporary, locked, write_atomically
 from antembed.tables.table import Table
 

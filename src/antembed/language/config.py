@@ -10,10 +10,9 @@ from antembed.budget import anchors_within, parse_budget
 from antembed.data.download import find_data
 from antembed.files import JSON
 from antembed.language.corpus import Corpus, read_corpus
-from antembed.train.config import PROX, OptimizerConfig, SparsityConfig, StochasticConfig, TrainConfig
-from antembed.train.config_base import Config, Names, Number, Whole, option
-from antembed.train.config_shared import AnchorConfig, Anchors, EmbeddingConfig, EmbeddingTaskConfig
-from antembed.train.options import Options, from_options
+from antembed.train.config import AnchorConfig, Anchors, EmbeddingConfig, EmbeddingTaskConfig
+from antembed.train.options import Config, Names, Number, Options, Whole, from_options, option
+from antembed.train.solver_config import PROX, OptimizerConfig, SparsityConfig, StochasticConfig, TrainConfig
 
 SAMPLED = {"softmax": ("sampled", "nce")}
 AWD = {"model": "awd-lstm"}

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from antembed.data.cache import CacheEntry, Writer
-from antembed.data.data_plain import DataError, decompressed
+from antembed.data.text_file import DataError, decompressed
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
 from antembed.files import JSON, default_cache
 from antembed.language.corpus_kernel import TokenTable

@@ -15,7 +15,7 @@ from antembed.language.task import Language, make_network
 from antembed.layer.embedding import Embedding
 from antembed.tables.model_folder import check_files, read_description, read_weights
 from antembed.tables.save import load_table
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.model import StoredVectors
 
 

@@ -6,13 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
 
-from antembed.data.data_plain import check_unicode
+from antembed.data.text_file import check_unicode
 from antembed.files import JSON
 from antembed.language.config import LanguageConfig
 from antembed.language.corpus import SHARES, Corpus, corpus_of, read_corpus, words_of_text
-from antembed.language.dataset import make_splits
+from antembed.language.dataset import gather, make_splits
 from antembed.language.generator import TextGenerator
-from antembed.language.language_knowledge import gather
 from antembed.train.estimator import Estimator, NotFittedError, own_arguments, write_folder
 from antembed.train.options import Options, from_options, to_options
 from antembed.train.run import export, train

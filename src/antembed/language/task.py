@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from antembed.data.vocabulary import PADDING, Vocabulary
 from antembed.files import JSON
 from antembed.language.config import LanguageConfig, read_input
-from antembed.language.dataset import LanguageSplits, make_splits
-from antembed.language.language_knowledge import anchor_words, free_pairs, gather
+from antembed.language.dataset import LanguageSplits, anchor_words, free_pairs, gather, make_splits
 from antembed.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
 from antembed.language.softmax import Likelihood, make_output, starting_biases
 from antembed.layer.anchor import AnchorEmbedding

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 import torch
@@ -10,14 +11,39 @@ from torch.types import Device
 
 from antembed.budget import parse_budget
 from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_factorize import nonnegative_factorize
-from antembed.layer.embedding_loading import checkpoint_error
-from antembed.layer.embedding_new_rows import half_normal, new_rows
-from antembed.layer.embedding_within_budget import anchors_for_table, factorize_within
+from antembed.layer.factorize import anchors_for_table, factorize_within, nonnegative_factorize
 from antembed.layer.lookup import LookUp, expand, fits_compiled_pass
-from antembed.layer.optim.optim_groups import Group
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1, Prox
-from antembed.layer.row_table import MOSTLY_DISTINCT, RowTable, check_sizes
+from antembed.layer.optim.proximal import Group
+from antembed.layer.row_table import MOSTLY_DISTINCT, RowTable, check_sizes, half_normal, new_rows
+
+# MERGED What is wrong with a checkpoint for a layer E = T·A, with the remedy.
+
+
+def checkpoint_error(state: Mapping[str, Tensor], prefix: str, V: int, d: int) -> str | None:
+    """Why a layer of V objects and d dimensions cannot load its part of the checkpoint; None: nothing known here."""
+    anchors, weight, dense = (state.get(prefix + name) for name in ("anchors", "rows.weight", "weight"))
+    if anchors is None and weight is None and dense is not None:
+        return (
+            f"{prefix}weight: the checkpoint has a dense table of {tuple(dense.shape)}, as nn.Embedding has, this layer T and "
+            f"A of {V} objects and {d} dimensions; factorize it with antembed.AnchorEmbedding.from_pretrained(weight, "
+            "num_anchors=…), whose state_dict fits"
+        )
+    if anchors is None or weight is None:
+        return None
+    if anchors.shape[1] != d:
+        return (
+            f"{prefix}anchors: the checkpoint has {anchors.shape[1]} dimensions, this layer {d}; build the layer with "
+            f"embedding_dim={anchors.shape[1]}"
+        )
+    if weight.shape[0] != V:
+        more = weight.shape[0] - V
+        remedy = f"grow it first with add_objects({more})" if more > 0 else "build a layer of that size"
+        return f"{prefix}rows.weight: the checkpoint has {weight.shape[0]} objects, this layer {V}; {remedy}"
+    if weight.shape[1] != anchors.shape[0]:
+        return f"{prefix}: the checkpoint's T has {weight.shape[1]} columns but its A {anchors.shape[0]} rows; it is damaged"
+    return None
+
 
 DEFAULT_ANCHORS = 16
 READ_ONLY = (

@@ -5,9 +5,8 @@ from torch import Tensor
 from torch.types import Device
 
 from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_new_rows import new_rows
-from antembed.layer.optim.optim_groups import Group
-from antembed.layer.row_table import RowTable, check_sizes
+from antembed.layer.optim.proximal import Group
+from antembed.layer.row_table import RowTable, check_sizes, new_rows
 
 
 class PlainTable(Embedding):

@@ -9,12 +9,10 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from antembed.layer.anchor import more_half_normal
-from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_new_rows import half_normal
-from antembed.layer.embedding_usage import Usage, count_nonzeros
-from antembed.layer.optim.optim_groups import Group
+from antembed.layer.embedding import Embedding, Usage, count_nonzeros
 from antembed.layer.optim.prox import NonNegativeL1
-from antembed.layer.row_table import RowTable, check_sizes
+from antembed.layer.optim.proximal import Group
+from antembed.layer.row_table import RowTable, check_sizes, half_normal
 
 
 def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:

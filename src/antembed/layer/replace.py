@@ -10,8 +10,7 @@ from antembed.budget import Budget, BudgetError, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import DEFAULT_ANCHORS, AnchorEmbedding
 from antembed.layer.bag import AnchorEmbeddingBag
-from antembed.layer.embedding_factorize import nonnegative_factorize
-from antembed.layer.embedding_within_budget import anchors_for_table, factorize_within
+from antembed.layer.factorize import anchors_for_table, factorize_within, nonnegative_factorize
 from antembed.layer.row_table import RowTable
 from antembed.layer.tied import check_plain, put_layer
 

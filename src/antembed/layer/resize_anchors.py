@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from antembed.layer.anchor import AnchoredTable
-from antembed.layer.optim.optim_groups import Group
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal import Group, ProximalOptimizer
 
 NEW_SCALE = 0.3  # of the mean contribution t·‖a‖: enough for a gradient, too little to disturb the other anchors
 

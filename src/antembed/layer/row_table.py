@@ -3,7 +3,10 @@
 It is an nn.Embedding because DDP supports row-sparse gradients only for those.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral
 from typing import Any, Protocol
 
@@ -11,11 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.types import Device
 
 from antembed.layer.group_kernel import Groups, first_outside
 from antembed.layer.lookup import PendingRows, ReadPending
 from antembed.layer.optim.prox import FreeEntries
+from antembed.native.huge_pages import ask_for_huge_pages
 from antembed.tables.nonzeros import BLOCK, Nonzeros
+
+# MERGED How a new table is made: drawn here by torch's generator, or as a context says, in which a process may hold only a part of
+# the rows (layer/sharded/draw.py).
+# Large tables and their moments in huge pages (native/huge_pages.py).
 
 WORTH_GROUPING = 2048  # ids
 PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
@@ -314,3 +323,64 @@ def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype
             f"dtype {dtype} is too coarse for T: the prox takes steps far below its resolution; keep float32 and run "
             "the model under torch.autocast"
         )
+
+
+def in_huge_pages(table: Tensor) -> Tensor:
+    """The same tensor, fresh and not yet written to, in huge pages where there are some."""
+    if table.device.type == "cpu":
+        ask_for_huge_pages(table.data_ptr(), table.numel() * table.element_size())
+    return table
+
+
+def filled_like(table: Tensor, value: float) -> Tensor:
+    """torch.full_like."""
+    return in_huge_pages(torch.empty_like(table)).fill_(value)
+
+
+MakeRows = Callable[[int, int, int | None, bool, torch.dtype | None, float | None], RowTable]
+"""V, K, padding_idx, sparse, dtype, std → a table whose rows start as N(0, std²), or, if that is None, as |N(0, 1)|·√(2/V)."""
+
+_make: ContextVar[MakeRows | None] = ContextVar("make_rows", default=None)
+
+
+@contextmanager
+def making_rows(make: MakeRows) -> Iterator[None]:
+    """Layers that are built inside have the rows that `make` gives them."""
+    before = _make.set(make)
+    try:
+        yield
+    finally:
+        _make.reset(before)
+
+
+def half_normal(*shape: int, device: Device = None, dtype: torch.dtype | None = None) -> Tensor:
+    """|N(0, 1)|·√(2/rows): never zero, since T = 0 has no gradient for A (and A = 0 none for T)."""
+    fresh = in_huge_pages(torch.empty(*shape, device=device, dtype=dtype))
+    return fresh.normal_().abs_().mul_(math.sqrt(2 / max(shape[0], 1)))
+
+
+def new_rows(
+    V: int,
+    K: int,
+    padding_idx: int | None,
+    sparse: bool,
+    device: Device,
+    dtype: torch.dtype | None,
+    std: float | None = None,
+) -> RowTable:
+    """A table (V, K) as it starts: N(0, std²), or half_normal."""
+    make = _make.get()
+    if make is not None:
+        return make(V, K, padding_idx, sparse, dtype, std).to(device)
+    if std is None:
+        return RowTable(half_normal(V, K, device=device, dtype=dtype), padding_idx, sparse)
+    return RowTable(torch.randn(V, K, device=device, dtype=dtype).mul_(std), padding_idx, sparse)
+
+
+@torch.no_grad()
+def redraw_(table: RowTable, std: float) -> None:
+    """Start a table that is as `new_rows` has made it with |N(0, std²)| instead."""
+    if _make.get() is None:
+        table.weight.normal_(std=std).abs_()
+    else:
+        table.weight.mul_(std / math.sqrt(2 / max(table.num_embeddings, 1)))

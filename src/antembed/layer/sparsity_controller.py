@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 from antembed.budget import EXPONENT, Budget, BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding, keep_largest
-from antembed.layer.optim.optim_groups import Group
 from antembed.layer.optim.prox import L1, NonNegativeL1, Prox
+from antembed.layer.optim.proximal import Group
 
 ADJUSTMENTS = 100  # in a whole training: each one reads all of T
 DAMPED, REGAINED = 0.5, 1.1  # the exponent of the adjustment, after one that went too far and after one that did not

@@ -10,24 +10,21 @@ import torch
 from antembed.budget import BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.recommend.config import RatingsConfig
+from antembed.recommend.config import EventsConfig, RatingsConfig
 from antembed.recommend.dataset import RatingsSplits
 from antembed.recommend.descent import Descent
-from antembed.recommend.events_config import EventsConfig
-from antembed.recommend.factor import NO_BIAS, Penalties
+from antembed.recommend.factor import ALONE, NO_BIAS, Penalties, RowShare
 from antembed.recommend.fold_in import likely_weight
-from antembed.recommend.model import MatrixFactorization
+from antembed.recommend.model import MatrixFactorization, biases_error
 from antembed.recommend.online_descent import OnlineDescent
 from antembed.recommend.ranking import popular
-from antembed.recommend.ratings_baselines import biases_error
-from antembed.recommend.solvers_row_share import ALONE, RowShare
 from antembed.recommend.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
+from antembed.tables.biases import LEAST_CODES
 from antembed.tables.number_formats import anchors_as, stored_as
-from antembed.tables.serving_biases import LEAST_CODES
 from antembed.train.checkpoint import Checkpoint
-from antembed.train.config import CoordinateDescentConfig, PenaltyConfig
 from antembed.train.sharded_checkpoint import FirstStorage
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
+from antembed.train.solver_config import CoordinateDescentConfig, PenaltyConfig
 
 FIRST_PENALTY = 0.1  # from which a budget's penalty is sought
 AIM = 1.04  # of the budget: weights that were once dropped hardly come back, so it is approached from above

@@ -12,7 +12,7 @@ import numpy as np
 from antembed.files import JSON
 from antembed.recommend.descent import INIT, Descent, narrowed
 from antembed.recommend.factor import Penalties
-from antembed.recommend.ratings_baselines import Columns
+from antembed.recommend.model import Columns
 
 WIDTH, MOST_WIDTH = 8, 64
 ROUNDS, LEAST_SWEEPS = 2, 4

@@ -23,7 +23,7 @@ from antembed.native.blocks import along
 from antembed.native.threads import take_turns
 from antembed.recommend import descent_kernel as kernel
 from antembed.recommend.anchor_search import fewest, prune_anchors
-from antembed.recommend.factor import Penalties, Side
+from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
 from antembed.recommend.normal_equations import (
     HELD_BYTES,
     PARTS,
@@ -34,7 +34,6 @@ from antembed.recommend.normal_equations import (
     shared_cuts,
 )
 from antembed.recommend.short_rows import ShortRows, is_short
-from antembed.recommend.solvers_row_share import ALONE, RowShare
 from antembed.train.checkpoint import Checkpoint
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12

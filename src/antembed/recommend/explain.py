@@ -8,8 +8,8 @@ import polars as pl
 
 from antembed.classify.explain_ngrams import explain_ngrams, explain_text
 from antembed.classify.predictor import NGRAMS, light_predictor
-from antembed.data.data_plain import DataError
 from antembed.data.download import find_data
+from antembed.data.text_file import DataError
 from antembed.files import JSON
 from antembed.recommend.seen import Seen
 from antembed.tables.model_folder import RunError, check_files, read_description

@@ -26,9 +26,8 @@ from antembed.native.threads import parallel_for, run_workers, usable_cpus
 from antembed.native.vector import CANCELLED, barrier_counter
 from antembed.recommend import fused_kernel as kernel
 from antembed.recommend.model import MatrixFactorization
-from antembed.train.engine import set_rates
+from antembed.train.engine import Schedule, set_rates
 from antembed.train.examples import Examples, chunk_size
-from antembed.train.solvers_schedule import Schedule
 from antembed.train.task import Source
 
 NO_INTS = np.empty(0, np.int64)

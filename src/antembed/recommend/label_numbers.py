@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from antembed.data.cache import Column
-from antembed.data.data_plain import DataError
+from antembed.data.text_file import DataError
 from antembed.recommend.label_numbers_kernel import Numbering, count_digits
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from antembed.native.blocks import across
 from antembed.native.threads import take_turns
 from antembed.recommend import descent_kernel as kernel
-from antembed.recommend.factor import Penalties, Side
-from antembed.recommend.solvers_row_share import ALONE, RowShare
+from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
 
 BLOCK_BYTES = 1 << 19  # of the equations of a block: they stay in the cache
 HELD_BYTES = 1 << 26  # equations of a whole side that are kept while they are needed again

@@ -25,8 +25,8 @@ from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.read_stream import RatingStream
 from antembed.tables.row_labels import SIDES, find
 from antembed.train.checkpoint import Checkpoint, CheckpointError
-from antembed.train.config import OnlineConfig
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
+from antembed.train.solver_config import OnlineConfig
 
 
 class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineConfig]):

@@ -1,14 +1,16 @@
 """How good lists of items are: recall and NDCG of held-out events, with what was chosen before left out of the lists."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from antembed.recommend.dataset import RatingsSplits
 from antembed.recommend.seen import Seen
-from antembed.tables.serving_ranking import top
+from antembed.tables.neighbours import best_items
 from antembed.train.task import Part
+
+# MERGED How good lists of items are; tables/row_cache.py makes them.
 
 TOP = 10
 USERS_AT_ONCE = 1024
@@ -47,7 +49,7 @@ def list_metrics(
     recall = gain = 0.0
     for start in range(0, len(held.users), USERS_AT_ONCE):
         users = held.users[start : start + USERS_AT_ONCE]
-        lists, _ = top(vectors_of(users), items, bias, k, held.known.by(users))
+        lists, _ = best_items(vectors_of(users), items, bias, k, held.known.by(users))
         rows, wanted = held.wanted.by(users)
         count = np.bincount(rows, minlength=len(users))
         hits = np.zeros(lists.shape, bool)
@@ -64,3 +66,25 @@ def popular(splits: RatingsSplits, part: Part) -> Metrics:
     counts = splits.counts[1].astype(np.float32)
     nothing = np.zeros((len(counts), 1), np.float32)
     return list_metrics(lambda users: np.zeros((len(users), 1), np.float32), nothing, counts, held_items(splits, part))
+
+
+def hits(lists: np.ndarray, wanted: Iterator[np.ndarray]) -> Iterator[tuple[np.ndarray, int]]:
+    """For each list: which of its places are wanted, and how many are wanted in all."""
+    for items, those in zip(lists, wanted, strict=True):
+        yield np.isin(items, those), len(those)
+
+
+def recall_at(lists: np.ndarray, wanted: Iterator[np.ndarray]) -> float:
+    """Mean over lists of: wanted items in the list ÷ as many as could be there. Lists without any wanted are left out."""
+    shares = [found.sum() / min(n, len(found)) for found, n in hits(lists, wanted) if n]
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def ndcg_at(lists: np.ndarray, wanted: Iterator[np.ndarray]) -> float:
+    """Mean over lists of: Σ over wanted items of 1/log2(place + 1) ÷ the best such sum. Lists without any are left out."""
+    gains = []
+    for found, n in hits(lists, wanted):
+        if n:
+            discount = 1 / np.log2(np.arange(2, len(found) + 2))
+            gains.append((found * discount).sum() / discount[: min(n, len(found))].sum())
+    return float(np.mean(gains)) if gains else float("nan")

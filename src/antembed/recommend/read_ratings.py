@@ -5,7 +5,7 @@ the end by their sorted order, so that ids do not depend on the order of the row
 memory-mapped, by the hash of the contents (data/cache.py). A file that polars cannot read is read line by line (data/delimited.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,43 @@ import polars as pl
 
 from antembed.classify.labelled_text import first_line, is_json_lines, json_lines
 from antembed.data.cache import CacheEntry
-from antembed.data.data_plain import DataError, plain_text
-from antembed.data.delimited import DECIMAL_COMMA, Format, bad_lines, guess_format, without_blank_lines
-from antembed.data.text_file import Dialect, assumed, dialect_of_file
-from antembed.recommend.data_columns import Columns, check_time, choose_columns, is_header
-from antembed.recommend.data_sequences import is_sequences, sequence_events
+from antembed.data.delimited import DECIMAL_COMMA, Format, bad_lines, guess_format, separator_of, without_blank_lines
+from antembed.data.text_encoding import Dialect, assumed, dialect_of_file
+from antembed.data.text_file import UNIT, DataError, plain_text
 from antembed.recommend.label_numbers import Irregular, whole_numbers
-from antembed.recommend.ratings_table import PIECE, Ratings, Remarks, collect
+from antembed.recommend.ratings_table import PIECE, Columns, Ratings, Remarks, check_time, choose_columns, collect, is_header
+
+# MERGED Files with a sequence per line, "user item item …", items in the order of time: as events.
+
+LINES = 1 << 14  # at a time
+
+
+def is_sequences(plain: Path) -> bool:
+    """Whether the first lines are integers separated by spaces, more on some lines than on others."""
+    with open(plain, "rb") as file:
+        first = file.readline(PIECE)
+        if separator_of(first.decode("utf-8-sig", "replace")) is not None:
+            return False
+        lines = (first + file.read(PIECE)).decode("utf-8-sig", "replace").split("\n")
+        lines = lines[:-1] if file.read(1) else lines  # the last one may be cut
+    rows = [line.split() for line in lines if line.strip()]
+    sizes = {len(row) for row in rows}
+    return len(sizes) > 1 and all(field.isdecimal() for row in rows for field in row)
+
+
+def sequence_events(plain: Path) -> Iterator[pl.DataFrame]:
+    """user, item and time, piece by piece; the time is the position in the user's sequence."""
+    lines = pl.scan_csv(plain, has_header=False, separator=UNIT, quote_char=None, schema={"line": pl.String})
+    fields = pl.col("line").str.extract_all(r"\S+")
+    for piece in lines.select(fields.alias("fields")).collect_batches(chunk_size=LINES, maintain_order=True):
+        rows = piece.filter(pl.col("fields").list.len() > 1)
+        items = pl.col("fields").list.slice(1)
+        yield rows.select(
+            pl.col("fields").list.first().alias("user"),
+            items.alias("item"),
+            pl.int_ranges(0, items.list.len()).cast(pl.List(pl.Float64)).alias("time"),
+        ).explode("item", "time")
+
 
 ON_ERROR = ("stop", "skip")
 CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache

@@ -15,12 +15,11 @@ import numpy as np
 import polars as pl
 
 from antembed.classify.labelled_text import is_json_lines
-from antembed.data.data_plain import DataError, converted
 from antembed.data.delimited import Format, format_of, what_is_wrong
-from antembed.data.text_file import assumed
-from antembed.recommend.data_columns import Columns, choose_columns, is_header
+from antembed.data.text_encoding import assumed
+from antembed.data.text_file import DataError, converted
 from antembed.recommend.label_numbers import Labels
-from antembed.recommend.ratings_table import check_magnitude
+from antembed.recommend.ratings_table import Columns, check_magnitude, choose_columns, is_header
 
 Batch = tuple[np.ndarray, ...]  # users, items, values, and weights if there are any
 

@@ -17,25 +17,25 @@ from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, seen_of
 from antembed.recommend.events import Events
 from antembed.recommend.factor import Penalties
-from antembed.recommend.inference_ratings import RatingTables, warn
 from antembed.recommend.online_descent import OnlineDescent, OnlineState
+from antembed.recommend.predictor import RatingTables, warn
 from antembed.recommend.ratings_table import Ratings
-from antembed.recommend.seen import POPULARITY, RATINGS, SEEN, Seen, popularity_of, write_popularity
+from antembed.recommend.seen import Seen, popularity_of, write_popularity
 from antembed.recommend.task import Ratings as RatingsTask
-from antembed.tables.model_folder import check_own, write_description
+from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, check_own, write_description
 from antembed.tables.row_labels import SIDES, Labels, write_labels
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 from antembed.tasks import TASKS
-from antembed.train.config import CoordinateDescentConfig, OnlineConfig
+from antembed.train.automatic import AUTOMATIC
 from antembed.train.early_checks import suited
 from antembed.train.estimator import Estimator, NotFittedError, own_arguments
 from antembed.train.options import from_options, to_options
 from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
+from antembed.train.search_cache import Report, silent
 from antembed.train.solver import Callback, ignore
-from antembed.train.solvers_automatic import AUTOMATIC
-from antembed.train.solvers_search_cache import Report, silent
+from antembed.train.solver_config import CoordinateDescentConfig, OnlineConfig
 
 __all__ = ["NotFittedError", "Recommender"]
 

@@ -23,12 +23,12 @@ from antembed.recommend.dense_search import (
 from antembed.recommend.descent import Descent
 from antembed.recommend.factor import NO_BIAS
 from antembed.recommend.fold_in import likely_weight
+from antembed.recommend.model import best_bias_ridge
 from antembed.recommend.ranking import TOP, held_items, list_metrics
-from antembed.recommend.ratings_baselines import best_bias_ridge
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.examples import Examples
 from antembed.train.options import Options, options_of
-from antembed.train.solvers_search_cache import Report, cached
+from antembed.train.search_cache import Report, cached
 from antembed.train.task import Splits
 
 TOLERANCE = "1%"

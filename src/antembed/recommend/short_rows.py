@@ -16,9 +16,8 @@ from antembed.native.blocks import across, along
 from antembed.native.threads import take_turns
 from antembed.recommend import short_rows_kernel as kernel
 from antembed.recommend.descent_kernel import padded_columns
-from antembed.recommend.factor import Penalties, Side
+from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
 from antembed.recommend.normal_equations import PARTS, shared_cuts
-from antembed.recommend.solvers_row_share import ALONE, RowShare
 
 STEPS, ENOUGH = 8, 0.1  # of conjugate gradients, at most; one that brings less than this share of all before is the last
 RANK = 1e-4  # beside diagonals of 1: eigenvalues below are too near the rounding of single precision

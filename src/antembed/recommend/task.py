@@ -9,14 +9,13 @@ from torch import Tensor
 
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_new_rows import redraw_
+from antembed.layer.row_table import redraw_
 from antembed.recommend.config import RatingsConfig, RatingsStochastic, read_input
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, facts_of, seen_of
-from antembed.recommend.model import MatrixFactorization, half_squared_error
-from antembed.recommend.ratings_baselines import baseline_errors
+from antembed.recommend.model import MatrixFactorization, baseline_errors, half_squared_error
 from antembed.recommend.seen import Seen, copy_popularity
 from antembed.tables.row_labels import read_labels
-from antembed.train.config import OnlineConfig, StochasticConfig
+from antembed.train.solver_config import OnlineConfig, StochasticConfig
 from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
 
 EVALUATION_BATCH = 65_536

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from antembed.config_tolerance import parse_tolerance
+from antembed.budget import parse_tolerance
 from antembed.files import JSON
 from antembed.recommend.descent import INIT, WARM, Descent
 from antembed.train.checkpoint import CheckpointError

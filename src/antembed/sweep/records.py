@@ -12,8 +12,7 @@ import torch
 
 from antembed.files import JSON, append_json, read_json_lines
 from antembed.tasks import TASKS
-from antembed.train.config_base import ConfigError
-from antembed.train.options import validated
+from antembed.train.options import ConfigError, validated
 
 Records = list[JSON]
 VERSIONS_OF = ("antembed", "torch", "numpy", "numba", "polars")

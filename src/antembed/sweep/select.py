@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from antembed.files import JSON
-from antembed.layer.growth_objective import nbant_objective
+from antembed.layer.growth import nbant_objective
 from antembed.sweep.front import evaluated_on
 from antembed.sweep.records import read_records
 from antembed.tasks import TASKS

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy.stats import qmc
 
 from antembed.files import JSON
-from antembed.train.config_base import ConfigError, explained
-from antembed.train.options import Option, options_of
+from antembed.train.options import ConfigError, Option, explained, options_of
 from antembed.train.task import Task
 
 DIGITS = 4  # of a drawn number, so that it can be typed again

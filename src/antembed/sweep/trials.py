@@ -20,12 +20,11 @@ from antembed.sweep.records import append_record, key_of, read_records
 from antembed.tables.model_folder import RunError
 from antembed.tasks import TASKS
 from antembed.train.checkpoint import CheckpointError
-from antembed.train.config import OnlineConfig
-from antembed.train.config_base import ConfigError
-from antembed.train.config_shared import TaskConfig
-from antembed.train.options import from_options, typed, validated
+from antembed.train.config import TaskConfig
+from antembed.train.options import ConfigError, from_options, typed, validated
 from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
+from antembed.train.solver_config import OnlineConfig
 from antembed.train.task import Splits, Task
 
 

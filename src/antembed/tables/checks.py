@@ -7,9 +7,9 @@ sparse_coded.py, words.py and tokens.py.
 import numpy as np
 
 from antembed.files import JSON
+from antembed.tables.biases import BIAS_ARRAYS
 from antembed.tables.container import LARGEST_DIMENSION, DamagedError
 from antembed.tables.number_formats import LARGEST_CODES, LARGEST_NUMBER, VALUES, anchors_as, largest, vector_bound
-from antembed.tables.serving_biases import BIAS_ARRAYS
 
 Arrays = dict[str, np.ndarray]
 PIECE = 1 << 20  # numbers at a time

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from antembed.files import JSON
-from antembed.tables.serving_checksums import checksum
+from antembed.tables.checksums import checksum
 
 if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from antembed.files import write_atomically
+from antembed.tables.neighbours import best, pieces
 from antembed.tables.save import load_table
-from antembed.tables.serving_products import pieces
-from antembed.tables.serving_ranking import best
 from antembed.tables.table import Table
 from antembed.tables.word2vec_files import SEPARATORS, binary_rows, first_unwritable, text_rows
 from antembed.tables.word_evaluation import (

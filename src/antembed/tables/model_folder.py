@@ -16,10 +16,13 @@ import numpy as np
 import safetensors
 
 from antembed.files import JSON, write_atomically
-from antembed.tables.serving_checksums import DamagedError, pack_arrays, read_arrays
+from antembed.tables.checksums import DamagedError, pack_arrays, read_arrays
 
-VERSION = 2  # of config.json, as in train/config_shared.py, which needs pydantic
+# MERGED What the files of an exported folder are for.
+
+VERSION = 2  # of config.json, as in train/solver_config.py, which needs pydantic
 WEIGHTS = "model.safetensors"
+SEEN, RATINGS, POPULARITY = "seen.safetensors", "ratings.safetensors", "popularity.safetensors"
 TOP_NGRAMS = "ngrams.json"
 CHECKPOINT = "checkpoint/final.safetensors"
 IN_CHECKPOINT = "model/"  # what the names of the model's tensors begin with there
@@ -113,3 +116,22 @@ def read_checked(path: Path, prefix: str = "", without: tuple[str, ...] = ()) ->
         return read_arrays(str(path), prefix, without)
     except (safetensors.SafetensorError, DamagedError, TypeError, KeyError) as error:
         raise RunError(f"{path} is damaged ({error}), {path.stat().st_size} bytes; copy it again or export it anew") from error
+
+
+PARTS = {
+    SEEN: "seen",
+    POPULARITY: "popularity",
+    WEIGHTS: "weights",
+    TOP_NGRAMS: "explanation",
+    "vocabulary.parquet": "vocabulary",
+    "config.json": "config",
+}
+
+
+def by_part(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of files by name → bytes of tables, labels, popularity, …"""
+    found: dict[str, int] = {}
+    for name, size in sizes.items():
+        part = "labels" if ".labels." in name else PARTS.get(name, "tables")
+        found[part] = found.get(part, 0) + size
+    return found

@@ -20,7 +20,7 @@ import numpy as np
 from antembed.extras import explained
 from antembed.files import write_atomically
 from antembed.tables.encodings import Rows, ScaledRows, SharedRows
-from antembed.tables.formats_named import FormatError, Named
+from antembed.tables.named_table import FormatError, Named
 from antembed.tables.nonzeros import smallest_unsigned
 from antembed.tables.number_formats import VALUES, check_fits, quantize
 from antembed.tables.table import Table

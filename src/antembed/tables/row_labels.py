@@ -22,7 +22,7 @@ import numpy as np
 import safetensors
 
 from antembed.files import write_atomically
-from antembed.tables.serving_checksums import DamagedError, pack_arrays, read_arrays
+from antembed.tables.checksums import DamagedError, pack_arrays, read_arrays
 from antembed.tables.varints import inflate, pack_varints, unpack_varints
 
 if TYPE_CHECKING:  # `antembed similar` must not wait for it

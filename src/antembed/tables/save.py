@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from antembed.files import JSON, write_atomically
+from antembed.tables.biases import encode_bias
 from antembed.tables.container import Contents, TableError, map_file, naming, pack, pieces, unpack
 from antembed.tables.encodings import Stored, encode
 from antembed.tables.nonzeros import Nonzeros, smallest_unsigned
@@ -20,7 +21,6 @@ from antembed.tables.number_formats import (
     quantize_nonzeros,
     vector_bound,
 )
-from antembed.tables.serving_biases import encode_bias
 from antembed.tables.table import Table
 
 if TYPE_CHECKING:  # Python 3.12 has it in collections.abc

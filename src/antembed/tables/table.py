@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from antembed.files import JSON, write_atomically
-from antembed.tables import serving_products as products
+from antembed.tables import neighbours as products
+from antembed.tables.biases import BIAS_ARRAYS, decode_bias
 from antembed.tables.checks import check_table, check_vectors, largest_weights
 from antembed.tables.container import DamagedError
 from antembed.tables.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
 from antembed.tables.entropy_rows import CodedRows
-from antembed.tables.neighbours import Cache, Decode
+from antembed.tables.neighbours import best
 from antembed.tables.product_rows import ProductRows
-from antembed.tables.serving_biases import BIAS_ARRAYS, decode_bias
-from antembed.tables.serving_ranking import best
+from antembed.tables.row_cache import Cache, Decode
 from antembed.tables.sparse_entropy_rows import SparseCodedRows
 from antembed.tables.word_index import WordIndex
 

@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 
-from antembed.tables.serving_checksums import DamagedError
+from antembed.tables.checksums import DamagedError
 
 LONGEST = 9  # bytes of a number below 2^63
 

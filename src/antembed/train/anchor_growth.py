@@ -19,13 +19,24 @@ from torch import Tensor, nn
 
 from antembed.files import JSON
 from antembed.layer.anchor import AnchoredTable, AnchorEmbedding
-from antembed.layer.growth import Add, Check, Decision, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState
-from antembed.layer.growth_objective import nbant_objective
+from antembed.layer.growth import (
+    Add,
+    Check,
+    Decision,
+    Keep,
+    Plateau,
+    PlateauState,
+    Remove,
+    Stop,
+    Trend,
+    TrendState,
+    nbant_objective,
+)
 from antembed.layer.optim.prox import NonNegativeL1
 from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.resize_anchors import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
 from antembed.train.checkpoint import FileStorage, Storage, capture, restore
-from antembed.train.solvers_schedule import Schedule, cosine
+from antembed.train.engine import Schedule, cosine
 
 STATES: dict[type, type] = {Plateau: PlateauState, Trend: TrendState}
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from typing_extensions import Buffer
 
 from antembed.files import JSON, write_atomically
-from antembed.tables import serving_checksums as checksums
+from antembed.tables import checksums
 
 PIECE = 1 << 18  # rows
 CUDA = "random cuda/"  # and the number of a GPU: its random state
@@ -142,7 +142,7 @@ def _check_state(optimizer: Optimizer, state: dict[int, JSON]) -> None:
 
 
 class Storage(Protocol):
-    """Where checkpoints are kept: a file, or a folder to which several processes write (train/distributed_storage.py)."""
+    """Where checkpoints are kept: a file, or a folder to which several processes write (train/sharded_checkpoint.py)."""
 
     def exists(self, path: Path) -> bool: ...
 

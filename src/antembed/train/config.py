@@ -1,203 +1,286 @@
-"""The configs of the solvers. Each has its own, so an option of another solver cannot be given by mistake."""
+"""What every task's config has: which embedding, how many anchors, the files, the machine; and the rules between them."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from antembed.budget import parse_budget
-from antembed.config_tolerance import parse_tolerance
-from antembed.train.config_base import Config, Number, Whole, option
+from antembed.budget import counts_bytes
+from antembed.files import JSON
+from antembed.layer.names import EMBEDDINGS, Plain
+from antembed.tables.encodings import ENCODERS
+from antembed.tables.number_formats import VALUES
+from antembed.train.options import Config, Options, Whole, option
+from antembed.train.solver_config import CoordinateDescentConfig, OnlineConfig, SolverConfig, StochasticConfig
 
-OPTIMIZERS = ("yogi", "adam", "sgd")  # the classes are in antembed/optim, which needs torch
-AUTO = {"anchors": "auto"}
-PROX = {"sparsify": "prox"}
-NO_TARGET = {"budget": ("", None), "tolerance": ("", None)}  # None: a solver without that option
+if TYPE_CHECKING:  # options are checked before torch is imported
+    from antembed.layer.embedding import Embedding
+
+VERSION = 2  # of config.json; the first had no version
+PLENTY = 48  # anchors with which coordinate descent begins, if it is to find the number itself
 
 
-def _budget(text: str) -> str:
-    if text:
-        parse_budget(text, 1.0)
-    return text
+def _anchors(value: object) -> object:
+    """15, "15", "40,16", "40/16" (users and items), "auto"."""
+    if isinstance(value, str) and value != "auto":
+        parts = [part.strip() for part in value.replace("/", ",").split(",")]
+        if not all(part.isdecimal() for part in parts):
+            raise ValueError(f"anchors {value!r} is not a number of anchors; say 15, or 40,16 for two tables, or auto")
+        return tuple(int(part) for part in parts)
+    if isinstance(value, tuple | list) or value == "auto":
+        return value
+    return (value,)
 
 
-def _optimizer(name: str) -> str:
-    if name not in OPTIMIZERS:
-        raise ValueError(f"optimizer {name!r} is none of: {', '.join(OPTIMIZERS)}")
+def _positive(value: tuple[int, ...] | str) -> tuple[int, ...] | str:
+    if isinstance(value, tuple) and (not value or min(value) < 1):
+        raise ValueError(f"anchors must be ≥ 1, got {', '.join(map(str, value)) or 'none'}; start with 10")
+    return value
+
+
+def _embedding(name: str) -> str:
+    if name not in EMBEDDINGS:
+        raise ValueError(f"embedding {name!r} is none of: {', '.join(EMBEDDINGS)}")
     return name
 
 
-def _tolerance(text: str) -> str:
-    if text:
-        parse_tolerance(text)
-    return text
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} cannot be used here; leave it at cpu") from error
 
 
-ToleranceText = Annotated[str, AfterValidator(_tolerance)]
-BudgetText = Annotated[str, AfterValidator(_budget)]
+Anchors = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_anchors), AfterValidator(_positive)]
+EmbeddingName = Annotated[str, AfterValidator(_embedding)]
 
 
-class SolverConfig(Config):
-    """What every solver has: its name, and how often it goes over the data."""
+class EmbeddingConfig(Config):
+    """The tables."""
 
-    heading: ClassVar[str] = "Solver"
-    name: str
-    epochs: int
-
-    @property
-    def records(self) -> int:
-        """How many records a run has at most; 0: nobody knows."""
-        return self.epochs
-
-
-class OptimizerConfig(Config):
-    """The gradient rule and its step."""
-
-    heading: ClassVar[str] = "Optimizer"
-    optimizer: Annotated[str, AfterValidator(_optimizer)] = option(
-        "yogi", f"One of: {', '.join(OPTIMIZERS)}; the rows of yogi and sgd are exactly lazy."
-    )
-    lr: Number = option(0.01, "Learning rate at the start.", ge=0)
-    eps: Number | None = option(
-        None, "Of yogi and adam; default: the optimizer's own.", gt=0, only_with={"optimizer": ("yogi", "adam")}
-    )
-    beta2: Number | None = option(
-        None, "Of yogi and adam; default: the optimizer's own.", ge=0, lt=1, only_with={"optimizer": ("yogi", "adam")}
-    )
-    schedule: Literal["halving", "cosine", "constant"] = option("halving", "Of the learning rate.", only_with=PROX)
-    halve_every: Whole = option(100_000, "Steps between two halvings.", ge=1, only_with={"schedule": "halving"})
-    weight_decay: Number = option(0.0, "Decoupled decay of dense tables, anchors and biases; T has its penalty.", ge=0)
-
-
-class TrainConfig(Config):
-    """The loop, and where it runs."""
-
-    heading: ClassVar[str] = "Training"
-    batch_size: Whole = option(32, "Examples a step.", ge=1)
-    patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
-    device: str = option("cpu", "cpu, cuda, …")
-    engine: Literal["auto", "fused", "torch"] = option("auto", "fused (compiled, CPU, ratings) where it can, else torch.")
-
-    pieces: Whole = option(
-        1, "Cut each batch into so many pieces, shared among processes (under torchrun 8) or one after the other.", ge=1
-    )
+    heading: ClassVar[str] = "Tables"
+    embedding: EmbeddingName = option("anchor", f"One of: {', '.join(EMBEDDINGS)}.")
+    embedding_dim: Whole = option(16, "Width of the vectors.", ge=1)
 
     @property
-    def clip(self) -> float | None:
-        """The norm to which longer gradients are shortened."""
-        return None
+    def plain(self) -> Plain:
+        """What is known of the class without torch."""
+        return EMBEDDINGS[self.embedding]
 
     @property
-    def averaging(self) -> int:
-        """Epochs without progress after which weights are averaged; 0: never."""
-        return 0
+    def kind(self) -> "type[Embedding]":
+        """The class; imports torch."""
+        from antembed.baselines import EMBEDDINGS as CLASSES
+
+        return CLASSES[self.embedding]
 
 
-class SparsityConfig(Config):
-    """How T becomes sparse, and how sparse."""
+class AnchorConfig(Config):
+    """The anchors."""
 
-    heading: ClassVar[str] = "Sparsity"
-    sparsify: Literal["prox", "prune", "recode"] = option(
-        "prox",
-        "How: prox (ℓ1, the paper's), or ℓ0 by curvature, to a budget: recode (rows coded anew), prune (weights dropped).",
+    heading: ClassVar[str] = "Anchors"
+    anchors: Anchors = option((15,), "How many: 15, or 40,16 for two tables, or auto: by eq. 5; baselines: their rows.")
+
+
+class ExportConfig(Config):
+    """The files."""
+
+    heading: ClassVar[str] = "Files"
+    values: str = option(
+        "auto",
+        "In the files: fp32, fp16, int8, int6, int5, int4; auto: fp32, with a budget of bytes int8, with a tolerance int6.",
     )
-    events: Whole = option(12, "Epochs after which T becomes sparser.", ge=1, only_with={"sparsify": ("recode", "prune")})
-    l1_penalty: Number = option(1e-4, "λ2, the weight of ‖T‖₁ in the loss.", ge=0, only_with=PROX)
-    l1_warmup: Number = option(0.25, "Share of the training over which λ2 (or a KL term) rises from 0.", ge=0, le=1)
-    prune: Number = option(
-        0.1, "At the end, drop weights below this share of the mean contribution; 0 keeps all.", ge=0, only_with=PROX
+    encoding: str = option(
+        "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes or a tolerance packed."
     )
-    max_nonzeros: Whole = option(
-        0, "At the end, keep this many weights, the largest; 0: --prune instead.", ge=0, only_with=PROX
-    )
-    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): met by λ2, or by --sparsify.")
-    polish: Number = option(
-        0.0, "Share of the epochs, the last, with zeros frozen and λ2 = 0; with a budget 0.2.", ge=0, lt=1, only_with=PROX
-    )
-
-
-class GrowthConfig(Config):
-    """`--anchors auto`: the number of anchors by eq. 5 of the paper."""
-
-    heading: ClassVar[str] = "How many anchors (--anchors auto)"
-    anchor_penalty: Number = option(0.01, "λ1, the cost of an anchor in eq. 5.", ge=0, only_with=AUTO)
-    l0_penalty: Number | None = option(
-        None, "λ2 of eq. 5, the cost of a non-zero; default: --l1-penalty.", ge=0, only_with=AUTO
-    )
-    growth: Literal["plateau", "trend"] = option("plateau", "Try and keep or undo, or the paper's rule.", only_with=AUTO)
-    initial_anchors: Whole = option(10, "How many to begin with.", ge=1, only_with=AUTO)
-    anchor_step: Whole = option(1, "How many at a time.", ge=1, only_with=AUTO | {"growth": "trend"})
-
-
-class StochasticConfig(SolverConfig):
-    """Mini-batches, a gradient rule, the prox: any task, any embedding."""
-
-    name: Literal["stochastic"] = option("stochastic", "How the loss is minimised.")
-    epochs: Whole = option(25, "Passes over the data.", ge=1)
-    train: TrainConfig = TrainConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    sparsity: SparsityConfig = SparsityConfig()
-    growth: GrowthConfig = GrowthConfig()
-
-    @property
-    def l0_penalty(self) -> float:
-        """λ2 of eq. 5."""
-        return self.sparsity.l1_penalty if self.growth.l0_penalty is None else self.growth.l0_penalty
-
-
-class PenaltyConfig(Config):
-    """What coordinate descent adds to the summed ½·squared error."""
-
-    heading: ClassVar[str] = "Coordinate descent"
-    l0_penalty: Number = option(
-        2.0, "λ2: a weight stays only if it lowers the summed ½·squared error by more.", ge=0, only_with=NO_TARGET
-    )
-    penalize_biases: bool = option(True, "Biases pay --l0-penalty too, and are zero where they are not worth it.")
-    ridge: Number = option(7.0, "½·ridge·‖e‖² on every vector e = t·A.", ge=0)
-    ridge_per_rating: Number = option(0.02, "And as much again for each rating of the object.", ge=0)
-    bias_ridge: Number = option(6.0, "The same on every bias.", ge=0)
-
-
-class CoordinateDescentConfig(SolverConfig):
-    """Exact alternating descent on the ℓ0 objective itself: ratings, anchored and full tables."""
-
-    heading: ClassVar[str] = "Coordinate descent"
-    name: Literal["coordinate_descent"] = option("coordinate_descent", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over all users and items.", ge=1, only_with={"tolerance": ""})
-    penalties: PenaltyConfig = PenaltyConfig()
-    unobserved_weight: Number = option(0.0, "Weight of every pair there is, as if rated 0: a model of what is chosen.", ge=0)
-    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): λ2 is adjusted to meet it.")
-    tolerance: ToleranceText = option(
-        "", "1%: the smallest file whose validation error is at most so much above the dense model's; λ2 is searched."
-    )
-
-    basis: Literal["learned", "axes"] = option(
-        "learned", "The anchors: learned, or the principal axes and their opposites (fast for wide tables; with a tolerance)."
-    )
-
-    @property
-    def records(self) -> int:
-        return 0 if self.tolerance else self.epochs
 
     @model_validator(mode="after")
-    def _one_target(self) -> "CoordinateDescentConfig":
-        if self.basis == "axes" and not self.tolerance:
-            raise ValueError("basis axes goes with a tolerance; add --tolerance 1%, or leave it at learned")
-        if self.budget and self.tolerance:
-            raise ValueError(f"budget {self.budget} and tolerance {self.tolerance} both decide the size; give one of them")
+    def _known(self) -> "ExportConfig":
+        for name, given, known in (("values", self.values, VALUES), ("encoding", self.encoding, ENCODERS)):
+            if given not in ("auto", *known):
+                raise ValueError(f"{name} {given!r} is none of: auto, {', '.join(known)}")
         return self
 
 
-class OnlineConfig(SolverConfig):
-    """Coordinate descent on a stream: batches are learned once, in the file's order, and never seen again."""
+class MachineConfig(Config):
+    """What does not belong to the method."""
 
-    heading: ClassVar[str] = "Online"
-    inferred: ClassVar[bool] = False
-    name: Literal["online"] = option("online", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over a batch, at most.", ge=1)
-    batch_size: Whole = option(100_000, "Ratings in a batch of the stream.", ge=1)
-    test: str = option("", "Ratings to be tested on at the end.")
-    penalties: PenaltyConfig = PenaltyConfig()
+    heading: ClassVar[str] = "Machine"
+    seed: Whole = option(0, "Same seed, same machine, same threads: same bytes.", ge=0)
+
+
+class ThreadsConfig(MachineConfig):
+    """The same where several threads work."""
+
+    threads: Whole = option(1, "Of PyTorch and of our kernels; default: two, if there are two cores to use.", ge=1)
+
+
+class TaskConfig(Config):
+    """A whole run. A task adds its own groups, and says which solvers it takes. Its docstring is the task's --help.
+
+    What it decides needs no torch, so that wrong options and data are reported before that is imported.
+    """
+
+    version: Literal[2] = 2
+    task: str
+    solver: SolverConfig
+    machine: MachineConfig = MachineConfig()
+    usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
+
+    @classmethod
+    def name(cls) -> str:
+        """antembed train NAME."""
+        return str(cls.model_fields["task"].default)
+
+    @classmethod
+    def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
+        """Options that depend on how many examples there are, on the options that are given and, where it is known, on
+        `Splits.objects`; only where they are not given themselves."""
+        return {}
+
+    @classmethod
+    def to_search(cls, given: Options) -> tuple[str, Options] | None:
+        """Where options leave the choice to a search (train/automatic.py): the task to search in, and the options to read
+        the data with. None: nothing is searched."""
+        return None
+
+    def read(self) -> str:
+        """Read the data, if there are any to be read; they stay in memory for the task's `load`. → the task that suits them."""
+        return self.task
 
     @property
-    def records(self) -> int:
-        return 0
+    def embedding_name(self) -> str:
+        return "anchor"
+
+    @property
+    def budget(self) -> str:
+        """As it was given; empty where there is none."""
+        return ""
+
+    @property
+    def values(self) -> str:
+        """Numbers in the files."""
+        return "fp32"
+
+    @property
+    def encoding(self) -> str:
+        """Of T in the files."""
+        return "auto"
+
+    @property
+    def auto(self) -> bool:
+        """Whether the number of anchors is to be found."""
+        return False
+
+
+class EmbeddingTaskConfig(TaskConfig):
+    """A run over embeddings: which ones, how many anchors, which files."""
+
+    tables: EmbeddingConfig = EmbeddingConfig()
+    anchors: AnchorConfig = AnchorConfig()
+    export: ExportConfig = ExportConfig()
+    machine: ThreadsConfig = ThreadsConfig()
+    provides: ClassVar[frozenset[str]] = frozenset()  # what is known of the objects: counts, tf-idf, features
+
+    @property
+    def embedding_name(self) -> str:
+        return self.tables.embedding
+
+    @property
+    def budget(self) -> str:
+        """As it was given; empty where there is none."""
+        if isinstance(self.solver, StochasticConfig):
+            return self.solver.sparsity.budget
+        return self.solver.budget if isinstance(self.solver, CoordinateDescentConfig) else ""
+
+    @property
+    def tolerance(self) -> str:
+        """As it was given; empty where there is none."""
+        return self.solver.tolerance if isinstance(self.solver, CoordinateDescentConfig) else ""
+
+    @property
+    def values(self) -> str:
+        """Numbers in the files."""
+        auto = "int6" if self.tolerance else "int8" if counts_bytes(self.budget) else "fp32"
+        return auto if self.export.values == "auto" else self.export.values
+
+    @property
+    def encoding(self) -> str:
+        """Of T in the files: where bytes count, most objects have no weights, and a byte for each is too much."""
+        small = self.tolerance or counts_bytes(self.budget)
+        return "packed" if self.export.encoding == "auto" and small else self.export.encoding
+
+    @property
+    def auto(self) -> bool:
+        """Whether the number of anchors is to be found."""
+        return self.anchors.anchors == "auto"
+
+    def num_anchors(self, tables: int) -> tuple[int, ...]:
+        """How many anchors each table is built with."""
+        if self.anchors.anchors == "auto":
+            first = self.solver.growth.initial_anchors if isinstance(self.solver, StochasticConfig) else PLENTY
+            return (first,) * tables
+        given = self.anchors.anchors
+        if len(given) not in (1, tables):
+            raise ValueError(f"{len(given)} numbers of anchors for {tables} tables; give one, or one for each")
+        return given * tables if len(given) == 1 else given
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "EmbeddingTaskConfig":
+        """The rules between groups, all of them here."""
+        name = self.tables.embedding
+        if missing := self.tables.plain.requires - self.provides:
+            raise ValueError(
+                f"embedding {name} needs {' and '.join(sorted(missing))} of the objects, which {self.task} has not; "
+                "choose another --embedding"
+            )
+        if name != "anchor" and (self.budget or self.tolerance):
+            raise ValueError(f"a {'budget' if self.budget else 'tolerance'} is for --embedding anchor, not {name}")
+        if name != "anchor" and self.auto:
+            raise ValueError(f"anchors auto is for --embedding anchor, not {name}")
+        if isinstance(self.solver, CoordinateDescentConfig) and name not in ("anchor", "full"):
+            raise ValueError(f"coordinate descent solves anchor and full tables, not {name}; use --solver stochastic")
+        if isinstance(self.solver, OnlineConfig) and name != "anchor":
+            raise ValueError(f"a stream is learned on anchored tables, not {name}; leave out --embedding")
+        if isinstance(self.solver, StochasticConfig):
+            self._check_stochastic(self.solver)
+        return self
+
+    def _check_stochastic(self, solver: StochasticConfig) -> None:
+        sparsity, growth = solver.sparsity, solver.growth
+        if sparsity.max_nonzeros and sparsity.budget:
+            raise ValueError(f"a budget and max_nonzeros={sparsity.max_nonzeros} both say how many weights are left; give one")
+        if sparsity.sparsify != "prox":
+            self._can_sparsify(solver)
+        if sparsity.budget and sparsity.sparsify == "prox" and not sparsity.l1_penalty > 0:
+            raise ValueError(f"a budget starts from l1_penalty, which must be > 0, got {sparsity.l1_penalty}")
+        if sparsity.polish and (self.tables.embedding != "anchor" or self.auto):
+            raise ValueError("polishing is for anchored tables with a number of anchors; leave --polish at 0")
+        if self.auto:
+            if solver.train.averaging:
+                raise ValueError("averaging needs a fixed number of anchors; give --anchors, or leave out --average-after")
+            if sparsity.budget:
+                raise ValueError("a budget and anchors auto go together with --solver coordinate_descent only; give --anchors")
+            if growth.anchor_penalty < solver.l0_penalty:
+                raise ValueError(
+                    f"an anchor costs λ1 − λ2 ≥ 0, but λ1 (anchor_penalty) is {growth.anchor_penalty} and λ2 "
+                    f"{solver.l0_penalty}; raise --anchor-penalty"
+                )
+        if solver.train.device != "cpu":
+            _check_device(solver.train.device)
+
+    def _can_sparsify(self, solver: StochasticConfig) -> None:
+        sparsity = solver.sparsity
+        if not sparsity.budget:
+            raise ValueError(f"sparsify {sparsity.sparsify} goes to a size; say which with --budget, or use prox")
+        if self.tables.embedding != "anchor" or self.auto:
+            raise ValueError(f"sparsify {sparsity.sparsify} is for anchored tables with a number of anchors; use prox")
+        if sparsity.sparsify == "prune" and solver.optimizer.optimizer == "sgd":
+            raise ValueError("sparsify prune needs the second moments of yogi or adam, sgd has none; use recode")
+        if solver.epochs < sparsity.events + 2:
+            raise ValueError(
+                f"{sparsity.events} events need dense epochs before and tuning after them: {sparsity.events + 2} epochs or "
+                f"more, not {solver.epochs}; raise --epochs, or lower --events"
+            )

@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from antembed.tasks import TASKS
-from antembed.train.config_base import ConfigError
-from antembed.train.config_shared import TaskConfig
-from antembed.train.options import Options, from_options
+from antembed.train.config import TaskConfig
+from antembed.train.options import ConfigError, Options, from_options
 from antembed.train.run_folder import RunFolder
 
 

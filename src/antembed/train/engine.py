@@ -1,13 +1,62 @@
 """Engines take an epoch's examples through the optimizer. This is the plain one; fused.py has the fast one for ratings."""
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from antembed.layer.optim.clip import SHARED
 from antembed.layer.optim.proximal import ProximalOptimizer
-from antembed.train.solvers_schedule import Schedule
+from antembed.layer.sharded.collectives import Ranks
+from antembed.train.checkpoint import FileStorage, Storage
+from antembed.train.config import TaskConfig
+from antembed.train.examples import Pieces
+from antembed.train.model import TaskModel
+from antembed.train.solver_config import StochasticConfig
 from antembed.train.task import Batch, Source
+
+# MERGED The state of the stochastic loop, which its controllers read and change between epochs.
+# The torch engine with batches cut into pieces, which processes share: each reads its own pieces alone.
+#
+# The cut does not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each piece, by
+# the seed, the step and the piece: the result is the same with any number of processes, up to the order of sums.
+# Learning rates as pure functions of the step, so that a resumed run needs no scheduler state.
+
+Schedule = Callable[[int], float]
+
+
+def scaled(factor: float, schedule: Schedule) -> Schedule:
+    """factor × schedule."""
+    return lambda step: factor * schedule(step)
+
+
+def constant(value: float = 1.0) -> Schedule:
+    """The same throughout."""
+    return lambda step: value
+
+
+def halving(every: int) -> Schedule:
+    """The paper's: × ½ every so many steps."""
+    return lambda step: 0.5 ** (step // every)
+
+
+def cosine(steps: int) -> Schedule:
+    """From 1 to 0 over `steps`, slowly at both ends."""
+    return lambda step: 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1.0)))
+
+
+def ramp(steps: int) -> Schedule:
+    """From 0 to 1 over `steps`, then 1.
+
+    For a penalty: at full strength from the first step it kills most anchors before they have learned anything, and a
+    product of two tables in which both sides of an anchor are zero has no gradient to bring it back.
+    """
+    return lambda step: min(step / steps, 1.0) if steps else 1.0
 
 
 class Engine(Protocol):
@@ -45,3 +94,88 @@ def rates(optimizer: ProximalOptimizer) -> dict[str, float]:
     strengths = [group["prox"].strength for group in optimizer.param_groups if group["prox"] is not None]
     first = optimizer.param_groups[0]
     return {"lr": first["lr"] / first.get("rate", 1.0), "l1_penalty": max(strengths, default=0.0)}
+
+
+@dataclass
+class Loop:
+    """What is trained, by what, and how far it is."""
+
+    config: TaskConfig
+    own: StochasticConfig
+    model: TaskModel
+    optimizer: ProximalOptimizer
+    examples: int  # for training
+    select_by: str  # the metric that makes an epoch the best
+    lr: Schedule  # step → learning rate
+    l1: Schedule  # step → λ2
+    engine: Engine | None = None  # None: made anew before the next epoch, since tensors were replaced
+    step: int = 0
+    polishing: bool = field(default=False)
+    storage: Storage = field(default_factory=FileStorage)
+    averaged: Callable[[], AbstractContextManager[None]] = nullcontext  # the weights that are evaluated and kept, for so long
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.examples // self.own.train.batch_size)
+
+
+def draw_seed(seed: int, step: int, piece: int) -> int:
+    """For the random numbers of a piece."""
+    return int(np.random.SeedSequence((seed, step, piece)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+class PieceEngine:
+    """Any model, any loss; every process goes over the same batches and fetches its pieces of each."""
+
+    def __init__(
+        self,
+        optimizer: ProximalOptimizer,
+        loss: Callable[[Batch, int], Tensor],
+        model: TaskModel,
+        pieces: int,
+        seed: int,
+        ranks: Ranks | None,
+    ):
+        self.optimizer, self.loss, self.model, self.pieces, self.seed, self.ranks = optimizer, loss, model, pieces, seed, ranks
+        self.rank, self.size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+        self.states: dict[int, object] = {}  # of each piece: what its next batch continues from
+
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
+        for step, batch in enumerate(examples.pieces(batch_size, self.pieces), first):
+            set_rates(self.optimizer, lr(step), l1(step))
+            total, count = self._backward(batch, step), sum(batch.sizes)
+            self._average()
+            self.optimizer.step()  # update, then prox
+            self.optimizer.zero_grad()
+            yield count, total * count
+
+    def _backward(self, batch: Pieces, step: int) -> float:
+        """Gradients of this process's pieces; → the mean loss of the whole batch."""
+        total, pieces = 0.0, len(batch.sizes)
+        for number in range(self.rank, -(-pieces // self.size) * self.size, self.size):
+            mine = number < pieces
+            share = batch.sizes[number] / sum(batch.sizes) if mine else 0.0
+            self.model.state = self.states.get(number) if mine else None
+            self._draw(step, 1 + number)  # also for words that are left out
+            # Who has none left looks one up with the others, and learns nothing by it.
+            loss = self.loss(batch.fetch(number if mine else 0), step)
+            (loss * (share * self.size)).backward()  # the mean over processes is taken of all gradients
+            if mine:
+                self.states[number] = self.model.state
+                total += loss.item() * share
+        return total if self.ranks is None else float(self.ranks.sum(torch.tensor(total, dtype=torch.float64)))
+
+    def _draw(self, step: int, piece: int) -> None:
+        torch.manual_seed(draw_seed(self.seed, step, piece))
+
+    def _average(self) -> None:
+        """The mean over processes, of the gradients of what every process has; those of shared tables arrive so."""
+        if self.ranks is None:
+            return
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        gradients = [weight.grad for weight in weights if weight.grad is not None and weight not in SHARED]
+        if not gradients:
+            return
+        summed = self.ranks.sum(torch.cat([gradient.reshape(-1) for gradient in gradients])) / self.size
+        for gradient, part in zip(gradients, summed.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view(gradient.shape))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from antembed.files import JSON, write_atomically
 from antembed.tasks import TASKS
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.options import Options, from_options, nearest
 from antembed.train.run_folder import RunFolder
 

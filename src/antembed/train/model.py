@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antembed.layer.embedding import Embedding
-from antembed.layer.embedding_usage import Usage
+from antembed.layer.embedding import Embedding, Usage
 from antembed.layer.row_table import RowTable
 from antembed.tables.save import export, load_table, serialize, serialized, size_of
 from antembed.tables.table import Table

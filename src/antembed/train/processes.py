@@ -3,18 +3,34 @@
 The file is removed as soon as all have opened it; the mapping stays.
 """
 
+import importlib
+import os
 import secrets
 import socket
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
-from antembed.data.data_plain import PARTIAL
+from antembed.data.text_file import PARTIAL
 from antembed.files import default_cache
 from antembed.layer.sharded.collectives import RankError, Ranks
+from antembed.layer.sharded.sharded_embedding import sharded_tables
+from antembed.layer.sharded.sharded_table import ADD_UP, LOG_TOTAL, LOOK_UP, ShardedRowTable
+from antembed.train.checkpoint import Rows
+
+# MERGED The end of a run of several processes: rank 0 evaluates and writes, the others send it the rows that it looks up.
+#
+# So no process holds the whole T. Before each exchange rank 0 says which table is read and how; the others wait for that.
+# The process group of a program that torchrun, SLURM or Kubernetes has started several times.
 
 
 def one_copy(ranks: Ranks, make: Callable[[], np.ndarray], n: int, kind: np.dtype) -> np.ndarray:
@@ -54,3 +70,126 @@ def _check(ranks: Ranks, problem: OSError | None) -> None:
         raise RankError(
             f"rank {failed.index(1)} could not write the order of the examples{why}; set ANTEMBED_CACHE to another folder"
         ) from problem
+
+
+DONE, FAILED = -1, -2  # instead of the number of a table
+Result = TypeVar("Result")
+
+
+def on_first_served(model: nn.Module, ranks: Ranks, work: Callable[[], Result]) -> Result | None:
+    """`work` on rank 0, with a model whose tables can be looked up and counted (not trained); None elsewhere, when it is
+    done. What goes wrong on rank 0 is raised everywhere."""
+    model.eval()  # rows are up to date from here on
+    tables = list(sharded_tables(model).values())
+    if not ranks.first:
+        _serve(tables, ranks)
+        return None
+    for number, table in enumerate(tables):
+        table.ask = partial(_say, ranks, number)
+    try:
+        result = work()
+    except RankError:
+        raise  # nobody is left to tell
+    except BaseException:
+        _say(ranks, FAILED, 0)
+        raise
+    finally:
+        for table in tables:
+            table.ask = None
+    _say(ranks, DONE, 0)
+    return result
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """A shared table for the file of a checkpoint (checkpoint.Rows), read block by block in the order of the ids."""
+
+    table: ShardedRowTable
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.table.weight.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.table.num_embeddings, self.table.embedding_dim
+
+    def blocks(self) -> Iterator[Tensor]:
+        return self.table.blocks()
+
+
+def whole_rows(model: nn.Module) -> dict[str, Rows]:
+    """The shared tables of a model, by their names in a checkpoint; none if it is not shared."""
+    return {f"model/{name}.weight": WholeRows(table) for name, table in sharded_tables(model).items()}
+
+
+def _say(ranks: Ranks, number: int, how: int) -> list[int]:
+    """What rank 0 says, in every process."""
+    said = torch.tensor([number, how])
+    with ranks.reporting("asking rank 0"):
+        dist.broadcast(said, group=ranks.group, group_src=0)
+    return [int(value) for value in said]
+
+
+@torch.no_grad()
+def _serve(tables: list[ShardedRowTable], ranks: Ranks) -> None:
+    nothing = torch.empty(0, dtype=torch.long)
+    while (said := _say(ranks, DONE, 0))[0] >= 0:
+        table, how = tables[said[0]], said[1]
+        if how == LOOK_UP:
+            table(nothing)
+        elif how == ADD_UP:
+            table.count_by_column()
+        else:
+            assert how == LOG_TOTAL
+            table.serve_log_total()
+    if said[0] == FAILED:
+        raise RankError("rank 0 has failed after training; its error says why")
+
+
+TIMEOUT = 600.0  # seconds
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def launched() -> bool:
+    """Whether this process is one of several, by the variables that torchrun sets."""
+    return all(name in os.environ for name in NEEDED)
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this program again after a failure."""
+    return int(os.environ.get(RESTARTS, "0")) > 0
+
+
+def start(timeout: float | None = None, backend: str = "gloo") -> Ranks:
+    """Join the other processes; a rank that does not come or does not answer within `timeout` seconds is an error. Default:
+    ANTEMBED_TIMEOUT, or ten minutes."""
+    seconds = float(os.environ.get("ANTEMBED_TIMEOUT", TIMEOUT)) if timeout is None else timeout
+    if dist.is_initialized():
+        return Ranks()
+    if not launched():
+        missing = ", ".join(name for name in NEEDED if name not in os.environ)
+        raise RankError(f"{missing} not set: start the program with torchrun --nproc-per-node N")
+    # Default arguments there are the process group, if there is one when it is imported: nobody could end its threads then.
+    importlib.import_module("torch.distributed.nn.functional")
+    wait = timedelta(seconds=seconds)
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=wait))
+        # torchrun keeps its store over restarts, and the addresses of processes that are gone in it.
+        attempt = dist.PrefixStore(f"attempt {os.environ.get(RESTARTS, '0')}", store)
+        dist.init_process_group(backend, store=attempt, rank=rank, world_size=size, timeout=wait)
+    except RuntimeError as error:
+        own, ranks, address, port = (os.environ[name] for name in NEEDED)
+        raise RankError(
+            f"rank {own} of {ranks}: not all ranks came to {address}:{port} within {seconds:g} s "
+            f"({str(error).splitlines()[0][:200]}); start the missing ones, or set GLOO_SOCKET_IFNAME to the interface "
+            "that the machines share"
+        ) from error
+    return Ranks()
+
+
+def stop() -> None:
+    """Leave the process group. Its threads end here: one that waits for Python when that shuts down aborts the process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,13 +1,13 @@
 """How a task is minimised: one class a solver, one line here."""
 
-from antembed.classify.solvers_ngram_descent import NgramDescent
+from antembed.classify.ngram_task import NgramDescent
 from antembed.layer.sharded.collectives import Ranks
 from antembed.recommend.config import RatingsConfig, RatingsStochastic
 from antembed.recommend.coordinate_descent import CoordinateDescent, init_from_dense
 from antembed.recommend.dataset import RatingsSplits
 from antembed.recommend.model import MatrixFactorization
 from antembed.recommend.online import Online
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.model import TaskModel
 from antembed.train.solver import Callback, Progress, Solver, ignore
 from antembed.train.stochastic import Stochastic

@@ -9,7 +9,7 @@ from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.tables.number_formats import RangeError
 from antembed.tables.save import load_table
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.model import EmbeddingModel, TaskModel, by_table
 from antembed.train.run_folder import RunFolder
 from antembed.train.task import Splits, Task

@@ -11,25 +11,22 @@ from antembed.budget import BudgetError, parse_budget
 from antembed.classify.predictor import TextPredictor
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
-from antembed.recommend.seen import SEEN
-from antembed.tables.model_folder import RunError, check_own, write_description, write_weights
+from antembed.tables.model_folder import SEEN, RunError, by_part, check_own, write_description, write_weights
 from antembed.tables.number_formats import RangeError
-from antembed.tables.runs_shipped import by_part
 from antembed.tasks import TASKS
+from antembed.train.automatic import AUTOMATIC, Automatic
 from antembed.train.checkpoint import CheckpointError, capture, read_checkpoint, restore, write_checkpoint
-from antembed.train.config_base import ConfigError
-from antembed.train.config_shared import TaskConfig
-from antembed.train.distributed_served import on_first_served, whole_rows
+from antembed.train.config import TaskConfig
 from antembed.train.early_checks import first_config, suited, without_auto
 from antembed.train.model import EmbeddingModel, TaskModel
-from antembed.train.options import Options, chosen_options, from_options, to_options, with_options
+from antembed.train.options import ConfigError, Options, chosen_options, from_options, to_options, with_options
+from antembed.train.processes import on_first_served, whole_rows
 from antembed.train.registry import make_solver
 from antembed.train.result import summarize
 from antembed.train.run_folder import BESIDE, RunFolder
-from antembed.train.runs_shared import build, check_alike, check_options, train_shared
+from antembed.train.search_cache import Report, silent
+from antembed.train.shared_run import build, check_alike, check_options, train_shared
 from antembed.train.solver import Callback, Solver, ignore
-from antembed.train.solvers_automatic import AUTOMATIC, Automatic
-from antembed.train.solvers_search_cache import Report, silent
 from antembed.train.task import Splits, Task
 
 FILES = ("data", "test")  # options that name files
@@ -80,7 +77,7 @@ def train(
 ) -> JSON:
     """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory.
 
-    With `ranks` (antembed.train.distributed_start()) these processes train together: all call it, rank 0 writes the files and gets
+    With `ranks` (antembed.train.processes()) these processes train together: all call it, rank 0 writes the files and gets
     the result, the others get {}.
     """
     task, folder = TASKS[config.task], RunFolder(out)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from antembed.files import JSON, append_json, is_temporary, locked, read_json_lines, write_atomically
-from antembed.recommend.seen import POPULARITY, RATINGS, SEEN
 from antembed.tables.model_folder import (
+    POPULARITY,
+    RATINGS,
+    SEEN,
     TOP_NGRAMS,
     WEIGHTS,
     RunError,
@@ -20,9 +22,8 @@ from antembed.tables.model_folder import (
 )
 from antembed.tables.row_labels import SIDES
 from antembed.tasks import TASKS
-from antembed.train.config_base import ConfigError
-from antembed.train.config_shared import TaskConfig
-from antembed.train.options import to_options, validated
+from antembed.train.config import TaskConfig
+from antembed.train.options import ConfigError, to_options, validated
 
 if TYPE_CHECKING:
     from antembed.train.task import Task

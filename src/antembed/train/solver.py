@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar, cast
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
 from antembed.train.checkpoint import Checkpoint, FileStorage, Storage
-from antembed.train.config import SolverConfig
+from antembed.train.solver_config import SolverConfig
 from antembed.train.task import ConfigT, ModelT, SplitsT, Task
 
 SolverConfigT = TypeVar("SolverConfigT", bound=SolverConfig)

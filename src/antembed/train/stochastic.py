@@ -10,22 +10,31 @@ import torch
 
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding, param_groups
-from antembed.layer.growth_objective import penalties
+from antembed.layer.growth import penalties
 from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.recommend.fused import FusedEngine, unsupported_reason
+from antembed.train.averaging import Averaging
 from antembed.train.callbacks import BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning
 from antembed.train.checkpoint import Checkpoint, capture, restore
-from antembed.train.config import StochasticConfig
-from antembed.train.config_shared import ThreadsConfig
-from antembed.train.engine import Engine, TorchEngine, rates
+from antembed.train.config import ThreadsConfig
+from antembed.train.engine import (
+    Engine,
+    Loop,
+    PieceEngine,
+    Schedule,
+    TorchEngine,
+    constant,
+    cosine,
+    halving,
+    ramp,
+    rates,
+    scaled,
+)
 from antembed.train.processes import one_copy
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
-from antembed.train.solvers_averaging import Averaging
-from antembed.train.solvers_loop import Loop
-from antembed.train.solvers_pieces import PieceEngine
-from antembed.train.solvers_schedule import Schedule, constant, cosine, halving, ramp, scaled
-from antembed.train.solvers_sparsify import Sparsify
+from antembed.train.solver_config import StochasticConfig
+from antembed.train.sparsify_schedule import Sparsify
 from antembed.train.task import Batch, ConfigT, ModelT, Rows, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
@@ -42,7 +51,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         lr, l1 = schedules(own, examples)
         optimizer = self._optimizer(lr(0), l1(0))
         if self.ranks is not None:
-            from antembed.train.distributed_storage import ShardedStorage  # its parts of torch take a second to import
+            from antembed.train.sharded_checkpoint import ShardedStorage  # its parts of torch take a second to import
 
             self.storage = ShardedStorage(self.ranks, model, optimizer)
         self.fused = uses_fused(own.train.engine, model, optimizer, own.train.pieces)

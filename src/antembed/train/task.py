@@ -25,7 +25,7 @@ from antembed.classify.predictor import TextPredictor
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
 from antembed.layer.optim.prox import FreeEntries
-from antembed.train.config_shared import TaskConfig
+from antembed.train.config import TaskConfig
 from antembed.train.examples import Examples, Pieces
 from antembed.train.model import TaskModel
 

@@ -17,7 +17,7 @@ from antembed.layer.sharded.collectives import Ranks
 
 LONGEST = 1800  # seconds: no test is as slow, also on a busy machine; a hanging one ends
 _context = multiprocessing.get_context("forkserver")  # imports torch once
-_context.set_forkserver_preload(["antembed.train.distributed_storage", "antembed.train.run", "processes"])
+_context.set_forkserver_preload(["antembed.train.sharded_checkpoint", "antembed.train.run", "processes"])
 
 
 def launch(function: Callable[..., None], n: int, folder: Path, *args: object, timeout: float = 300) -> list[int]:

@@ -10,11 +10,10 @@ from torch import nn
 
 import antembed as ant
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.distributed_spread import Spread
 from antembed.layer.sharded.draw import BLOCK, BlockNoise, draw_anchors, drawn_by_block
-from antembed.layer.sharded.placement import Move
+from antembed.layer.sharded.placement import Move, Spread
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, ShardedAnchorEmbeddingBag, shard_
-from antembed.train.distributed_storage import load, save
+from antembed.train.sharded_checkpoint import load, save
 
 V, d, K, PADDING, SEED, STEPS = 41, 4, 3, 5, 3, 8
 GROWTH = (30, 1, 0)  # objects, each time after STEPS steps

@@ -17,7 +17,7 @@ from antembed.layer.sharded.draw import drawn_by_block
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding
 from antembed.layer.sharded.sharded_table import ShardedRowTable
 from antembed.tables import nonzeros
-from antembed.train.distributed_served import on_first_served
+from antembed.train.processes import on_first_served
 from antembed.train.run import export
 
 BLOCK, LARGEST = 16, 30  # rows; the smallest table has 40, and three processes hold 30 of the largest each

@@ -19,7 +19,7 @@ from antembed.recommend import read_ratings as reader
 from antembed.tasks import TASKS
 from antembed.train.examples import Examples
 from antembed.train.processes import one_copy
-from antembed.train.runs_shared import share_rows
+from antembed.train.shared_run import share_rows
 from antembed.train.task import Splits
 
 N, PIECES = 12_000_000, 8  # 4·N bytes are more than what malloc may keep for later (32 MiB)

@@ -14,7 +14,7 @@ from processes import _context, errors, launch
 import antembed as ant
 from antembed.layer.sharded.collectives import RankError, Ranks
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding
-from antembed.train import distributed_start as start
+from antembed.train.processes import start
 
 
 def layer_of(ranks: Ranks) -> ShardedAnchorEmbedding:
@@ -122,9 +122,9 @@ STOPPED = """
 import os, sys
 import torch
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding
-from antembed.train import distributed_start as start
-from antembed.train.distributed_start import stop
-from antembed.train.distributed_storage import load, save
+from antembed.train.processes import start
+from antembed.train.processes import stop
+from antembed.train.sharded_checkpoint import load, save
 from antembed.layer.optim.rules import ProximalYogi
 
 ranks = start(60)

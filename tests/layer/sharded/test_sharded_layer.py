@@ -12,8 +12,8 @@ from torch import nn
 
 import antembed as ant
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.distributed_spread import Spread
 from antembed.layer.sharded.draw import draw_anchors, draw_rows
+from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_embedding import (
     ShardedAnchorEmbedding,
     ShardedAnchorEmbeddingBag,

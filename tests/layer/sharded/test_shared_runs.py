@@ -13,10 +13,9 @@ from safetensors.torch import load_file
 from antembed.layer.sharded.collectives import Ranks
 from antembed.recommend.synthetic import planted, ratings
 from antembed.tasks import TASKS
-from antembed.train.config_base import ConfigError
-from antembed.train.options import from_options
+from antembed.train.options import ConfigError, from_options
 from antembed.train.run import configure, train
-from antembed.train.runs_shared import check_options, shared_options
+from antembed.train.shared_run import check_options, shared_options
 
 COMMON = {"engine": "torch", "sparsify": "prox", "pieces": 4}
 RATINGS = {"solver": "stochastic", "anchors": "6,5", "embedding_dim": 8, "batch_size": 500, "lr": 0.05}

@@ -9,7 +9,7 @@ from processes import succeed
 from torch import Tensor
 
 from antembed.layer.row_table import RowTable
-from antembed.layer.sharded import distributed_softmax as module
+from antembed.layer.sharded import sharded_table as module
 from antembed.layer.sharded.collectives import Ranks
 from antembed.layer.sharded.sharded_table import ShardedRowTable
 

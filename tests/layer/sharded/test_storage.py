@@ -14,7 +14,7 @@ import antembed as ant
 from antembed.layer.sharded.collectives import Ranks
 from antembed.layer.sharded.sharded_embedding import shard_
 from antembed.train.checkpoint import CheckpointError
-from antembed.train.distributed_storage import load, save
+from antembed.train.sharded_checkpoint import load, save
 
 V, K = 23, 3
 

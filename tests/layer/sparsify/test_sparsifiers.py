@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.layer.sparsify.quadratic import examples_in, mean_loss, observe
-from antembed.layer.sparsify.sparsify_units import normalize_anchors, units_of
+from antembed.layer.sparsify.quadratic import examples_in, mean_loss, normalize_anchors, observe, units_of
 
 V, K, d, TRUE = 200, 8, 10, 2
 

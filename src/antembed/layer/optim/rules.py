@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from antembed.layer.optim.lazy_kernel import Rule
-from antembed.layer.optim.optim_groups import Group, State
-from antembed.layer.optim.proximal import Params, ProximalOptimizer
-from antembed.layer.optim_pages import filled_like
+from antembed.layer.optim.proximal import Group, Params, ProximalOptimizer, State
+from antembed.layer.row_table import filled_like
 
 
 class ProximalSGD(ProximalOptimizer):

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from antembed.layer.optim.clip import check_max_norm, clip_grad_norm_
-from antembed.layer.optim.optim_groups import State, load_keeping_objects, plain_groups
 from antembed.layer.optim.prox import SubgradientL1
+from antembed.layer.optim.proximal import State, load_keeping_objects, plain_groups
 
 _wrapped: WeakSet[Optimizer] = WeakSet()
 

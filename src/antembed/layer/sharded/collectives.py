@@ -25,7 +25,7 @@ class Ranks:
     def __init__(self, group: dist.ProcessGroup | None = None):
         if not dist.is_available() or not dist.is_initialized():
             raise RankError(
-                "there is no process group: start the program with torchrun and call antembed.train.distributed_start(), or "
+                "there is no process group: start the program with torchrun and call antembed.train.processes(), or "
                 "torch.distributed.init_process_group"
             )
         self._group = group

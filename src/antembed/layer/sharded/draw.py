@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antembed.layer.embedding_new_rows import making_rows
-from antembed.layer.row_table import RowTable
+from antembed.layer.row_table import RowTable, making_rows
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.distributed_spread import Spread
+from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_table import ShardedRowTable
 
 BLOCK = 4096  # rows that are drawn together

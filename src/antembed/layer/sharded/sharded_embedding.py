@@ -9,8 +9,8 @@ from antembed.layer.embedding import Embedding
 from antembed.layer.full import FullEmbedding
 from antembed.layer.row_table import check_sizes
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.distributed_spread import Spread
 from antembed.layer.sharded.draw import BlockNoise, draw_anchors, draw_rows
+from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_table import ShardedRowTable
 
 

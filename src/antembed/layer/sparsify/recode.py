@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from antembed.files import JSON
-from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, Pass, observe
+from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, Pass, normalize_anchors, observe
 from antembed.layer.sparsify.recode_kernel import recode_rows
 from antembed.layer.sparsify.sparsifier import Sparsifier
-from antembed.layer.sparsify.sparsify_units import normalize_anchors
 from antembed.native.threads import parallel_for
 
 PASSES = 8  # over a row, at most

@@ -20,12 +20,10 @@ from torch import Tensor, nn
 from antembed.budget import SLACK, Budget, BudgetController, BudgetError, parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.optim_groups import State
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal import ProximalOptimizer, State
 from antembed.layer.optim.wrapper import Proximal
 from antembed.layer.row_table import numbers_of
-from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, mean_loss
-from antembed.layer.sparsify.sparsify_units import Unit, count, units_of
+from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, Unit, count, mean_loss, units_of
 
 REACHED = 0.75  # the share of the events after which the target is aimed at
 SPARE = 0.02  # weights more than the budget allows at the last event: those worth least are dropped when the size is known
