@@ -22,9 +22,9 @@ from antembed.classify.documents import Documents, read_documents
 from antembed.classify.ngram_file import buckets_of, ngram_hashes
 from antembed.classify.ngram_fit import NgramSettings, fit_ngrams
 from antembed.classify.predictor import word_hashes
-from antembed.data.splits import shares
 from antembed.files import JSON
 from antembed.train.options import from_options
+from antembed.train.splits import shares
 from common import publish
 
 VALUES = 2.0 ** np.arange(-8, 0.1, 0.5)  # of the peer's weights when packed, times the largest

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import polars as pl
 
-from antembed.data.splits import split
 from antembed.recommend import synthetic
 from antembed.recommend.config import RatingsConfig
 from antembed.train.options import from_options
 from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
+from antembed.train.splits import split
 from common import publish
 
 OPTIONS = {"anchors": "auto", "embedding_dim": 10, "l0_penalty": 1.0, "ridge": 6.0, "ridge_per_rating": 0.02, "threads": 2}

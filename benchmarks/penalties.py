@@ -21,8 +21,8 @@ from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.sparsify.prune import Prune
 from antembed.layer.sparsify.quadratic import units_of
 from antembed.layer.sparsify.recode import Recode
-from antembed.tasks import TASKS
 from antembed.train.engine import set_rates
+from antembed.train.registry import TASKS
 from antembed.train.run import configure
 from antembed.train.sparsify_schedule import held_then_cosine
 from common import publish

@@ -16,7 +16,7 @@ import polars as pl
 
 from antembed.files import JSON
 from antembed.recommend.ratings_table import Ratings
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 from antembed.train.run import configure, train
 from common import publish
 

@@ -46,8 +46,8 @@ from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.synthetic import planted
 from antembed.recommend.synthetic import ratings as draw_ratings
 from antembed.sweep.records import read_records
-from antembed.tasks import TASKS
 from antembed.train.processes import one_copy, start, stop
+from antembed.train.registry import TASKS
 from antembed.train.sharded_checkpoint import load, save
 from antembed.train.shared_run import share_rows
 from common import publish

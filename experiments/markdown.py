@@ -5,9 +5,9 @@ from collections.abc import Collection
 from antembed.files import JSON
 from antembed.report.page import markdown  # noqa: F401 — tables here are written with it
 from antembed.sweep.trials import command_of, option_words
-from antembed.tasks import TASKS
 from antembed.train.config import TaskConfig
 from antembed.train.options import to_options, validated
+from antembed.train.registry import TASKS
 
 HIDDEN = ("data", "seed", "threads")
 

@@ -24,6 +24,7 @@ from tests.mutations import EXTREME, MEMORY, cut, flip, out_of_time, span
 from tests.torture import write_data
 
 from antembed.classify.config import TextConfig
+from antembed.classify.task import open_predictor
 from antembed.files import read_checked, write_checked
 from antembed.language.config import LanguageConfig
 from antembed.language.language_model import LanguageModel
@@ -32,11 +33,11 @@ from antembed.recommend.predictor import LightTables, RatingTables
 from antembed.recommend.read_ratings import read_ratings
 from antembed.tables.row_labels import SIDES
 from antembed.tables.save import load_table
-from antembed.tasks import TASKS
 from antembed.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from antembed.train.config import TaskConfig
 from antembed.train.options import from_options
-from antembed.train.run import load_model, open_predictor, train
+from antembed.train.registry import TASKS
+from antembed.train.run import load_model, train
 from antembed.train.run_folder import RunFolder
 from antembed.train.search_cache import cached
 from antembed.train.task import Splits

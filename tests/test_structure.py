@@ -9,10 +9,10 @@ import pytest
 import antembed
 
 SOURCE = Path(antembed.__file__).parent
-# A room imports from the rooms before it. `files`, `budget`, `kernels` and `serving` stand first because they need nothing of
-# ours (serving so that a table can be counted where it is made); `optim` needs only kernels.
+# A room imports from itself and from the rooms before it. The three tasks do not import each other either (TASK_ROOMS).
 ROOMS = ["extras", "files", "budget", "native", "tables", "data", "compression", "layer", "baselines", "hf", "train", "recommend",
          "classify", "language", "tasks", "sweep", "report", "cli", "__main__", "__init__"]  # fmt: skip
+TASK_ROOMS = {"recommend", "classify", "language"}
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LONGEST = 60  # lines of a function in the rooms that are made of small ones
@@ -53,6 +53,7 @@ def test_imports_point_up_the_list(file):
     for module in imported(TREES[file], file):
         if module.startswith("antembed.") and (room := module.split(".")[1]) in ROOMS:
             assert ROOMS.index(room) <= ROOMS.index(here), f"{file} imports {module}"
+            assert not {here, room} <= TASK_ROOMS or here == room, f"{file} imports {module}"
 
 
 def test_no_two_modules_import_each_other():
@@ -75,9 +76,7 @@ def test_no_two_modules_import_each_other():
         visit(name, ())
 
 
-@pytest.mark.parametrize(
-    ("room", "banned"), [("serving", {"torch", "numba", "scipy", "polars"}), ("inference", {"torch"}), ("kernels", {"torch"})]
-)
+@pytest.mark.parametrize(("room", "banned"), [("native", {"torch"}), ("data", {"torch"}), ("compression", {"torch"})])
 def test_light_rooms_stay_light(room, banned):
     for file in (SOURCE / room).glob("*.py"):
         assert not {name.split(".")[0] for name in imported(TREES[file], file)} & banned, file
@@ -102,16 +101,16 @@ def test_every_file_says_what_it_is_for(file):
     assert ast.get_docstring(TREES[file])
 
 
-@pytest.mark.parametrize("room", ["tasks", "solvers", "runs", "cli", "config", "estimators"])
+@pytest.mark.parametrize("room", ["train", "recommend", "classify", "language", "cli", "sweep"])
 def test_functions_are_short(room):
     for file in (SOURCE / room).rglob("*.py"):
         for node in ast.walk(TREES[file]):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef) and not file.stem.endswith("_kernel"):
                 lines = node.end_lineno - node.body[0].lineno + 1  # options of a signature are a list, not code
                 assert lines <= LONGEST, f"{name_of(file)}: {node.name} has {lines} lines, at most {LONGEST} are allowed"
 
 
-@pytest.mark.parametrize("room", ["config", "tasks", "solvers", "runs", "estimators", "experiments", "cli"])
+@pytest.mark.parametrize("room", ["train", "recommend", "classify", "language", "cli", "sweep"])
 def test_no_setting_is_asked_for_with_a_default(room):
     """`getattr(config, name, default)` hides an option that is not there."""
     for file in (SOURCE / room).rglob("*.py"):
@@ -127,13 +126,17 @@ def test_any_is_rare():
         contexts = sum(isinstance(node, ast.arg) and node.arg == "ctx" for node in nodes)
         return sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes) - contexts
 
-    found = {name_of(file): n for file in FILES if "kernels" not in file.parts and (n := times(TREES[file]))}
-    assert sum(found.values()) < MOST_ANY, f"{sum(found.values())} times Any outside kernels/: {found}"
+    found = {
+        name_of(file): n
+        for file in FILES
+        if "native" not in file.parts and not file.stem.endswith("_kernel") and (n := times(TREES[file]))
+    }
+    assert sum(found.values()) < MOST_ANY, f"{sum(found.values())} times Any outside kernels: {found}"
 
 
-@pytest.mark.parametrize("room", ["tasks", "solvers"])
+@pytest.mark.parametrize("room", ["train", "recommend", "classify", "language"])
 def test_no_six_lines_stand_in_two_files(room):
-    """The same six lines of code in two tasks or two solvers, names and numbers aside, are one function too few."""
+    """The same six lines of code in two files of a room, names and numbers aside, are one function too few."""
     places: dict[tuple[str, ...], str] = {}
     for file in sorted((SOURCE / room).rglob("*.py")):
         lines = [line.strip() for line in file.read_text().splitlines()]

@@ -136,9 +136,12 @@ class BudgetController:
         self.penalty, self.first_size = state["penalty"], state["first_size"]
 
 
-def parse_tolerance(text: str) -> float:
-    """ "1%" → 0.01. A bare number might mean either, so the sign is required."""
-    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", str(text))
-    if match is None:
-        raise BudgetError(f"{text!r} is no tolerance; say 1% or 0.5%: how much worse than the dense model the small one may be")
-    return float(match[1]) / 100
+def parse_tolerance(tolerance: str | float) -> float:
+    """ "1%" or the number 0.01 → 0.01. Text without the sign might mean either, so the sign is required."""
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", tolerance) if isinstance(tolerance, str) else None
+    found = float(match[1]) / 100 if match else tolerance if isinstance(tolerance, float) else -1.0
+    if not 0 <= found < 1:
+        raise BudgetError(
+            f"{tolerance!r} is no tolerance; say 1% or 0.5%: how much worse than the dense model the small one may be"
+        )
+    return found

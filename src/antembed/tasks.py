@@ -1,96 +1,32 @@
-"""The table of tasks: one line in TASKS makes a task known to `train`, `evaluate` and run folders.
+"""The table of tasks: one line makes a task known to `train`, `evaluate`, sweeps and opened run folders."""
 
-A task needs torch; its config does not, and is enough for the options of the command line. So tasks are imported on first use.
-"""
-
-from collections.abc import Iterator, MutableMapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from pkgutil import resolve_name
 
 from antembed.classify.config import NgramConfig, TextConfig
+from antembed.classify.explain_ngrams import explain_text
+from antembed.classify.predictor import light_predictor
+from antembed.files import JSON
 from antembed.language.config import LanguageConfig
 from antembed.recommend.config import EventsConfig, RatingsConfig
-from antembed.train.config import TaskConfig
+from antembed.tables.model_folder import RunError, read_description
+from antembed.train.registry import TASKS
 
-if TYPE_CHECKING:
-    from antembed.classify.ngram_task import HashedNgramTask
-    from antembed.classify.task import Text
-    from antembed.language.task import Language
-    from antembed.recommend.events import Events
-    from antembed.recommend.task import Ratings
-    from antembed.train.model import EmbeddingModel, TaskModel
-    from antembed.train.task import Metric, Metrics, Part, Source, Splits, Task
-
-_HOMES = {
-    **dict.fromkeys(("Metric", "Metrics", "Part", "Source", "Splits", "Task"), "train.task"),
-    **dict.fromkeys(("EmbeddingModel", "TaskModel"), "train.model"),
-    "Events": "recommend.events",
-    "HashedNgramTask": "classify.ngram_task",
-    "Language": "language.task",
-    "Ratings": "recommend.task",
-    "Text": "classify.task",
-}
+TASKS.add(RatingsConfig)
+TASKS.add(EventsConfig)
+TASKS.add(TextConfig)
+TASKS.add(NgramConfig)
+TASKS.add(LanguageConfig)
 
 
-class Tasks(MutableMapping[str, "Task"]):
-    """Tasks by name. `known`: the class, by its name in `_HOMES`, and the config of each."""
-
-    def __init__(self, known: dict[str, type[TaskConfig]]):
-        self.classes = {config.name(): name for name, config in known.items()}
-        self.configs = {config.name(): config for config in known.values()}
-        self.loaded: dict[str, Task] = {}
-
-    def __getitem__(self, name: str) -> "Task":
-        if name not in self.loaded:
-            self.loaded[name] = __getattr__(self.classes[name])()
-        return self.loaded[name]
-
-    def __setitem__(self, name: str, task: "Task") -> None:
-        self.loaded[name], self.configs[name] = task, task.Config
-
-    def __delitem__(self, name: str) -> None:
-        del self.configs[name]
-        self.loaded.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.configs)
-
-    def __len__(self) -> int:
-        return len(self.configs)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.configs
-
-
-TASKS = Tasks(
-    {
-        "Ratings": RatingsConfig,
-        "Events": EventsConfig,
-        "Text": TextConfig,
-        "HashedNgramTask": NgramConfig,
-        "Language": LanguageConfig,
-    }
-)
-
-__all__ = [
-    "TASKS",
-    "EmbeddingModel",
-    "Events",
-    "HashedNgramTask",
-    "Language",
-    "Metric",
-    "Metrics",
-    "Part",
-    "Ratings",
-    "Source",
-    "Splits",
-    "Task",
-    "TaskModel",
-    "Text",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"antembed.{_HOMES[name]}"), name)
+def explain(folder: Path, top: int, items: Path | None, text: str | None = None) -> tuple[JSON, list[str]]:
+    """What the anchors (or n-grams) of a run or an export stand for: as data, and as lines. `items`: a file that describes the
+    items; `text`: which of its n-grams speak for which class."""
+    task = read_description(folder)["config"]["task"]
+    if text is not None:
+        return explain_text(light_predictor(folder), text, top)
+    explains = TASKS.configs[task].explains if task in TASKS else ""
+    if not explains:
+        raise RunError(f"a run of {task} has nothing that explains its anchors")
+    found: tuple[JSON, list[str]] = resolve_name(explains)(folder, top, items)
+    return found

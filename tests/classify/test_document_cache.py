@@ -9,7 +9,7 @@ import pytest
 from antembed.classify import config as text_config
 from antembed.classify import documents as document_cache
 from antembed.classify.documents import Documents, cached_documents, read_documents
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 from antembed.train.run import configure, train
 
 

@@ -9,9 +9,9 @@ import pytest
 import zstandard
 
 from antembed.classify.documents import Documents, documents_of, in_order, read_documents
-from antembed.data.splits import shares
 from antembed.data.text_file import DataError
 from antembed.data.vocabulary import Vocabulary
+from antembed.train.splits import shares
 
 ROWS = [("3", "Wall St.", "Stocks, up"), ("10", "", 'He said "no"\nagain'), ("3", "Oil's", "up up")]
 WORDS = [["wall", "st", "stocks", "up"], ["he", "said", "no", "again"], ["oil", "'s", "up", "up"]]

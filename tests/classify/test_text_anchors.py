@@ -10,7 +10,7 @@ from antembed.classify.config import TextConfig
 from antembed.classify.documents import read_documents
 from antembed.classify.task import Text
 from antembed.layer.anchors.initializers import INITIALIZERS, Initializer
-from antembed.recommend.explain import explain
+from antembed.tasks import explain
 from antembed.train.options import from_options
 from antembed.train.run import load_model, train
 from antembed.train.run_folder import RunFolder

@@ -9,8 +9,8 @@ from antembed.classify.config import TextConfig
 from antembed.classify.dataset import cut, drop_words
 from antembed.classify.documents import documents_of, read_documents
 from antembed.classify.task import Text
-from antembed.tasks import TASKS
 from antembed.train.options import from_options
+from antembed.train.registry import TASKS
 from antembed.train.run import train
 
 KINDS = {"cnn": ("classify", {"model": "cnn"}), "mean": ("classify", {"model": "mean"}), "ngrams": ("classify-ngrams", {})}

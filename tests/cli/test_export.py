@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.classify.predictor import light_predictor
+from antembed.classify.task import open_predictor
 from antembed.cli.app import app
 from antembed.tables import model_folder as folder_format
 from antembed.tables.checksums import pack_arrays
 from antembed.tables.row_labels import read_labels, write_labels
 from antembed.train.config import VERSION
-from antembed.train.run import load_model, open_predictor
+from antembed.train.run import load_model
 from antembed.train.run_folder import RunFolder
 
 TEXT = ("--embedding-dim", 8, "--epochs", 3, "--batch-size", 32, "--lr", 0.02, "--threads", 1, "--anchors", 5)

@@ -10,8 +10,8 @@ from antembed.cli.app import app
 from antembed.cli.common import times_smaller
 from antembed.cli.config_options import MAIN_PANEL, POSITIONAL, is_main
 from antembed.cli.train import FIXED, PANEL
-from antembed.tasks import TASKS
 from antembed.train.options import options_of, typed
+from antembed.train.registry import TASKS
 
 
 def commands(group, name="antembed"):

@@ -111,7 +111,7 @@ def test_a_tolerance_is_met_and_used(E, method):
 def test_tolerances_that_are_none(E):
     with pytest.raises(ValueError, match="a budget of 8x and a tolerance of 1% were given; choose one"):
         ant.compress(E, budget="8x", tolerance="1%")
-    with pytest.raises(ValueError, match=r"'2' is no tolerance; say 1% or 0\.01"):
+    with pytest.raises(ValueError, match=r"'2' is no tolerance; say 1% or 0\.5%"):
         ant.compress(E, tolerance="2")
     with pytest.raises(ValueError, match="unknown method 'best'; there are: auto, transform, sparse"):
         ant.compress(E, method="best")

@@ -6,8 +6,9 @@ import pytest
 from scipy import sparse
 from tests.data.pandas_like import DataFrame, Series
 
-from antembed.data.frames import as_events, ratings_from, texts_from, values_from
+from antembed.data.frames import texts_from, values_from
 from antembed.data.text_file import DataError
+from antembed.recommend.in_memory import as_events, ratings_from
 
 USERS, ITEMS, RATINGS = ["b", "a", "b"], [7, 7, 3], [4.0, 3.5, 1.0]
 

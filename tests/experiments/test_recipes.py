@@ -12,8 +12,8 @@ from antembed.data.download import DATA_SETS
 from antembed.sweep import space
 from antembed.sweep import trials as sweep
 from antembed.sweep.records import key_of, read_records
-from antembed.tasks import TASKS
 from antembed.train.options import from_options, options_of
+from antembed.train.registry import TASKS
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("**/*.toml"))

@@ -22,7 +22,7 @@ from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.optim.rules import ProximalYogi
 from antembed.train.estimator import NotFittedError
 from antembed.train.options import from_options, with_options
-from antembed.train.registry import make_solver
+from antembed.train.solver import make_solver
 
 SMALL = (
     *("--embedding-dim", "16", "--anchors", "8", "--batch-size", "140", "--sequence-length", "14", "--epochs", "8"),

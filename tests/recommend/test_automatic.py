@@ -10,8 +10,8 @@ from tests.synthetic_text import write_topics
 from antembed.recommend.config import RatingsConfig
 from antembed.recommend.dense_search import DenseSettings, moved
 from antembed.recommend.search import likely_anchors
-from antembed.tasks import TASKS
 from antembed.train.options import to_options
+from antembed.train.registry import TASKS
 from antembed.train.run import configure
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from antembed.data.frames import ratings_from
 from antembed.data.text_file import DataError
+from antembed.recommend.in_memory import ratings_from
 from antembed.recommend.ratings_table import choose_columns
 from antembed.recommend.read_ratings import ratings_of, read_ratings
 from antembed.recommend.read_stream import RatingStream
@@ -142,7 +142,7 @@ def test_yelp_itself(shared_data):
 
 
 def test_the_cache_keeps_kinds_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("antembed.recommend.read_ratings.CACHED_FROM", 0)
+    monkeypatch.setattr("antembed.data.cache.CACHED_FROM", 0)
     file, cache = tmp_path / "r.csv", tmp_path / "cache"
     file.write_text("user;item;rating;time\na;x;2;7\na;y;1;8\na;x;1;9\n")
     for _ in range(2):

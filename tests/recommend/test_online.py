@@ -89,7 +89,7 @@ def test_a_fixed_number_of_anchors_stays(table, tmp_path):
      (["--max-nonzeros", "9"], "--max-nonzeros is an option of --solver stochastic"),
      (["--on-error", "skip"], "on_error is for --solver stochastic or coordinate_descent, not online"),
      (["--split", "90/10"], "split is for --solver stochastic or coordinate_descent, not online"),
-     (["--embedding", "full", "--anchors", "3"], "a stream is learned on anchored tables, not full; leave out --embedding")],
+     (["--embedding", "full", "--anchors", "3"], "--solver online trains anchor tables, not full; use --solver stochastic")],
 )  # fmt: skip
 def test_what_a_stream_cannot_do(table, tmp_path, words, wrong):
     table.write_csv(tmp_path / "r.csv")

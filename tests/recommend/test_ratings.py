@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 import zstandard
 
-from antembed.data.splits import split
 from antembed.data.text_file import DataError
 from antembed.recommend.label_numbers_kernel import Numbering, count_digits
 from antembed.recommend.read_ratings import read_ratings
 from antembed.train.examples import Examples, permutation
 from antembed.train.examples_kernel import shuffled
+from antembed.train.splits import split
 
 ROWS = [(10, "b", 4.0), (2, "a", 3.5), (10, "a", 1.0)]
 
@@ -269,7 +269,7 @@ def test_weights(tmp_path):
 class TestCache:
     @pytest.fixture(autouse=True)
     def _cache_all(self, monkeypatch):
-        monkeypatch.setattr("antembed.recommend.read_ratings.CACHED_FROM", 0)
+        monkeypatch.setattr("antembed.data.cache.CACHED_FROM", 0)
 
     def file(self, folder, last="x,9,1.5"):
         file = folder / "r.csv"

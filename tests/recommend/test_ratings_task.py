@@ -11,7 +11,6 @@ from tests.command import QUICK, call, write_ratings
 
 import antembed as ant
 from antembed.baselines import EMBEDDINGS
-from antembed.data.splits import split
 from antembed.recommend.config import RatingsConfig, RatingsInput
 from antembed.recommend.dataset import RatingsSplits, cut
 from antembed.recommend.read_ratings import ratings_of
@@ -19,6 +18,7 @@ from antembed.recommend.task import Ratings
 from antembed.tables.row_labels import SIDES
 from antembed.train.options import ConfigError, from_options
 from antembed.train.run import load_model, train
+from antembed.train.splits import split
 
 UNSUITABLE = {name: " and ".join(kind.requires) for name, kind in EMBEDDINGS.items() if kind.requires - RatingsConfig.provides}
 SUITABLE = [name for name in EMBEDDINGS if name not in UNSUITABLE]

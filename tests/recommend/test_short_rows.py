@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from antembed.native.blocks import across, along
+from antembed.native.vector import padded_columns
 from antembed.recommend import short_rows
 from antembed.recommend.descent import Descent
-from antembed.recommend.descent_kernel import padded_columns
 from antembed.recommend.factor import NO_BIAS, Penalties
 from antembed.recommend.normal_equations import AnchorMoments
 from antembed.recommend.short_rows import Kroneckers, ShortRows, both_diagonal, conjugate_gradients, is_short

@@ -8,7 +8,7 @@ from tests.command import call, write_ratings
 
 from antembed.budget import BudgetError, parse_tolerance
 from antembed.recommend.tolerance import PenaltyPath
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 from antembed.train.run import configure, train
 from antembed.train.run_folder import RunFolder
 

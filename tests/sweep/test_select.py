@@ -10,8 +10,8 @@ from antembed.cli.app import app
 from antembed.layer.growth import nbant_objective
 from antembed.sweep.front import draw_objective
 from antembed.sweep.select import gather, rank
-from antembed.tasks import TASKS
 from antembed.train.options import from_options
+from antembed.train.registry import TASKS
 
 
 def config_of(task, **options):

@@ -20,8 +20,8 @@ from antembed.sweep.space import (
     parse_seeds,
 )
 from antembed.sweep.trials import command_of, plan
-from antembed.tasks import TASKS
 from antembed.train.options import from_options, options_of, to_options
+from antembed.train.registry import TASKS
 
 RATINGS, TEXT, NGRAMS = TASKS["recommend"], TASKS["classify"], TASKS["classify-ngrams"]
 

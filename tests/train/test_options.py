@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from antembed.classify.config import TextConfig
 from antembed.recommend.config import LARGE_DEFAULTS, RatingsConfig
 from antembed.tables.model_folder import RunError
-from antembed.tasks import TASKS
 from antembed.train.options import (
     Config,
     ConfigError,
@@ -23,6 +22,7 @@ from antembed.train.options import (
     validated,
     with_options,
 )
+from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder
 
 STOCHASTIC, CD, ONLINE = {"solver": "stochastic"}, {"solver": "coordinate_descent"}, {"solver": "online"}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.tables.save import load_table
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 from antembed.train.run import load_model
 from antembed.train.run_folder import RunFolder
 
@@ -85,7 +85,7 @@ import os, sys
 sys.path.insert(0, {root!r})
 from antembed.cli.app import app
 from antembed.train.run_folder import RunFolder
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 from tests.train.toy_links import Links
 TASKS["links"] = Links()
 log = RunFolder.log

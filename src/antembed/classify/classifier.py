@@ -14,16 +14,17 @@ from antembed.classify.dataset import TextSplits
 from antembed.classify.documents import documents_of
 from antembed.classify.ngram_task import HashedNgramTask
 from antembed.classify.predictor import WordPredictor
-from antembed.classify.task import Text
+from antembed.classify.task import Text, open_predictor
 from antembed.data.frames import texts_from, values_from
 from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS, WEIGHTS, pack_weights
-from antembed.train.automatic import AUTOMATIC
 from antembed.train.config import TaskConfig
 from antembed.train.estimator import Estimator, NotFittedError, own_arguments, write_folder
 from antembed.train.options import Options, from_options, to_options
-from antembed.train.run import open_predictor, train
+from antembed.train.registry import TASKS
+from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
+from antembed.train.search_cache import search_of
 
 # Labels are text inside, and come back as what they were: by the name of their type.
 BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}
@@ -49,7 +50,7 @@ class Classifier(Estimator, ABC):
         assert isinstance(config, NgramConfig)
         documents = documents_of(texts, labels, length=config.input.max_length)
         held = HashedNgramTask().split(config, documents)
-        found = AUTOMATIC[self.task](config, self.options, held, lambda line: None)
+        found = search_of(TASKS.configs[self.task])(config, self.options, held, lambda line: None)
         best = from_options(NgramConfig, {**search_ngrams(self.options)[1], **found})
         return best, HashedNgramTask().split(best, documents)
 

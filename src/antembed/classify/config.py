@@ -178,6 +178,9 @@ class TextStochastic(StochasticConfig):
 class TextConfig(EmbeddingTaskConfig):
     """Learn to tell classes of text apart: by n-grams in one small file, or by a network with a small table of words."""
 
+    implementation: ClassVar[str] = "antembed.classify.task:Text"
+    searches: ClassVar[str] = "antembed.classify.search:SearchText"
+    explains: ClassVar[str] = "antembed.train.explain_words:explain_run"
     task: Literal["classify"] = "classify"
     input: VocabularyInput = VocabularyInput()
     tables: TextTables = TextTables()
@@ -254,6 +257,7 @@ def _bytes(text: str) -> str:
 class NgramDescentConfig(SolverConfig):
     """Coordinate descent on the logistic loss, to a size."""
 
+    implementation: ClassVar[str] = "antembed.classify.ngram_task:NgramDescent"
     heading: ClassVar[str] = "Size"
     name: Literal["ngram_descent"] = option("ngram_descent", "How the loss is minimised.")
     epochs: Whole = option(6, "Sweeps over which the number of n-grams falls to the size, at most.", ge=1)
@@ -280,6 +284,9 @@ class NgramConfig(TaskConfig):
     The documents and the test part are those of `classify`. Validation data choose nothing here, so they are learned, too.
     """
 
+    implementation: ClassVar[str] = "antembed.classify.ngram_task:HashedNgramTask"
+    searches: ClassVar[str] = "antembed.classify.search:SearchText"
+    explains: ClassVar[str] = "antembed.classify.explain_ngrams:explain_run"
     task: Literal["classify-ngrams"] = "classify-ngrams"
     input: TextInput = TextInput()
     solver: NgramDescentConfig = NgramDescentConfig()

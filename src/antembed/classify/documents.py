@@ -19,12 +19,11 @@ import polars as pl
 from antembed.classify.labelled_text import PIECE, Chosen, LabelledText, OtherDialect
 from antembed.classify.tokenizer import THREADS, Numberer
 from antembed.classify.tokenizer_kernel import count_words
-from antembed.data.cache import CacheEntry, Column
+from antembed.data.cache import CACHED_FROM, CacheEntry, Column
 from antembed.data.delimited import DECIMAL_COMMA, is_number
 from antembed.data.text_file import DataError, check_unicode
 from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
 from antembed.files import JSON
-from antembed.recommend.read_ratings import CACHED_FROM
 
 # MERGED The classes of documents: numbered in the order of their appearance, and by sorted name at the end.
 # Documents of large files, kept in the cache: read once, then mapped into memory, and shared by the processes of a machine.

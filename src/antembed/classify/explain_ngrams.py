@@ -8,9 +8,9 @@ import numpy as np
 
 from antembed.classify.documents import Documents
 from antembed.classify.ngram_file import HashedNgrams, buckets_of, ngram_hashes
-from antembed.classify.predictor import NgramPredictor, TextPredictor, word_hashes
+from antembed.classify.predictor import NGRAMS, NgramPredictor, TextPredictor, word_hashes
 from antembed.files import JSON, write_atomically
-from antembed.tables.model_folder import TOP_NGRAMS, RunError, read_json
+from antembed.tables.model_folder import TOP_NGRAMS, RunError, check_files, read_json
 
 KEPT = 50  # n-grams of each class
 PIECE = 4096  # documents at a time
@@ -119,3 +119,11 @@ def explain_text(predictor: TextPredictor | None, text: str, top: int) -> tuple[
 
 def _line(ngrams: list[tuple[str, float]]) -> str:
     return "    " + (" · ".join(f"{text} {score:+.2f}" for text, score in ngrams) or "no n-gram speaks for it")
+
+
+def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+    """The n-grams that speak most for each class, of a run or an export."""
+    if items is not None:
+        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
+    check_files(folder, NGRAMS)
+    return explain_ngrams(folder, top)

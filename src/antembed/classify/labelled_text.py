@@ -4,8 +4,6 @@ Supported are the layouts of AG-News, DBPedia, Yelp and Sogou (CSV without a hea
 with usual names, and text without labels (.txt: a document per line).
 """
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from antembed.data.delimited import Format, distinct, is_number, records, split_fields, what_is_wrong
+from antembed.data.json_lines import JSON_LINES, Opened, first_line, is_json_lines, json_lines, suffix_of
 from antembed.data.text_encoding import Dialect, assumed, dialect_of_file
 from antembed.data.text_file import UNIT, DataError, plain_text
 from antembed.files import JSON
@@ -31,11 +30,6 @@ TEXTS = ("text", "title", "description", "content", "review", "review_title", "r
          "texte", "titre", "contenu", "texto", "título", "contenido", "testo", "titolo", "contenuto")  # fmt: skip
 SUFFIXES = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 BELOW = 20  # records that are compared with the first one
-
-
-def suffix_of(path: Path) -> str:
-    """The last suffix that is not .gz or .zst."""
-    return next((suffix.lower() for suffix in reversed(path.suffixes) if suffix.lower() not in (".gz", ".zst")), "")
 
 
 def format_of_text(
@@ -125,8 +119,6 @@ def _column(path: Path, present: list[str], asked: Chosen, role: str) -> str:
 
 
 PIECE = 1 << 15  # documents at a time
-JSON_LINES = (".jsonl", ".ndjson", ".json")
-SNIFFED = 1000  # JSON lines whose keys are collected
 
 
 class OtherDialect(Exception):
@@ -209,63 +201,11 @@ class LabelledText:
                 yield opened
 
 
-Opened = tuple[pl.LazyFrame, list[str], bool]
-
-
 def _as_text(frame: pl.LazyFrame, label: str) -> pl.Expr:
     """The labels; lists of them (Parquet) as in JSON lines."""
     if isinstance(frame.collect_schema()[label], pl.List | pl.Array):
         return pl.format('["{}"]', pl.col(label).cast(pl.List(pl.String)).list.join('", "'))
     return pl.col(label).cast(pl.String)
-
-
-def first_line(plain: Path) -> str:
-    with open(plain, "rb") as file:
-        return file.readline().decode("utf-8-sig", "replace").strip("\r\n")
-
-
-def is_json_lines(path: Path, first: str) -> bool:
-    """By the name of a file, and its first line."""
-    return suffix_of(path) in JSON_LINES or re.match(r'\{\s*["}]', first) is not None
-
-
-@contextmanager
-def json_lines(path: Path, plain: Path, first: str) -> Iterator[Opened]:
-    """A file of one JSON object per line as a frame of text, its keys, and True."""
-    try:
-        names = _keys(plain, first)
-        yield pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)), names, True
-    except (pl.exceptions.PolarsError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        with open(plain, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip() and not isinstance(wrong := _parsed(line), dict):
-                    raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; correct it, one object per line") from None
-        raise DataError(f"{path} could not be read as JSON lines: {error}") from error
-
-
-def _keys(plain: Path, first: str) -> list[str]:
-    """Keys of the first lines' objects, since a single one may lack some."""
-    if not isinstance(json.loads(first), dict):
-        raise ValueError("the first line is no object")
-    names: dict[str, None] = {}
-    with open(plain, "rb") as file:
-        for line in islice(file, SNIFFED):
-            if isinstance(found := _parsed(line), dict):
-                names |= dict.fromkeys(found)
-    return list(names)
-
-
-def _parsed(line: bytes) -> dict[str, object] | str:
-    """The object, or what is wrong with the line."""
-    try:
-        found = json.loads(line.decode())
-        return found if isinstance(found, dict) else "no object"
-    except UnicodeDecodeError as error:
-        return f"byte {error.start + 1} is not UTF-8"
-    except ValueError as error:
-        return f"no JSON ({error})"
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Labelled text → a classifier with a small table of words."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from antembed.layer.embedding import Embedding
 from antembed.layer.mixture import MixtureEmbedding
 from antembed.layer.optim.prox import FreeEntries
 from antembed.train.options import with_options
+from antembed.train.run_folder import RunFolder
 from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
 
 PRETRAINING_EPOCHS = 3  # of the model whose surviving words are the anchors (group-lasso, vvd)
@@ -230,3 +231,18 @@ def init_table_(table: Embedding, splits: TextSplits, anchors: np.ndarray | None
         (rows.weight if free else anchors_).mul_(scale)
     if not table.pairs:
         table.tables[0].weight.mul_(scale)
+
+
+def open_predictor(run: str | Path) -> TextPredictor:
+    """A finished run, or an export of one, as a classifier."""
+    task = RunFolder(run).task()
+    if not isinstance(task, Predicts):
+        raise ValueError(f"a run of {task.name} predicts no classes")
+    return task.predictor(RunFolder(run).path)
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """A task whose finished runs are classifiers."""
+
+    def predictor(self, folder: Path) -> TextPredictor: ...

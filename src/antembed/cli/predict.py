@@ -81,7 +81,7 @@ def _predictor(run: Path) -> "TextPredictor":
     light = light_predictor(run)
     if light is not None:
         return light
-    from antembed.train.run import open_predictor
+    from antembed.classify.task import open_predictor
 
     return open_predictor(run)
 

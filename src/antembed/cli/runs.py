@@ -141,7 +141,7 @@ def explain(
     Example:  antembed explain runs/news --text 'stocks fell again'
     """
     from antembed.cli import show
-    from antembed.recommend.explain import explain as explain_model
+    from antembed.tasks import explain as explain_model
 
     if text is not None and items is not None:
         raise typer.BadParameter("--items goes with a recommender, --text with a classifier; give one", param_hint="--items")

@@ -6,7 +6,10 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
+
+import typer
 
 from antembed.cli.common import printable, verbosity
 from antembed.files import JSON
@@ -312,3 +315,34 @@ def state(now: Epoch, metric: str) -> str:
     # ℓ1 leaves many weights that hardly count; they are pruned at the end, and only the rest are parameters.
     pruned = " before pruning" if nnz and now.record.get("l1_penalty") else ""
     return f"{error}{nnz}{pruned} {size(now.examples / max(now.seconds, 1e-9))}/s"
+
+
+@contextmanager
+def stoppable(folder: Path) -> Iterator[None]:
+    """Ctrl-C says how to continue."""
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"interrupted; continue with the same command and --resume --out {folder}")
+        raise typer.Exit(1) from None
+
+
+def finish(result: JSON, record: Path | None, as_json: bool, lines: Sequence[str] = (), name: str = "") -> None:
+    """Record and print what a run has come to."""
+    from antembed.sweep.records import append_record
+
+    if record is not None:
+        append_record(record, result)
+    if as_json:
+        remarks(result)
+        print_json(result)
+        return
+    console().print(result_table({name or result["embedding"]: result}))
+    if trivial := baselines(result):
+        answer(trivial)
+    if empty := empty_rows(result):
+        answer(empty)
+    for line in lines:
+        note(line)
+    remarks(result)

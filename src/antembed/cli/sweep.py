@@ -60,8 +60,8 @@ def sweep(
     from antembed.cli import show
     from antembed.sweep import trials as job
     from antembed.sweep.front import draw_settings
-    from antembed.tasks import TASKS
     from antembed.train.options import ConfigError
+    from antembed.train.registry import TASKS
 
     must_have("matplotlib", "plot", plot is not None)
     must_have("optuna", "sweep", optuna)
@@ -150,7 +150,7 @@ def print_trial(row: JSON) -> None:
     from antembed.cli import show
     from antembed.sweep.front import evaluated_on
     from antembed.sweep.trials import label
-    from antembed.tasks import TASKS
+    from antembed.train.registry import TASKS
 
     metric = TASKS[row["task"]].metric
     if "failed" in row:

@@ -11,14 +11,15 @@ import typer
 
 from antembed.budget import parse_budget
 from antembed.cli import show
-from antembed.cli.common import command, finish, stoppable, times_smaller, verbosity
+from antembed.cli.common import command, times_smaller, verbosity
 from antembed.cli.config_options import show_all, usage_error, with_options_of
+from antembed.cli.show import finish, stoppable
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
-from antembed.tasks import TASKS
 from antembed.train.config import TaskConfig
 from antembed.train.early_checks import check_early, usual_folder
 from antembed.train.options import ConfigError, options_of
+from antembed.train.registry import TASKS
 
 if TYPE_CHECKING:  # what is wrong with a call is said before torch is imported
     from antembed.layer.sharded.collectives import Ranks

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from antembed.budget import parse_budget
+from antembed.budget import parse_budget, parse_tolerance
 from antembed.compression import principal_axes as transform
 from antembed.compression import sparse_anchors as sparse
 from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, relative_error
@@ -107,18 +107,6 @@ FITS: dict[str, Callable[..., Coded]] = {"transform": transform.fit, "sparse": s
 FIRST_KERNELS = {"transform": quantize_rows, "sparse": choose_rows}  # that a method calls
 SECONDS_TO_COMPILE = {"transform": 5, "sparse": 6}  # where none are kept, on one core of the machine of results/
 Way = tuple[str, bool]  # method, lengths apart
-
-
-def parse_tolerance(tolerance: str | float) -> float:
-    """ "1%" or 0.01."""
-    text = str(tolerance).strip()
-    try:
-        found = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        found = np.nan
-    if not 0 < found < 1:
-        raise ValueError(f"{tolerance!r} is no tolerance; say 1% or 0.01: the relative squared error, between 0 and 1")
-    return found
 
 
 def _size(budget: str | int, E: np.ndarray, words: dict[str, np.ndarray]) -> Goal:

@@ -189,3 +189,6 @@ class Writer:
     def close(self) -> None:
         for column in self._columns.values():
             column.close()
+
+
+CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache

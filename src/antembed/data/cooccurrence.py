@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from antembed.data.cooccurrence_kernel import count_rows, find_positions, neighbour_counts
-from antembed.layer.anchors.initializers import RESERVED
+from antembed.data.vocabulary import RESERVED
 
 WINDOW = 10
 POSITIONS = 1 << 24  # tokens in memory at a time, 16 bytes each; more take several passes

@@ -52,3 +52,6 @@ class Vocabulary:
             return cls(words.to_list(), counts.to_numpy(), document_counts.to_numpy(), int(about["documents"]))
         except (pl.exceptions.PolarsError, KeyError, LabelsError) as error:
             raise DataError(f"{path} is no vocabulary written by antembed: {error}") from error
+
+
+RESERVED = len(SPECIAL)

@@ -158,6 +158,8 @@ class LanguageStochastic(StochasticConfig):
 class LanguageConfig(EmbeddingTaskConfig):
     """Train a language model with a small table of words at both ends."""
 
+    implementation: ClassVar[str] = "antembed.language.task:Language"
+    explains: ClassVar[str] = "antembed.train.explain_words:explain_run"
     task: Literal["language"] = "language"
     input: CorpusInput = CorpusInput()
     tables: LanguageTables = LanguageTables()

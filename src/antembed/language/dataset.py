@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from antembed.classify.word_anchors import features_of, relation
 from antembed.data.relations import free_entries, union
 from antembed.data.vocabulary import Vocabulary
+from antembed.data.word_relations import features_of, relation
 from antembed.files import default_cache
 from antembed.language.config import LanguageConfig
 from antembed.language.corpus import END, Corpus

@@ -11,7 +11,7 @@ from antembed.budget import Budget, BudgetController, anchors_within
 from antembed.layer import factorize_kernel as kernel
 from antembed.native.blocks import along
 from antembed.native.threads import take_turns, usable_cpus
-from antembed.recommend.descent_kernel import padded, padded_columns
+from antembed.native.vector import padded, padded_columns
 from antembed.tables.save import file_size
 
 # MERGED Factorize a given table as E ≈ T·A with T ≥ 0: alternate least squares for A and coordinate descent for T.

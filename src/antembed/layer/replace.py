@@ -3,6 +3,7 @@
 import logging
 import re
 from dataclasses import replace
+from pkgutil import resolve_name
 
 from torch import nn
 
@@ -14,6 +15,11 @@ from antembed.layer.factorize import anchors_for_table, factorize_within, nonneg
 from antembed.layer.row_table import RowTable
 from antembed.layer.tied import check_plain, put_layer
 
+# What other libraries' models need afterwards: a class of theirs in the model → "module:function", called with the model.
+AFTER_REPLACING = {
+    "transformers.modeling_utils": "antembed.hf.quantizer:attach",
+    "sentence_transformers.": "antembed.hf.static_embedding:attach",
+}
 HEADER = 512  # bytes of an exported file beside its numbers, about
 log = logging.getLogger("antembed")
 
@@ -83,14 +89,10 @@ def replace_embeddings(
         made[name] = shared[key]
     for (_, old), new in zip(found, made.values(), strict=True):
         put_layer(model, old, new, old.weight if isinstance(new, AnchorEmbedding) else None)
-    if any(base.__module__ == "transformers.modeling_utils" for part in model.modules() for base in type(part).__mro__):
-        from antembed.hf.quantizer import attach
-
-        attach(model)
-    if any(type(part).__module__.startswith("sentence_transformers.") for part in model.modules()):
-        from antembed.hf import static_embedding
-
-        static_embedding.attach(model)
+    modules = {base.__module__ for part in model.modules() for base in type(part).__mro__}
+    for needed, hook in AFTER_REPLACING.items():
+        if any(module.startswith(needed) for module in modules):
+            resolve_name(hook)(model)
     return made
 
 

@@ -17,6 +17,7 @@ from numba import extending, types
 from numba.core import cgutils
 
 from antembed.native.compile import compile_kernel
+from antembed.native.random_bits import compiled
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
 LIMITS = 16  # of count_reached
@@ -506,3 +507,24 @@ def barrier(counter: Any, arrivals: int) -> bool:
     elif looks > 0:
         counter[LOOKS] = PATIENCE
     return seen < CANCELLED
+
+
+def padded(n: int) -> int:
+    """The least multiple of VECTOR that is not below n."""
+    return -(-n // VECTOR) * VECTOR
+
+
+def padded_columns(rows: np.ndarray) -> np.ndarray:
+    """(n, d) → (n, P) with zeros; the rows themselves if they fit."""
+    n, d = rows.shape
+    if d == padded(d) and rows.flags.c_contiguous:
+        return rows
+    wide = np.zeros((n, padded(d)))
+    wide[:, :d] = rows
+    return wide
+
+
+@compiled
+def hard_threshold(best: float, curvature: float, l0_penalty: float) -> float:
+    """The minimum `best` of a parabola, or 0 if it lowers the parabola by no more than the penalty."""
+    return best if 0.5 * curvature * best * best > l0_penalty else 0.0

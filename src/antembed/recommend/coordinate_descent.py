@@ -10,7 +10,7 @@ import torch
 from antembed.budget import BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.recommend.config import EventsConfig, RatingsConfig
+from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, PenaltyConfig, RatingsConfig
 from antembed.recommend.dataset import RatingsSplits
 from antembed.recommend.descent import Descent
 from antembed.recommend.factor import ALONE, NO_BIAS, Penalties, RowShare
@@ -24,7 +24,6 @@ from antembed.tables.number_formats import anchors_as, stored_as
 from antembed.train.checkpoint import Checkpoint
 from antembed.train.sharded_checkpoint import FirstStorage
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
-from antembed.train.solver_config import CoordinateDescentConfig, PenaltyConfig
 
 FIRST_PENALTY = 0.1  # from which a budget's penalty is sought
 AIM = 1.04  # of the budget: weights that were once dropped hardly come back, so it is approached from above

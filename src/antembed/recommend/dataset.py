@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import torch
 
-from antembed.data.splits import first_copies, kept_together, split
 from antembed.files import JSON
 from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.seen import Seen, popularity_of, write_popularity
 from antembed.tables.model_folder import RATINGS
 from antembed.tables.row_labels import SIDES, find, write_labels
 from antembed.train.examples import Examples
+from antembed.train.splits import first_copies, kept_together, split
 from antembed.train.task import NONE, Splits
 
 PIECE = 1 << 20  # ratings

@@ -21,6 +21,7 @@ import torch
 
 from antembed.native.blocks import along
 from antembed.native.threads import take_turns
+from antembed.native.vector import padded, padded_columns
 from antembed.recommend import descent_kernel as kernel
 from antembed.recommend.anchor_search import fewest, prune_anchors
 from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
@@ -66,7 +67,7 @@ class Descent:
         # Weights and vectors, the latter twice for a moment, and the model's copy of the weights in single precision.
         needed = sum(V * (16 * d + 12 * K) for V, K in zip(num_embeddings, anchors or (0, 0), strict=True))
         if auto:
-            needed += sum(num_embeddings) * (d + 1) * kernel.padded(d + 1) * 8
+            needed += sum(num_embeddings) * (d + 1) * padded(d + 1) * 8
         if needed > LARGEST:
             raise ValueError(
                 f"coordinate descent would need {needed / 1e9:.0f} GB for {sum(num_embeddings):,} objects of width {d}, "
@@ -292,8 +293,8 @@ class Descent:
     ) -> None:
         """Weights and biases of all rows, the anchors held. `moments` are to be those of the rows that come out."""
         bias_l0 = l0 if self.penalties.biases else 0.0
-        A = kernel.padded_columns(side.A)
-        across = kernel.padded_columns(np.ascontiguousarray(A.T))
+        A = padded_columns(side.A)
+        across = padded_columns(np.ascontiguousarray(A.T))
         floors = side.ridges(self.penalties)
 
         def work(part: int, a: int, b: int, S: np.ndarray, v: np.ndarray) -> None:
@@ -307,7 +308,7 @@ class Descent:
 
     def descend_anchors(self, side: Side) -> None:
         """One anchor after the other, the weights held."""
-        moments, A = AnchorMoments(*side.A.shape), kernel.padded_columns(side.A)
+        moments, A = AnchorMoments(*side.A.shape), padded_columns(side.A)
         self._equations(side).visit(lambda part, a, b, S, v: moments.add(part, side.T, side.bias, A, S, v, a, b), moments.parts)
         self._move_anchors(side, moments)
 
@@ -332,8 +333,8 @@ class Descent:
         cuts = balanced_cuts(own.starts, PARTS)
         squares = np.zeros(len(cuts) - 1)
         first, stop = self.share.rows(cuts)
-        given = own.starts, own.others, own.ratings, own.weights, kernel.padded_columns(own.E), own.bias
-        others = kernel.padded_columns(other.E), other.bias, self.mean
+        given = own.starts, own.others, own.ratings, own.weights, padded_columns(own.E), own.bias
+        others = padded_columns(other.E), other.bias, self.mean
 
         def part(number: int) -> None:
             if first <= cuts[number] < stop:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from antembed.native.random_bits import compiled
-from antembed.native.vector import VECTOR, add_gram, add_scaled, dot, elementwise, prefetch
+from antembed.native.vector import VECTOR, add_gram, add_scaled, dot, elementwise, hard_threshold, padded, prefetch
 
 TINY = 1e-9  # on every diagonal: rows with few or no ratings have a solution too
 SINGULAR = 1e-14  # of a diagonal: what is left of it below that is rounding
@@ -26,21 +26,6 @@ AHEAD = 8  # ratings whose vectors are on their way
 _take = elementwise(lambda x, v, s, y, w: (x, w * x, v + y * x, s + w * x))
 _add_four = elementwise(lambda a, b, c, d, y, i, j, k, m: (y + i * a + j * b + k * c + m * d,))
 _scale = elementwise(lambda x, a: (a * x,))
-
-
-def padded(n: int) -> int:
-    """The least multiple of VECTOR that is not below n."""
-    return -(-n // VECTOR) * VECTOR
-
-
-def padded_columns(rows: np.ndarray) -> np.ndarray:
-    """(n, d) → (n, P) with zeros; the rows themselves if they fit."""
-    n, d = rows.shape
-    if d == padded(d) and rows.flags.c_contiguous:
-        return rows
-    wide = np.zeros((n, padded(d)))
-    wide[:, :d] = rows
-    return wide
 
 
 def triangle(d: int) -> tuple[int, np.ndarray]:
@@ -89,12 +74,6 @@ def accumulate_normal_equations(
             S[q, a, a] += ridge
         v[q, d] = v_all[d] + all_pull
         S[q, d, d] = S_all[d, d] + all_weight + TINY + ridges[2]
-
-
-@compiled
-def hard_threshold(best: float, curvature: float, l0_penalty: float) -> float:
-    """The minimum `best` of a parabola, or 0 if it lowers the parabola by no more than the penalty."""
-    return best if 0.5 * curvature * best * best > l0_penalty else 0.0
 
 
 @compiled

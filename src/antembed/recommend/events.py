@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antembed.data.frames import as_events
 from antembed.data.text_file import DataError
 from antembed.files import JSON
 from antembed.recommend.config import EventsConfig, RatingsConfig, read_input
 from antembed.recommend.dataset import RatingsSplits, make_splits
+from antembed.recommend.in_memory import as_events
 from antembed.recommend.model import MatrixFactorization
 from antembed.recommend.ranking import TOP, held_items, list_metrics, popular
 from antembed.recommend.ratings_table import Ratings as RatingsData

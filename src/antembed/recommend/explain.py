@@ -6,38 +6,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from antembed.classify.explain_ngrams import explain_ngrams, explain_text
-from antembed.classify.predictor import NGRAMS, light_predictor
 from antembed.data.download import find_data
 from antembed.data.text_file import DataError
 from antembed.files import JSON
 from antembed.recommend.seen import Seen
-from antembed.tables.model_folder import RunError, check_files, read_description
+from antembed.tables.model_folder import check_files
 from antembed.tables.row_labels import find, read_labels
 from antembed.tables.save import load_table
-from antembed.train.explain_words import contributions, explain_words
+from antembed.train.explain_words import contributions
 
 GENRES = "|"  # between the genres of an item
-
-
-def explain(folder: Path, top: int, items: Path | None, text: str | None = None) -> tuple[JSON, list[str]]:
-    """What the anchors (or n-grams) of a run or an export stand for: as data, and as lines. `items`: a file that describes the
-    items; `text`: which of its n-grams speak for which class."""
-    about = read_description(folder)
-    task = about["config"]["task"]
-    if text is not None:
-        return explain_text(light_predictor(folder), text, top)
-    if task in ("recommend", "recommend-events"):
-        return explain_items(folder, top, items)
-    if items is not None:
-        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
-    if task == "classify-ngrams":
-        check_files(folder, NGRAMS)
-        return explain_ngrams(folder, top)
-    if task not in ("classify", "language"):
-        raise RunError(f"a run of {task} has nothing that explains its anchors")
-    check_files(folder, "words.ant")
-    return explain_words(folder, top, about["data"])
 
 
 def read_items(path: Path) -> pl.DataFrame:

@@ -26,9 +26,9 @@ from antembed.native.threads import parallel_for, run_workers, usable_cpus
 from antembed.native.vector import CANCELLED, barrier_counter
 from antembed.recommend import fused_kernel as kernel
 from antembed.recommend.model import MatrixFactorization
-from antembed.train.engine import Schedule, set_rates
+from antembed.train.engine import set_rates
 from antembed.train.examples import Examples, chunk_size
-from antembed.train.task import Source
+from antembed.train.task import Schedule, Source
 
 NO_INTS = np.empty(0, np.int64)
 HOLD = 32  # chunks, at most

@@ -11,6 +11,7 @@ import numpy as np
 
 from antembed.native.blocks import across
 from antembed.native.threads import take_turns
+from antembed.native.vector import padded, padded_columns
 from antembed.recommend import descent_kernel as kernel
 from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
 
@@ -37,7 +38,7 @@ class NormalEquations:
             own.others,
             own.ratings,
             own.weights,
-            kernel.padded_columns(other.E),
+            padded_columns(other.E),
             other.bias,
             mean,
             (penalties.ridge, penalties.ridge_per_rating, penalties.bias_ridge),
@@ -58,7 +59,7 @@ class NormalEquations:
     @property
     def nbytes(self) -> int:
         """Of the equations of all rows."""
-        return 8 * len(self.own.E) * (self.d + 1) * (kernel.padded(self.d + 1) + 1)
+        return 8 * len(self.own.E) * (self.d + 1) * (padded(self.d + 1) + 1)
 
     def hold(self) -> tuple[np.ndarray, np.ndarray]:
         """Those of all rows, for this and all later visits."""
@@ -68,14 +69,14 @@ class NormalEquations:
         return held
 
     def _empty(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros((rows, self.d + 1, kernel.padded(self.d + 1))), np.empty((rows, self.d + 1))
+        return np.zeros((rows, self.d + 1, padded(self.d + 1))), np.empty((rows, self.d + 1))
 
     def visit(self, work: Visit, parts: int = PARTS, held: tuple[np.ndarray, np.ndarray] | None = None) -> None:
         """Call work for all rows of this process, a block at a time; the blocks of a part follow each other. `held` takes all
         that is found."""
         cuts = balanced_cuts(self.own.starts, parts)
         own_first, own_stop = self.share.rows(shared_cuts(self.own))
-        size = max(BLOCK_BYTES // (8 * (self.d + 1) * kernel.padded(self.d + 1)), 8)
+        size = max(BLOCK_BYTES // (8 * (self.d + 1) * padded(self.d + 1)), 8)
 
         def part(number: int) -> None:
             begin, end = max(int(cuts[number]), own_first), min(int(cuts[number + 1]), own_stop)

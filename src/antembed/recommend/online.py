@@ -15,7 +15,7 @@ import torch
 
 from antembed.data.download import find_data
 from antembed.files import JSON
-from antembed.recommend.config import RatingsConfig
+from antembed.recommend.config import OnlineConfig, RatingsConfig
 from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
 from antembed.recommend.dataset import RatingsSplits
 from antembed.recommend.label_numbers import whole_numbers
@@ -26,7 +26,6 @@ from antembed.recommend.read_stream import RatingStream
 from antembed.tables.row_labels import SIDES, find
 from antembed.train.checkpoint import Checkpoint, CheckpointError
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
-from antembed.train.solver_config import OnlineConfig
 
 
 class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineConfig]):

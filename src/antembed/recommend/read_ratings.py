@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from antembed.classify.labelled_text import first_line, is_json_lines, json_lines
-from antembed.data.cache import CacheEntry
+from antembed.data.cache import CACHED_FROM, CacheEntry
 from antembed.data.delimited import DECIMAL_COMMA, Format, bad_lines, guess_format, separator_of, without_blank_lines
+from antembed.data.json_lines import first_line, is_json_lines, json_lines
 from antembed.data.text_encoding import Dialect, assumed, dialect_of_file
 from antembed.data.text_file import UNIT, DataError, plain_text
 from antembed.recommend.label_numbers import Irregular, whole_numbers
@@ -54,7 +54,6 @@ def sequence_events(plain: Path) -> Iterator[pl.DataFrame]:
 
 
 ON_ERROR = ("stop", "skip")
-CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
 SNIFFED = 10_000  # rows to detect whether labels are integers
 READER = 3  # of what is read from a file; a change invalidates cached ratings
 

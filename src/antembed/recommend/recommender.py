@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import polars as pl
 
-from antembed.data.frames import ratings_from
 from antembed.data.labels import Merged, merge
 from antembed.files import JSON, write_atomically
-from antembed.recommend.config import RatingsConfig, read_input
+from antembed.recommend.config import CoordinateDescentConfig, OnlineConfig, RatingsConfig, read_input
 from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, seen_of
 from antembed.recommend.events import Events
 from antembed.recommend.factor import Penalties
+from antembed.recommend.in_memory import ratings_from
 from antembed.recommend.online_descent import OnlineDescent, OnlineState
 from antembed.recommend.predictor import RatingTables, warn
 from antembed.recommend.ratings_table import Ratings
@@ -26,16 +26,14 @@ from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, check_own, w
 from antembed.tables.row_labels import SIDES, Labels, write_labels
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
-from antembed.tasks import TASKS
-from antembed.train.automatic import AUTOMATIC
 from antembed.train.early_checks import suited
 from antembed.train.estimator import Estimator, NotFittedError, own_arguments
 from antembed.train.options import from_options, to_options
+from antembed.train.registry import TASKS
 from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
-from antembed.train.search_cache import Report, silent
+from antembed.train.search_cache import Report, search_of, silent
 from antembed.train.solver import Callback, ignore
-from antembed.train.solver_config import CoordinateDescentConfig, OnlineConfig
 
 __all__ = ["NotFittedError", "Recommender"]
 
@@ -154,7 +152,7 @@ class Recommender(Estimator):
         else:
             parts = cut(known, "90/10", config.machine.seed, threads=config.machine.threads)
             splits = replace(parts, validation=parts.test, test=parts.validation)
-        found = from_options(TASKS.configs[task], {**first, **AUTOMATIC[task](config, options, splits, report)})
+        found = from_options(TASKS.configs[task], {**first, **search_of(TASKS.configs[task])(config, options, splits, report)})
         assert isinstance(found, RatingsConfig)
         if not found.tolerance:  # nothing more is decided by validation data
             splits = all_for_training(Events.weighted(known) if known.implicit else known, threads=found.machine.threads)

@@ -14,8 +14,8 @@ import numpy as np
 
 from antembed.native.blocks import across, along
 from antembed.native.threads import take_turns
+from antembed.native.vector import padded_columns
 from antembed.recommend import short_rows_kernel as kernel
-from antembed.recommend.descent_kernel import padded_columns
 from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
 from antembed.recommend.normal_equations import PARTS, shared_cuts
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from antembed.native.random_bits import compiled
-from antembed.native.vector import add_scaled, dot, elementwise, prefetch, sqrt
-from antembed.recommend.descent_kernel import AHEAD, TINY, _combine, hard_threshold
+from antembed.native.vector import add_scaled, dot, elementwise, hard_threshold, prefetch, sqrt
+from antembed.recommend.descent_kernel import AHEAD, TINY, _combine
 
 CLOSE = 1e-5  # of a weight: a smaller change is rounding, in single precision
 ROUNDING = 1e-4  # of a diagonal: what is left of it below that is too near the rounding of its terms to step by

@@ -9,13 +9,18 @@ from torch import Tensor
 
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
+from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.row_table import redraw_
-from antembed.recommend.config import RatingsConfig, RatingsStochastic, read_input
+from antembed.layer.sharded.collectives import Ranks
+from antembed.recommend.config import OnlineConfig, RatingsConfig, RatingsStochastic, read_input
+from antembed.recommend.coordinate_descent import init_from_dense
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, facts_of, seen_of
+from antembed.recommend.fused import FusedEngine, unsupported_reason
 from antembed.recommend.model import MatrixFactorization, baseline_errors, half_squared_error
 from antembed.recommend.seen import Seen, copy_popularity
 from antembed.tables.row_labels import read_labels
-from antembed.train.solver_config import OnlineConfig, StochasticConfig
+from antembed.train.solver_config import StochasticConfig
+from antembed.train.stochastic import Stochastic
 from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
 
 EVALUATION_BATCH = 65_536
@@ -24,6 +29,15 @@ MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68
 BASELINES_TO = 30_000_000  # ratings: beyond that the mean and the biases are not worked out
 DENSE_INIT = 0.3  # of T and A where dense epochs come first, for ratings with a standard deviation of 1
 SAMPLE = 4096  # pairs to measure it by
+
+
+def stochastic_solver(
+    task: "Ratings", config: RatingsConfig, model: MatrixFactorization, splits: RatingsSplits, ranks: Ranks | None = None
+) -> Stochastic:
+    """Stochastic steps, from a full solution if the config says so."""
+    if isinstance(config.solver, RatingsStochastic) and config.solver.init == "dense":
+        init_from_dense(config, model, splits)
+    return Stochastic(task, config, model, splits, ranks)
 
 
 class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
@@ -45,6 +59,12 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
             rescale_init_(users, items)
         model = MatrixFactorization(users, items, mean=splits.mean, biases=config.tables.biases)
         return model.to(config.solver.train.device) if isinstance(config.solver, StochasticConfig) else model
+
+    def unsupported(self, model: MatrixFactorization, optimizer: ProximalOptimizer) -> str | None:
+        return unsupported_reason(model, optimizer)
+
+    def engine(self, model: MatrixFactorization, optimizer: ProximalOptimizer, threads: int) -> FusedEngine:
+        return FusedEngine(model, optimizer, threads)
 
     def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
         return facts_of(splits) | ({"online": True} if splits.ratings is None else {})

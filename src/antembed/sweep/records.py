@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from antembed.files import JSON, append_json, read_json_lines
-from antembed.tasks import TASKS
 from antembed.train.options import ConfigError, validated
+from antembed.train.registry import TASKS
 
 Records = list[JSON]
 VERSIONS_OF = ("antembed", "torch", "numpy", "numba", "polars")

@@ -8,7 +8,7 @@ from antembed.files import JSON
 from antembed.sweep.front import evaluated_on
 from antembed.sweep.space import Axis, Choices
 from antembed.sweep.trials import Trial
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 
 
 def search(

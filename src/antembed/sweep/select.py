@@ -7,7 +7,7 @@ from antembed.files import JSON
 from antembed.layer.growth import nbant_objective
 from antembed.sweep.front import evaluated_on
 from antembed.sweep.records import read_records
-from antembed.tasks import TASKS
+from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder
 from antembed.train.task import Task
 

@@ -15,16 +15,16 @@ from pathlib import Path
 import torch
 
 from antembed.files import JSON
+from antembed.recommend.config import OnlineConfig
 from antembed.sweep.front import evaluated_on, mean_by_setting, pareto
 from antembed.sweep.records import append_record, key_of, read_records
 from antembed.tables.model_folder import RunError
-from antembed.tasks import TASKS
 from antembed.train.checkpoint import CheckpointError
 from antembed.train.config import TaskConfig
 from antembed.train.options import ConfigError, from_options, typed, validated
+from antembed.train.registry import TASKS
 from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
-from antembed.train.solver_config import OnlineConfig
 from antembed.train.task import Splits, Task
 
 

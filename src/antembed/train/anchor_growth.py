@@ -36,7 +36,8 @@ from antembed.layer.optim.prox import NonNegativeL1
 from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.resize_anchors import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
 from antembed.train.checkpoint import FileStorage, Storage, capture, restore
-from antembed.train.engine import Schedule, cosine
+from antembed.train.engine import cosine
+from antembed.train.task import Schedule
 
 STATES: dict[type, type] = {Plateau: PlateauState, Trend: TrendState}
 

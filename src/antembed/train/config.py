@@ -11,7 +11,7 @@ from antembed.layer.names import EMBEDDINGS, Plain
 from antembed.tables.encodings import ENCODERS
 from antembed.tables.number_formats import VALUES
 from antembed.train.options import Config, Options, Whole, option
-from antembed.train.solver_config import CoordinateDescentConfig, OnlineConfig, SolverConfig, StochasticConfig
+from antembed.train.solver_config import SolverConfig, StochasticConfig
 
 if TYPE_CHECKING:  # options are checked before torch is imported
     from antembed.layer.embedding import Embedding
@@ -128,6 +128,9 @@ class TaskConfig(Config):
     solver: SolverConfig
     machine: MachineConfig = MachineConfig()
     usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
+    implementation: ClassVar[str] = ""  # "module:Class" of the task, which needs torch
+    searches: ClassVar[str] = ""  # the same of its search (search_cache.Search), where `to_search` leaves choices to one
+    explains: ClassVar[str] = ""  # and of the function that explains a finished run: folder, top, items → data, lines
 
     @classmethod
     def name(cls) -> str:
@@ -142,7 +145,7 @@ class TaskConfig(Config):
 
     @classmethod
     def to_search(cls, given: Options) -> tuple[str, Options] | None:
-        """Where options leave the choice to a search (train/automatic.py): the task to search in, and the options to read
+        """Where options leave the choice to a search (`searches`): the task to search in, and the options to read
         the data with. None: nothing is searched."""
         return None
 
@@ -191,14 +194,12 @@ class EmbeddingTaskConfig(TaskConfig):
     @property
     def budget(self) -> str:
         """As it was given; empty where there is none."""
-        if isinstance(self.solver, StochasticConfig):
-            return self.solver.sparsity.budget
-        return self.solver.budget if isinstance(self.solver, CoordinateDescentConfig) else ""
+        return self.solver.size_goal[0]
 
     @property
     def tolerance(self) -> str:
         """As it was given; empty where there is none."""
-        return self.solver.tolerance if isinstance(self.solver, CoordinateDescentConfig) else ""
+        return self.solver.size_goal[1]
 
     @property
     def values(self) -> str:
@@ -240,10 +241,9 @@ class EmbeddingTaskConfig(TaskConfig):
             raise ValueError(f"a {'budget' if self.budget else 'tolerance'} is for --embedding anchor, not {name}")
         if name != "anchor" and self.auto:
             raise ValueError(f"anchors auto is for --embedding anchor, not {name}")
-        if isinstance(self.solver, CoordinateDescentConfig) and name not in ("anchor", "full"):
-            raise ValueError(f"coordinate descent solves anchor and full tables, not {name}; use --solver stochastic")
-        if isinstance(self.solver, OnlineConfig) and name != "anchor":
-            raise ValueError(f"a stream is learned on anchored tables, not {name}; leave out --embedding")
+        if self.solver.embeddings and name not in self.solver.embeddings:
+            possible = " or ".join(self.solver.embeddings)
+            raise ValueError(f"--solver {self.solver.name} trains {possible} tables, not {name}; use --solver stochastic")
         if isinstance(self.solver, StochasticConfig):
             self._check_stochastic(self.solver)
         return self

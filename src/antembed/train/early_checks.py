@@ -4,9 +4,9 @@ folder."""
 import sys
 from pathlib import Path
 
-from antembed.tasks import TASKS
 from antembed.train.config import TaskConfig
 from antembed.train.options import ConfigError, Options, from_options
+from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from antembed.train.config import TaskConfig
 from antembed.train.examples import Pieces
 from antembed.train.model import TaskModel
 from antembed.train.solver_config import StochasticConfig
-from antembed.train.task import Batch, Source
+from antembed.train.task import Batch, Engine, Schedule, Source
 
 # MERGED The state of the stochastic loop, which its controllers read and change between epochs.
 # The torch engine with batches cut into pieces, which processes share: each reads its own pieces alone.
@@ -26,8 +25,6 @@ from antembed.train.task import Batch, Source
 # The cut does not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each piece, by
 # the seed, the step and the piece: the result is the same with any number of processes, up to the order of sums.
 # Learning rates as pure functions of the step, so that a resumed run needs no scheduler state.
-
-Schedule = Callable[[int], float]
 
 
 def scaled(factor: float, schedule: Schedule) -> Schedule:
@@ -57,12 +54,6 @@ def ramp(steps: int) -> Schedule:
     product of two tables in which both sides of an anchor are zero has no gradient to bring it back.
     """
     return lambda step: min(step / steps, 1.0) if steps else 1.0
-
-
-class Engine(Protocol):
-    """One epoch over shuffled examples in batches, from step `first` on; yields (examples, their summed loss) as it goes."""
-
-    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]: ...
 
 
 class TorchEngine:

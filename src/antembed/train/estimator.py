@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
 from antembed.files import JSON, write_atomically
-from antembed.tasks import TASKS
 from antembed.train.config import TaskConfig
 from antembed.train.options import Options, from_options, nearest
+from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from antembed.data.vocabulary import SPECIAL, Vocabulary
 from antembed.files import JSON
+from antembed.tables.model_folder import RunError, check_files, read_description
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
@@ -39,6 +40,14 @@ def explain_words(folder: Path, top: int, facts: JSON) -> tuple[JSON, list[str]]
     ]
     found: JSON = {"anchors": anchors, "largest": largest, "zero_rows": zero_rows(parts, vocabulary)}
     return found, _lines(found)
+
+
+def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+    """The same, of a run or an export."""
+    if items is not None:
+        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
+    check_files(folder, "words.ant")
+    return explain_words(folder, top, read_description(folder)["data"])
 
 
 def zero_rows(parts: np.ndarray, vocabulary: Vocabulary) -> JSON:

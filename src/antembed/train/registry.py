@@ -1,29 +1,55 @@
-"""How a task is minimised: one class a solver, one line here."""
+"""Tasks by name. What is in the table is listed in antembed/tasks.py, above all tasks; this room knows none of them."""
 
-from antembed.classify.ngram_task import NgramDescent
-from antembed.layer.sharded.collectives import Ranks
-from antembed.recommend.config import RatingsConfig, RatingsStochastic
-from antembed.recommend.coordinate_descent import CoordinateDescent, init_from_dense
-from antembed.recommend.dataset import RatingsSplits
-from antembed.recommend.model import MatrixFactorization
-from antembed.recommend.online import Online
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
 from antembed.train.config import TaskConfig
-from antembed.train.model import TaskModel
-from antembed.train.solver import Callback, Progress, Solver, ignore
-from antembed.train.stochastic import Stochastic
-from antembed.train.task import Splits, Task
 
-# name → solver; which of them a task takes is in its config
-SOLVERS: dict[str, type[Solver]] = {solver.name: solver for solver in (Stochastic, CoordinateDescent, Online, NgramDescent)}
+if TYPE_CHECKING:
+    from antembed.train.task import Task
 
 
-def make_solver(task: Task, config: TaskConfig, model: TaskModel, splits: Splits, ranks: Ranks | None = None) -> Solver:
-    """The solver that the config asks for."""
-    if isinstance(config, RatingsConfig) and isinstance(config.solver, RatingsStochastic) and config.solver.init == "dense":
-        assert isinstance(model, MatrixFactorization)
-        assert isinstance(splits, RatingsSplits)
-        init_from_dense(config, model, splits)
-    return SOLVERS[config.solver.name](task, config, model, splits, ranks)
+class Tasks(MutableMapping[str, "Task"]):
+    """Tasks by name. A config needs no torch; a task does, and is imported when it is asked for."""
+
+    def __init__(self, module: str):
+        self._module = module  # that adds the tasks when it is imported
+        self._configs: dict[str, type[TaskConfig]] = {}
+        self._loaded: dict[str, Task] = {}
+
+    def add(self, config: type[TaskConfig]) -> None:
+        """A task, by its config."""
+        self._configs[config.name()] = config
+
+    @property
+    def configs(self) -> dict[str, type[TaskConfig]]:
+        """The config of each task."""
+        import_module(self._module)
+        return self._configs
+
+    def __getitem__(self, name: str) -> "Task":
+        if name not in self._loaded:
+            self._loaded[name] = resolve_name(self.configs[name].implementation)()
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, task: "Task") -> None:
+        self.configs[name] = task.Config
+        self._loaded[name] = task
+
+    def __delitem__(self, name: str) -> None:
+        del self.configs[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.configs)
+
+    def __len__(self) -> int:
+        return len(self.configs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.configs
 
 
-__all__ = ["SOLVERS", "Callback", "Progress", "Solver", "ignore", "make_solver"]
+TASKS = Tasks("antembed.tasks")

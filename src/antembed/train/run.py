@@ -8,25 +8,22 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from antembed.budget import BudgetError, parse_budget
-from antembed.classify.predictor import TextPredictor
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
 from antembed.tables.model_folder import SEEN, RunError, by_part, check_own, write_description, write_weights
 from antembed.tables.number_formats import RangeError
-from antembed.tasks import TASKS
-from antembed.train.automatic import AUTOMATIC, Automatic
 from antembed.train.checkpoint import CheckpointError, capture, read_checkpoint, restore, write_checkpoint
 from antembed.train.config import TaskConfig
 from antembed.train.early_checks import first_config, suited, without_auto
 from antembed.train.model import EmbeddingModel, TaskModel
 from antembed.train.options import ConfigError, Options, chosen_options, from_options, to_options, with_options
 from antembed.train.processes import on_first_served, whole_rows
-from antembed.train.registry import make_solver
+from antembed.train.registry import TASKS
 from antembed.train.result import summarize
 from antembed.train.run_folder import BESIDE, RunFolder
-from antembed.train.search_cache import Report, silent
+from antembed.train.search_cache import Report, Search, search_of, silent
 from antembed.train.shared_run import build, check_alike, check_options, train_shared
-from antembed.train.solver import Callback, Solver, ignore
+from antembed.train.solver import Callback, Solver, ignore, make_solver
 from antembed.train.task import Splits, Task
 
 FILES = ("data", "test")  # options that name files
@@ -38,7 +35,7 @@ def configure(task: Task, given: Options, report: Report = silent, *, search: bo
     from the number of examples. `report` is told what is searched; without `search` nothing is, and the defaults stay."""
     searched = task.Config.to_search(given) if search else None
     if searched is not None:
-        return _search(AUTOMATIC[task.name], *searched, given, report)
+        return _search(search_of(task.Config), *searched, given, report)
     given = without_auto(given)
     splits = task.load(first_config(task.Config, given))
     if (other := task.task_for(splits)) != task.name:
@@ -46,14 +43,14 @@ def configure(task: Task, given: Options, report: Report = silent, *, search: bo
     return from_options(task.Config, given, task.Config.defaults(splits.count, given, splits.objects)), splits
 
 
-def _search(automatic: Automatic, name: str, first: Options, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
+def _search(search: Search, name: str, first: Options, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
     """The same where what was not given is searched."""
     task = TASKS[name]
     config = from_options(task.Config, first)
     splits = task.load(config)
     if (other := task.task_for(splits)) != name:
         return _as(other, given, report)
-    found = automatic(config, given, splits, report)
+    found = search(config, given, splits, report)
     config = from_options(task.Config, {key: value for key, value in first.items() if key not in found} | found)
     return config, task.load(config) if found.keys() & SPLITTING else splits
 
@@ -289,9 +286,3 @@ def export_table(
     if table is not None and table not in names:
         raise ConfigError(f"table {table!r} is none of: {', '.join(names)}", "table")
     return model.export_table(table or names[0], path, values or config.values, encoding or config.encoding).size
-
-
-def open_predictor(run: str | Path) -> TextPredictor:
-    """A finished run, or an export of one, as a classifier."""
-    folder = RunFolder(run)
-    return folder.task().predictor(folder.path)

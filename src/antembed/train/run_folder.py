@@ -21,9 +21,9 @@ from antembed.tables.model_folder import (
     write_description,
 )
 from antembed.tables.row_labels import SIDES
-from antembed.tasks import TASKS
 from antembed.train.config import TaskConfig
 from antembed.train.options import ConfigError, to_options, validated
+from antembed.train.registry import TASKS
 
 if TYPE_CHECKING:
     from antembed.train.task import Task

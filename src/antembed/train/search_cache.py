@@ -1,18 +1,39 @@
-"""Searches are repeated for nobody: what was found for the same data and options is in the cache folder, under searches/."""
+"""Searches for what was not given, and their cache: results by digest of data and options, in the cache folder, searches/.
+
+A search ends in options, so the run that follows is an ordinary one, and its config.json says what was found.
+"""
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pkgutil import resolve_name
+from typing import Protocol
 
 from antembed.files import JSON, default_cache, locked, read_checked, write_checked
+from antembed.train.config import TaskConfig
+from antembed.train.options import Options
+from antembed.train.task import Splits
 
 VERSION = 17  # of what is cached; a change of a search is another version
 Report = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """The report of those who do not want to know."""
+    """No-op report."""
+
+
+class Search(Protocol):
+    """The search of a task, where its config's `to_search` leaves the choice to it."""
+
+    def __call__(self, config: TaskConfig, given: Options, splits: Splits, report: Report) -> JSON:
+        """Options that were found, to be added to those given."""
+
+
+def search_of(config: type[TaskConfig]) -> Search:
+    """The search that the config of a task names."""
+    search: Search = resolve_name(config.searches)()
+    return search
 
 
 def cached(key: Mapping[str, object], search: Callable[[], JSON], report: Report) -> JSON:

@@ -11,15 +11,13 @@ from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
 from antembed.layer.sharded.draw import drawn_by_block
 from antembed.layer.sharded.sharded_embedding import shard_
-from antembed.recommend.config import RatingsStochastic
 from antembed.train.config import TaskConfig
 from antembed.train.model import TaskModel
 from antembed.train.options import ConfigError, Options, options_of, to_options
 from antembed.train.processes import one_copy
-from antembed.train.registry import make_solver
 from antembed.train.run_folder import RunFolder
-from antembed.train.solver import Callback, Solver, ignore
-from antembed.train.solver_config import CoordinateDescentConfig, StochasticConfig
+from antembed.train.solver import Callback, Solver, ignore, make_solver
+from antembed.train.solver_config import StochasticConfig
 from antembed.train.task import Part, Rows, Splits, Task
 
 EMBEDDINGS = ("anchor", "full")
@@ -47,24 +45,12 @@ def shared_options(task: Task, given: Options) -> Options:
 
 def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
     """Raise if something is asked for that several processes cannot do."""
-    solver, under = config.solver, f"under torchrun ({ranks.size} processes)"
-    if isinstance(solver, CoordinateDescentConfig):
-        return  # every process has the whole model, and works on some of its rows
-    if not isinstance(solver, StochasticConfig):
-        raise ConfigError(f"{under} --solver stochastic and {DESCENT} are what there is, not {solver.name}", "solver")
+    config.solver.check_processes(ranks.size)
+    if not isinstance(config.solver, StochasticConfig):
+        return
+    under = f"under torchrun ({ranks.size} processes)"
     if config.embedding_name not in EMBEDDINGS:
         raise ConfigError(f"{under} embedding {config.embedding_name} is not possible; use anchor or full", "embedding")
-    if solver.train.engine == "fused":
-        raise ConfigError(f"{under} the fused engine is not possible; use --engine torch", "engine")
-    if solver.train.device != "cpu":
-        raise ConfigError(f"{under} device {solver.train.device!r} is not possible yet; leave it at cpu", "device")
-    if isinstance(solver, RatingsStochastic) and solver.init == "dense":
-        raise ConfigError(f"{under} --init dense is not possible; leave it out", "init")
-    if solver.train.pieces < ranks.size:
-        raise ConfigError(
-            f"{ranks.size} processes share {solver.train.pieces} pieces of a batch: give --pieces {ranks.size} or more",
-            "pieces",
-        )
     if task.pretraining(config) is not None:
         raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
 

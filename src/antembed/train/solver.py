@@ -4,13 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
 from antembed.train.checkpoint import Checkpoint, FileStorage, Storage
+from antembed.train.config import TaskConfig
+from antembed.train.model import TaskModel
 from antembed.train.solver_config import SolverConfig
-from antembed.train.task import ConfigT, ModelT, SplitsT, Task
+from antembed.train.task import ConfigT, ModelT, Splits, SplitsT, Task
 
 SolverConfigT = TypeVar("SolverConfigT", bound=SolverConfig)
 
@@ -30,7 +33,7 @@ Callback = Callable[[Progress], None]
 
 
 def ignore(progress: Progress) -> None:
-    """The callback of those who do not want to know."""
+    """No-op callback."""
 
 
 class RunFiles(Protocol):
@@ -83,3 +86,9 @@ class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
     def result(self) -> JSON:
         """What the solver adds to the result of the run."""
         return {"engine": self.name}
+
+
+def make_solver(task: Task, config: TaskConfig, model: TaskModel, splits: Splits, ranks: Ranks | None = None) -> Solver:
+    """The solver that the config asks for."""
+    solver: Solver = resolve_name(config.solver.implementation)(task, config, model, splits, ranks)
+    return solver

@@ -2,10 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator
 
 from antembed.budget import parse_budget, parse_tolerance
-from antembed.train.options import Config, Number, Whole, option
+from antembed.train.options import Config, ConfigError, Number, Whole, option
 
 OPTIMIZERS = ("yogi", "adam", "sgd")  # the classes are in antembed/optim, which needs torch
 AUTO = {"anchors": "auto"}
@@ -38,14 +38,28 @@ BudgetText = Annotated[str, AfterValidator(_budget)]
 class SolverConfig(Config):
     """What every solver has: its name, and how often it goes over the data."""
 
+    implementation: ClassVar[str]  # "module:name" of what makes the solver: its class, or a function
     heading: ClassVar[str] = "Solver"
+    embeddings: ClassVar[tuple[str, ...]] = ()  # that it can train; empty: all
     name: str
     epochs: int
 
     @property
     def records(self) -> int:
-        """How many records a run has at most; 0: nobody knows."""
+        """How many records a run has at most; 0 if unknown."""
         return self.epochs
+
+    @property
+    def size_goal(self) -> tuple[str, str]:
+        """Budget and tolerance as they were given; empty where there is none."""
+        return "", ""
+
+    def check_processes(self, size: int) -> None:
+        """Raise if something is asked for that `size` processes cannot do."""
+        raise ConfigError(
+            f"under torchrun ({size} processes) --solver stochastic and coordinate_descent are what there is, not {self.name}",
+            "solver",
+        )
 
 
 class OptimizerConfig(Config):
@@ -130,6 +144,7 @@ class GrowthConfig(Config):
 class StochasticConfig(SolverConfig):
     """Mini-batches, a gradient rule, the prox: any task, any embedding."""
 
+    implementation: ClassVar[str] = "antembed.train.stochastic:Stochastic"
     name: Literal["stochastic"] = option("stochastic", "How the loss is minimised.")
     epochs: Whole = option(25, "Passes over the data.", ge=1)
     train: TrainConfig = TrainConfig()
@@ -138,65 +153,21 @@ class StochasticConfig(SolverConfig):
     growth: GrowthConfig = GrowthConfig()
 
     @property
+    def size_goal(self) -> tuple[str, str]:
+        return self.sparsity.budget, ""
+
+    def check_processes(self, size: int) -> None:
+        under = f"under torchrun ({size} processes)"
+        if self.train.engine == "fused":
+            raise ConfigError(f"{under} the fused engine is not possible; use --engine torch", "engine")
+        if self.train.device != "cpu":
+            raise ConfigError(f"{under} device {self.train.device!r} is not possible yet; leave it at cpu", "device")
+        if self.train.pieces < size:
+            raise ConfigError(
+                f"{size} processes share {self.train.pieces} pieces of a batch: give --pieces {size} or more", "pieces"
+            )
+
+    @property
     def l0_penalty(self) -> float:
         """λ2 of eq. 5."""
         return self.sparsity.l1_penalty if self.growth.l0_penalty is None else self.growth.l0_penalty
-
-
-class PenaltyConfig(Config):
-    """What coordinate descent adds to the summed ½·squared error."""
-
-    heading: ClassVar[str] = "Coordinate descent"
-    l0_penalty: Number = option(
-        2.0, "λ2: a weight stays only if it lowers the summed ½·squared error by more.", ge=0, only_with=NO_TARGET
-    )
-    penalize_biases: bool = option(True, "Biases pay --l0-penalty too, and are zero where they are not worth it.")
-    ridge: Number = option(7.0, "½·ridge·‖e‖² on every vector e = t·A.", ge=0)
-    ridge_per_rating: Number = option(0.02, "And as much again for each rating of the object.", ge=0)
-    bias_ridge: Number = option(6.0, "The same on every bias.", ge=0)
-
-
-class CoordinateDescentConfig(SolverConfig):
-    """Exact alternating descent on the ℓ0 objective itself: ratings, anchored and full tables."""
-
-    heading: ClassVar[str] = "Coordinate descent"
-    name: Literal["coordinate_descent"] = option("coordinate_descent", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over all users and items.", ge=1, only_with={"tolerance": ""})
-    penalties: PenaltyConfig = PenaltyConfig()
-    unobserved_weight: Number = option(0.0, "Weight of every pair there is, as if rated 0: a model of what is chosen.", ge=0)
-    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): λ2 is adjusted to meet it.")
-    tolerance: ToleranceText = option(
-        "", "1%: the smallest file whose validation error is at most so much above the dense model's; λ2 is searched."
-    )
-
-    basis: Literal["learned", "axes"] = option(
-        "learned", "The anchors: learned, or the principal axes and their opposites (fast for wide tables; with a tolerance)."
-    )
-
-    @property
-    def records(self) -> int:
-        return 0 if self.tolerance else self.epochs
-
-    @model_validator(mode="after")
-    def _one_target(self) -> "CoordinateDescentConfig":
-        if self.basis == "axes" and not self.tolerance:
-            raise ValueError("basis axes goes with a tolerance; add --tolerance 1%, or leave it at learned")
-        if self.budget and self.tolerance:
-            raise ValueError(f"budget {self.budget} and tolerance {self.tolerance} both decide the size; give one of them")
-        return self
-
-
-class OnlineConfig(SolverConfig):
-    """Coordinate descent on a stream: batches are learned once, in the file's order, and never seen again."""
-
-    heading: ClassVar[str] = "Online"
-    inferred: ClassVar[bool] = False
-    name: Literal["online"] = option("online", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over a batch, at most.", ge=1)
-    batch_size: Whole = option(100_000, "Ratings in a batch of the stream.", ge=1)
-    test: str = option("", "Ratings to be tested on at the end.")
-    penalties: PenaltyConfig = PenaltyConfig()
-
-    @property
-    def records(self) -> int:
-        return 0

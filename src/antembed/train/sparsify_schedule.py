@@ -13,10 +13,10 @@ from antembed.layer.sparsify.quadratic import Batches, LossFunction
 from antembed.layer.sparsify.recode import Recode
 from antembed.layer.sparsify.sparsifier import Sparsifier
 from antembed.train.callbacks import Controller, dense_epochs
-from antembed.train.engine import Loop, Schedule, constant, cosine, draw_seed
+from antembed.train.engine import Loop, constant, cosine, draw_seed
 from antembed.train.model import EmbeddingModel
 from antembed.train.solver import RunFiles
-from antembed.train.task import Source
+from antembed.train.task import Schedule, Source
 
 SPARSIFIERS: dict[str, type[Sparsifier]] = {"recode": Recode, "prune": Prune}
 TUNED, LEAST = 1 / 3, 0.02  # the learning rate of the tuning, at its begin and end, as shares

@@ -13,29 +13,16 @@ from antembed.layer.embedding import Embedding, param_groups
 from antembed.layer.growth import penalties
 from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.optim.proximal import ProximalOptimizer
-from antembed.recommend.fused import FusedEngine, unsupported_reason
 from antembed.train.averaging import Averaging
 from antembed.train.callbacks import BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning
 from antembed.train.checkpoint import Checkpoint, capture, restore
 from antembed.train.config import ThreadsConfig
-from antembed.train.engine import (
-    Engine,
-    Loop,
-    PieceEngine,
-    Schedule,
-    TorchEngine,
-    constant,
-    cosine,
-    halving,
-    ramp,
-    rates,
-    scaled,
-)
+from antembed.train.engine import Loop, PieceEngine, TorchEngine, constant, cosine, halving, ramp, rates, scaled
 from antembed.train.processes import one_copy
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
 from antembed.train.solver_config import StochasticConfig
 from antembed.train.sparsify_schedule import Sparsify
-from antembed.train.task import Batch, ConfigT, ModelT, Rows, Source, SplitsT
+from antembed.train.task import Batch, ConfigT, Engine, ModelT, OffersEngine, Rows, Schedule, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
 
@@ -54,7 +41,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             from antembed.train.sharded_checkpoint import ShardedStorage  # its parts of torch take a second to import
 
             self.storage = ShardedStorage(self.ranks, model, optimizer)
-        self.fused = uses_fused(own.train.engine, model, optimizer, own.train.pieces)
+        self.fused = self._takes_fused(optimizer)
         self.threads = config.machine.threads if isinstance(config.machine, ThreadsConfig) else 1
         if config.auto and not len(splits.validation):
             raise ValueError("anchors auto compares numbers of anchors on validation data, and there are 0; give --anchors")
@@ -141,9 +128,23 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             return train.shuffled(seed, epoch)
         return train.in_order(one_copy(self.ranks, partial(train.order, seed, epoch), len(train), train.rows.dtype))
 
+    def _takes_fused(self, optimizer: ProximalOptimizer) -> bool:
+        """Whether the fused engine does the work; an error if it was asked for and cannot."""
+        asked, pieces = self.own.train.engine, self.own.train.pieces
+        if pieces > 1:
+            reason: str | None = f"it takes batches whole, not in {pieces} pieces"
+        elif isinstance(self.task, OffersEngine):
+            reason = self.task.unsupported(self.model, optimizer)
+        else:
+            reason = f"{self.task.name} has none"
+        if asked == "fused" and reason is not None:
+            raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
+        return asked != "torch" and reason is None
+
     def _engine(self) -> Engine:
         if self.fused:
-            return FusedEngine(self.model, self.loop.optimizer, self.threads)
+            assert isinstance(self.task, OffersEngine)
+            return self.task.engine(self.model, self.loop.optimizer, self.threads)
         if self.ranks is None and self.own.train.pieces == 1:
             return TorchEngine(self.loop.optimizer, self.loss)
         seed, pieces = self.config.machine.seed, self.own.train.pieces
@@ -188,14 +189,6 @@ def schedules(own: StochasticConfig, examples: int) -> tuple[Schedule, Schedule]
     shapes = {"constant": constant(), "halving": halving(own.optimizer.halve_every), "cosine": cosine(steps)}
     warmup = ramp(round(own.sparsity.l1_warmup * steps))
     return scaled(own.optimizer.lr, shapes[own.optimizer.schedule]), scaled(own.sparsity.l1_penalty, warmup)
-
-
-def uses_fused(engine: str, model: torch.nn.Module, optimizer: ProximalOptimizer, pieces: int = 1) -> bool:
-    """Whether the fused engine does the work; an error if it was asked for and cannot."""
-    reason = unsupported_reason(model, optimizer) if pieces == 1 else f"it takes batches whole, not in {pieces} pieces"
-    if engine == "fused" and reason is not None:
-        raise ValueError(f"the fused engine cannot train this model: {reason}; use --engine torch")
-    return engine != "torch" and reason is None
 
 
 def count_nonzeros(table: Embedding) -> int:

@@ -7,7 +7,7 @@
         def loss(self, model, batch): ...       # → a scalar, the mean over the batch
         def evaluate(self, model, splits, part): ...   # → {"loss": …, "error": …}
 
-and one entry in TASKS (tasks/__init__.py). The other methods have defaults that suit most tasks.
+and one entry in TASKS (antembed/tasks.py). The other methods have defaults that suit most tasks.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast, runtime_
 import numpy as np
 from torch import Tensor
 
-from antembed.classify.predictor import TextPredictor
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
 from antembed.layer.optim.prox import FreeEntries
+from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.train.config import TaskConfig
 from antembed.train.examples import Examples, Pieces
 from antembed.train.model import TaskModel
@@ -32,6 +32,7 @@ from antembed.train.model import TaskModel
 Batch = tuple[Tensor, ...]
 Part = Literal["train", "validation", "test"]
 Metrics = dict[str, float]
+Schedule = Callable[[int], float]  # of the step
 Regularizer = Callable[[Batch, int], Tensor]  # batch, step → a term of the loss
 NONE = Examples((np.empty(0),), np.empty(0, np.int64))
 
@@ -122,6 +123,22 @@ class Splits:
         """Write what is needed beside the tables to use them: which row is whose."""
 
 
+class Engine(Protocol):
+    """One epoch over shuffled examples in batches, from step `first` on; yields (examples, their summed loss) as it goes."""
+
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]: ...
+
+
+@runtime_checkable
+class OffersEngine(Protocol):
+    """A task whose models can be trained by a compiled engine of their own."""
+
+    def unsupported(self, model: TaskModel, optimizer: ProximalOptimizer) -> str | None:
+        """Why its engine cannot train this model; None: it can."""
+
+    def engine(self, model: TaskModel, optimizer: ProximalOptimizer, threads: int) -> Engine: ...
+
+
 ConfigT = TypeVar("ConfigT", bound=TaskConfig)
 SplitsT = TypeVar("SplitsT", bound=Splits)
 ModelT = TypeVar("ModelT", bound=TaskModel)
@@ -210,7 +227,3 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
 
     def export_extras(self, folder: Path, config: ConfigT, out: Path, seen: bool) -> None:
         """Write what an export needs of a run's folder beside its tables; `seen`: also what users have rated."""
-
-    def predictor(self, folder: Path) -> TextPredictor:
-        """A finished run, or an export of one, as a classifier."""
-        raise ValueError(f"a run of {self.name} predicts no classes")

@@ -16,9 +16,9 @@ from antembed.cli.train import read_together
 from antembed.files import default_cache
 from antembed.layer.sharded.collectives import Ranks
 from antembed.recommend import read_ratings as reader
-from antembed.tasks import TASKS
 from antembed.train.examples import Examples
 from antembed.train.processes import one_copy
+from antembed.train.registry import TASKS
 from antembed.train.shared_run import share_rows
 from antembed.train.task import Splits
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from antembed.layer.sharded.collectives import Ranks
 from antembed.recommend.synthetic import planted, ratings
-from antembed.tasks import TASKS
 from antembed.train.options import ConfigError, from_options
+from antembed.train.registry import TASKS
 from antembed.train.run import configure, train
 from antembed.train.shared_run import check_options, shared_options
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from antembed.data.vocabulary import SPECIAL, Vocabulary
+from antembed.data.vocabulary import RESERVED, Vocabulary
 from antembed.extras import explained
 
-RESERVED = len(SPECIAL)
 FREQUENT_SHARE = 0.5  # of the anchors of frequency-kmeans
 
 

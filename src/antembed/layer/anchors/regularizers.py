@@ -5,7 +5,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from antembed.layer.anchors.initializers import RESERVED
+from antembed.data.vocabulary import RESERVED
 
 TRIES = 100
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from antembed.native.random_bits import compiled
-from antembed.recommend.descent_kernel import hard_threshold
+from antembed.native.vector import hard_threshold
 
 SETTLED = 1e-5  # a change below this share of a weight is none
 FLAT = 1e-30  # curvature below which nobody looks a row up
