@@ -15,9 +15,9 @@ LINE = 64  # bytes of the memory that caches exchange
 
 @cache
 def kernels(name: str) -> ModuleType | None:
-    """antembed.native.NAME, if Numba is installed."""
+    """The module antembed.NAME, if Numba is installed."""
     try:
-        return import_module(f"antembed.native.{name}")
+        return import_module(f"antembed.{name}")
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("numba", "llvmlite"):
             raise
