@@ -142,7 +142,7 @@ def test_yelp_itself(shared_data):
 
 
 def test_the_cache_keeps_kinds_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("antembed.data.cache.CACHED_FROM", 0)
+    monkeypatch.setattr("antembed.recommend.read_ratings.CACHED_FROM", 0)
     file, cache = tmp_path / "r.csv", tmp_path / "cache"
     file.write_text("user;item;rating;time\na;x;2;7\na;y;1;8\na;x;1;9\n")
     for _ in range(2):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.data.text_file import DataError
-from antembed.recommend.explain import explain as explain_anchors
+from antembed.recommend.explain import explain_items as explain_anchors
 from antembed.recommend.explain import read_items
 
 

@@ -269,7 +269,7 @@ def test_weights(tmp_path):
 class TestCache:
     @pytest.fixture(autouse=True)
     def _cache_all(self, monkeypatch):
-        monkeypatch.setattr("antembed.data.cache.CACHED_FROM", 0)
+        monkeypatch.setattr("antembed.recommend.read_ratings.CACHED_FROM", 0)
 
     def file(self, folder, last="x,9,1.5"):
         file = folder / "r.csv"

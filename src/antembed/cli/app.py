@@ -10,8 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
-from antembed.cli import compress, demo, predict, runs, sweep
-from antembed.cli.common import verbosity
+from antembed.cli import compress, demo, predict, runs, sweep, verbosity
 from antembed.cli.data import data_app
 
 QUIET = "No progress on stderr; results stay on stdout."

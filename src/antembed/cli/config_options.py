@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperOption
 
-from antembed.cli.common import printable
+from antembed.cli.terminal import printable
 from antembed.files import JSON
 from antembed.train.config import TaskConfig
 from antembed.train.options import AUTO, ConfigError, Option, options_of, typed

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.common import AsJson, printable
+from antembed.cli.common import AsJson
+from antembed.cli.terminal import printable
 
 if TYPE_CHECKING:
     from antembed.classify.predictor import TextPredictor

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 import typer
 
-from antembed.cli.common import printable, verbosity
+from antembed.cli.terminal import printable, verbosity
 from antembed.files import JSON
 
 if TYPE_CHECKING:  # `antembed inspect` must not wait for it

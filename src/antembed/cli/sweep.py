@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.common import AsJson, printable
+from antembed.cli.common import AsJson
+from antembed.cli.terminal import printable
 from antembed.extras import install
 from antembed.files import JSON
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from antembed.files import JSON
 from antembed.recommend.fold_in import FoldIn, Ridges
@@ -20,6 +19,9 @@ from antembed.tables.neighbours import best_items
 from antembed.tables.row_labels import SIDES, LabelIndex, Labels, find, label_file, read_labels, series_of
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # MERGED Lists from two tables by rows: what a user would like, what is like an item. NumPy alone.
 # Recommendations from two tables, their labels and what users have rated: NumPy and polars, no torch.
@@ -214,8 +216,8 @@ COMPARED = 20_000  # labels that an unknown one is compared with: difflib takes 
 class RatingTables(PairTables):
     """Users and items: their vectors and biases, their labels, and what users have rated (None: not known)."""
 
-    user_labels: pl.Series
-    item_labels: pl.Series
+    user_labels: "pl.Series"
+    item_labels: "pl.Series"
 
     @classmethod
     def load(cls, folder: str | Path) -> "RatingTables":
@@ -260,10 +262,10 @@ class RatingTables(PairTables):
         ratings[i >= 0] += self.items.bias_of(i[i >= 0])
         both = (u >= 0) & (i >= 0)
         ratings[both] += np.einsum("nd,nd->n", vectors[place[both]], self.items[i[both]])
-        unknown = asked.filter(pl.Series(u < 0)).to_list()
+        unknown = asked.filter(series_of(u < 0)).to_list()
         return ratings, [f"{named(unknown)} unknown here: predicted by the mean and the items' biases"] if unknown else []
 
-    def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> pl.DataFrame:
+    def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> "pl.DataFrame":
         """The k best items of each user: a table of user, item, score, best first. Items a user has rated are left out.
 
         A user never seen gets the most popular items, whose scores are their popularity (from 0 to 1, on a log scale). A user
@@ -274,8 +276,10 @@ class RatingTables(PairTables):
         warn(remarks)
         return found
 
-    def lists(self, users: Labels, k: int, *, filter_seen: bool) -> tuple[pl.DataFrame, list[str]]:
+    def lists(self, users: Labels, k: int, *, filter_seen: bool) -> "tuple[pl.DataFrame, list[str]]":
         """What `recommend` returns, and what is to be said of it."""
+        import polars as pl
+
         if isinstance(users, str | bytes | int | float):
             raise TypeError(f"give a list of users, [{users!r}], not a single one")
         asked = series_of(users)
@@ -286,8 +290,10 @@ class RatingTables(PairTables):
         found = pl.DataFrame({"user": asked.gather(who), "item": self.item_labels.gather(items), "score": scores})
         return found, self.remarks(ids, asked.to_list(), personal, filter_seen=filter_seen)
 
-    def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
+    def similar_items(self, item: Any, k: int = 10) -> "pl.DataFrame":
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
+        import polars as pl
+
         row = int(find(self.item_labels, [item])[0])
         if row < 0:
             raise UnknownLabelError(
@@ -312,8 +318,10 @@ def warn(remarks: Sequence[str]) -> None:
         warnings.warn(line, stacklevel=3)
 
 
-def near(labels: pl.Series, wanted: object) -> str:
+def near(labels: "pl.Series", wanted: object) -> str:
     """What an error says beside an unknown label: labels that are written alike, or what kind of labels there are."""
+    import polars as pl
+
     if not len(labels):
         return ""
     if labels.dtype != pl.String:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import antembed as ant
+from antembed.layer.embedding import keep_largest
 from antembed.layer.sharded.collectives import Ranks
 from antembed.layer.sharded.draw import draw_anchors, draw_rows
 from antembed.layer.sharded.placement import Spread
@@ -176,7 +177,7 @@ def with_ties() -> nn.ModuleList:
 def keep_ties(ranks: Ranks, folder: Path) -> None:
     for n in (0, 1, 20, 21, 40, 41, 60, 1000):
         one, many = with_ties(), shard_(with_ties(), ranks)
-        assert ant.embedding.keep_largest(one, n) == ant.embedding.keep_largest(many, n)
+        assert keep_largest(one, n) == keep_largest(many, n)
         flat = torch.cat([layer.rows.weight.detach().reshape(-1) for layer in with_ties()])
         kept = torch.cat([layer.transform.detach().reshape(-1) for layer in many])
         order = flat.argsort(descending=True, stable=True)[:n]  # of equal ones the first by table, id, column
