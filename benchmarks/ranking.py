@@ -62,10 +62,9 @@ def main() -> None:
         return {"ndcg@10": round(ndcg_at(lists, wanted()), 4), "recall@10": round(recall_at(lists, wanted()), 4)}
 
     overrides = {name: float(value) if "." in value else int(value) for name, value in (o.split("=") for o in chosen.set)}
-    ratings = ant.Recommender(
-        anchors=48, embedding_dim=10, l0_penalty=1.0, ridge=6.0, ridge_per_rating=0.02, epochs=16, threads=2
-    )
-    choices = ant.Recommender(threads=2, **CHOICES | overrides)
+    options = {"l0_penalty": 1.0, "ridge": 6.0, "ridge_per_rating": 0.02}
+    ratings = ant.Recommender(anchors=48, embedding_dim=10, epochs=16, threads=2, options=options)
+    choices = ant.Recommender(threads=2, options=CHOICES | overrides)
     results, seconds = {}, {}
     for name, model, data in (
         ("our model of ratings", ratings, train),

@@ -9,8 +9,8 @@ from tests.synthetic_text import topics
 from antembed.classify.classifier import HashedNgramClassifier, TextClassifier
 from antembed.train.options import ConfigError
 
-QUICK = {"embedding_dim": 16, "epochs": 5, "batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
-MEAN = {"model": "mean"} | QUICK
+OPTIONS = {"batch_size": 32, "lr": 0.01, "word_dropout": 0.1, "dropout": 0.1}
+MEAN = {"model": "mean", "embedding_dim": 16, "epochs": 5, "options": OPTIONS}
 BOTH = pytest.mark.parametrize(
     ("kind", "options"), [(TextClassifier, MEAN), (HashedNgramClassifier, {"budget": "2KB"})], ids=["text", "ngrams"]
 )
@@ -80,7 +80,7 @@ def test_labels_come_back_as_they_were():
 def test_budgets_set_later_are_budgets():
     for model in (TextClassifier(model="mean").set_params(budget="20KB"), TextClassifier(model="mean", budget="20KB")):
         assert (model.config.values, model.config.encoding) == ("int8", "packed")
-    assert TextClassifier(anchor_init="frequency", relations="wordnet").config.anchors.relations == ("wordnet",)
+    assert TextClassifier(options={"anchor_init": "frequency", "relations": "wordnet"}).config.anchors.relations == ("wordnet",)
 
 
 def test_options_of_the_other_classifier_are_refused():
@@ -88,12 +88,12 @@ def test_options_of_the_other_classifier_are_refused():
         TextClassifier(ngrams=1)
     with pytest.raises(TypeError, match="'anchors'"):
         HashedNgramClassifier(anchors=4)
-    with pytest.raises(TypeError, match="'l1'"):
-        TextClassifier(l1=1e-4)
-    model = TextClassifier(l1_penalty=1e-4)
+    with pytest.raises(ValueError, match="TextClassifier has no option 'ngrams'"):
+        TextClassifier(options={"ngrams": 1})
+    model = TextClassifier(options={"l1_penalty": 1e-4})
     with pytest.raises(ConfigError, match="l1_penalty must be ≥ 0, got -1"):
         model.set_params(l1_penalty=-1)
-    assert model.get_params()["l1_penalty"] == 1e-4
+    assert model.get_params()["options"] == {"l1_penalty": 1e-4}
 
 
 @BOTH
@@ -110,16 +110,16 @@ def test_scikit_learn_clones_validates_and_searches(kind, options):
     values = {"l1_penalty": [1e-4, 10.0]} if kind is TextClassifier else {"budget": ["0.6KB", "1KB"]}
     ((name, (first, _)),) = values.items()
     found = GridSearchCV(model, values, cv=2).fit(texts, labels)
-    assert found.best_estimator_.get_params()[name] == found.best_params_[name]
+    assert found.best_estimator_.given[name] == found.best_params_[name]
     assert kind is HashedNgramClassifier or found.best_params_[name] == first  # the other leaves nothing of the words
     assert found.score(texts, labels) > 0.8
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"anchors": "auto"}, {"anchors": "auto", "growth": "trend", "anchor_step": 2}, {"optimizer": "sgd"},
-     {"embedding": "full"}, {"schedule": "halving", "halve_every": 7}, {"anchor_init": "frequency", "relations": ("wordnet",)},
-     {"budget": "40x"}],
+    [{}, {"anchors": "auto"}, {"anchors": "auto", "options": {"growth": "trend", "anchor_step": 2}}, {"embedding": "full"},
+     {"options": {"optimizer": "sgd"}}, {"options": {"schedule": "halving", "halve_every": 7}},
+     {"options": {"anchor_init": "frequency", "relations": ("wordnet",)}}, {"budget": "40x"}],
 )  # fmt: skip
 def test_clones_have_all_options_whatever_goes_with_them(options):
     model = TextClassifier(**options)
@@ -157,7 +157,13 @@ def test_missing_labels_are_left_out_and_strange_ones_refused():
 
 def test_numbers_of_numpy_are_numbers():
     texts, labels = data(200, 60, 0.9)
-    found = TextClassifier(**MEAN | {"epochs": np.int64(1), "anchors": np.int32(3), "l1_penalty": np.float32(1e-4)})
+    found = TextClassifier(
+        model="mean",
+        embedding_dim=16,
+        epochs=np.int64(1),
+        anchors=np.int32(3),
+        options=OPTIONS | {"l1_penalty": np.float32(1e-4)},
+    )
     found.fit(texts, labels)
     assert found.config.anchors.anchors == (3,)
     assert type(found.config.anchors.anchors[0]) is int

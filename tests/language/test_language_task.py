@@ -295,7 +295,9 @@ def _ngrams(tmp_path):
 
 
 def test_in_python(file, tmp_path):
-    model = ant.LanguageModel(epochs=4, embedding_dim=16, anchors=8, batch_size=140, sequence_length=14, lr=0.03)
+    model = ant.LanguageModel(
+        epochs=4, embedding_dim=16, anchors=8, batch_size=140, options={"sequence_length": 14, "lr": 0.03}
+    )
     with pytest.raises(NotFittedError, match="fit"):
         model.generate("w1")
     model.fit(file.read_text().splitlines())
@@ -340,9 +342,9 @@ def test_without_options_long_corpora_become_small():
 
 def test_without_options_long_corpora_become_small_in_python_too(file, monkeypatch):
     monkeypatch.setattr(config_module, "LONG", 1000)
-    small = {"embedding_dim": 16, "anchors": 8, "batch_size": 140, "sequence_length": 14, "epochs": 3, "threads": 1}
+    small = {"embedding_dim": 16, "anchors": 8, "batch_size": 140, "epochs": 3, "threads": 1}
     monkeypatch.setattr(config_module, "BUDGET", "300")
-    model = ant.LanguageModel(**small).fit(file)
+    model = ant.LanguageModel(**small, options={"sequence_length": 14}).fit(file)
     assert model.result_["parameters"] <= 300
 
 

@@ -97,7 +97,8 @@ def test_the_recommender_learns_events_columns_and_matrices():
     users, items = events()
     counts = sparse.csr_array((np.ones(len(users)), (users, items)), (USERS, ITEMS))
     for given in ((users, items), (counts,), (pl.DataFrame({"user": users, "item": items}),)):
-        model = ant.Recommender(ridge=0.3, l0_penalty=1e-3, embedding_dim=8, anchors=8, epochs=4).fit(*given)
+        model = ant.Recommender(embedding_dim=8, anchors=8, epochs=4, options={"ridge": 0.3, "l0_penalty": 1e-3})
+        model.fit(*given)
         best = model.recommend([1], k=5)["item"].to_list()
         assert sum(item % GROUPS == 1 for item in best) >= 4
     assert Events().name == model.config.task

@@ -177,6 +177,6 @@ def test_a_saved_recommender_keeps_the_ratings_unless_it_is_to_be_small(run, tmp
     model.save(tmp_path / "all")
     assert ant.Recommender.load(tmp_path / "all").recommend(empty).equals(model.recommend(empty))
     model.save(tmp_path / "all", with_seen=False)
-    assert not ant.Recommender.load(tmp_path / "all").knows_ratings
+    assert ant.Recommender.load(tmp_path / "all").tables.seen is None
     exported = {file.name: file.stat().st_size for file in (home / "small").iterdir() if file.name != "config.json"}
     assert exported == {f.name: f.stat().st_size for f in (tmp_path / "all").iterdir() if f.name != "config.json"}

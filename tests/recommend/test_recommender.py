@@ -19,7 +19,7 @@ from antembed.cli.app import app
 from antembed.data.text_file import DataError
 from antembed.recommend.synthetic import planted, ratings
 from antembed.tables.row_labels import find
-from antembed.train.estimator import NotFittedError
+from antembed.train.estimator import FILES, NotFittedError
 from antembed.train.options import options_of
 
 
@@ -33,7 +33,7 @@ def frame(text=False):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return ant.Recommender(anchors=6, embedding_dim=8, l0_penalty=0.5, ridge=1.0, epochs=8).fit(frame())
+    return ant.Recommender(anchors=6, embedding_dim=8, epochs=8, options={"l0_penalty": 0.5, "ridge": 1.0}).fit(frame())
 
 
 def test_predictions_are_good_and_those_of_the_tables(fitted):
@@ -83,7 +83,7 @@ def test_who_has_seen_nearly_everything_gets_less():
     table = frame()
     all_but_two = pl.DataFrame({"user": [0] * 48, "item": np.arange(48) * 10, "rating": [3.0] * 48})
     table = pl.concat([table, all_but_two], how="vertical_relaxed").unique(["user", "item"])
-    fitted = ant.Recommender(anchors=4, embedding_dim=4, epochs=2, l0_penalty=0.1, ridge=1.0).fit(table)
+    fitted = ant.Recommender(anchors=4, embedding_dim=4, epochs=2, options={"l0_penalty": 0.1, "ridge": 1.0}).fit(table)
     assert len(fitted.recommend([0], k=10)) <= 2
 
 
@@ -132,7 +132,7 @@ def error(model):
 class TestMoreRatings:
     """partial_fit, after fit, after load, or from nothing."""
 
-    settings: ClassVar = {"anchors": 6, "embedding_dim": 8, "l0_penalty": 0.3, "ridge": 1.0, "epochs": 8}
+    settings: ClassVar = {"anchors": 6, "embedding_dim": 8, "epochs": 8, "options": {"l0_penalty": 0.3, "ridge": 1.0}}
 
     def halves(self):
         """Users 60 to 79 and items from 400 on come in the second half only."""
@@ -212,7 +212,7 @@ def test_clear_errors(fitted, tmp_path):
         fitted.recommend([])
     with pytest.raises(ValueError, match="k must be ≥ 1, got 0"):
         fitted.recommend([1], k=0)
-    with pytest.raises(ValueError, match=r"is no recommender: it has no users\.ant"):
+    with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
         ant.Recommender.load(tmp_path)
     with pytest.raises(ValueError, match="solver 'magic' is none of: auto, stochastic, coordinate_descent, online"):
         ant.Recommender(solver="magic")
@@ -228,7 +228,7 @@ def test_clear_errors(fitted, tmp_path):
 def test_one_user_or_one_item_is_enough(lonely):
     others, one = np.arange(40), np.zeros(40, int)
     users, items = (one, others) if lonely == "user" else (others, one)
-    recommender = ant.Recommender(anchors=2, embedding_dim=2, ridge=1.0, epochs=2).fit(users, items, others % 5)
+    recommender = ant.Recommender(anchors=2, embedding_dim=2, epochs=2, options={"ridge": 1.0}).fit(users, items, others % 5)
     assert np.isfinite(recommender.predict(users, items)).all()
 
 
@@ -248,19 +248,31 @@ def test_commands(tmp_path):
 
 
 def test_options_can_be_read_given_again_and_changed():
-    model = ant.Recommender(anchors=6, embedding_dim=8, l0_penalty=0.5)
+    model = ant.Recommender(anchors=6, embedding_dim=8, options={"l0_penalty": 0.5})
     params = model.get_params()
-    assert (params["solver"], params["anchors"], params["l0_penalty"]) == (None, 6, 0.5)
+    assert (params["solver"], params["anchors"], params["options"]) == (None, 6, {"l0_penalty": 0.5})
     assert model.config.solver.name == "coordinate_descent"
     assert ant.Recommender(**params).config == model.config
-    assert model.set_params(l0_penalty=1.5).get_params() == params | {"l0_penalty": 1.5}
+    assert model.set_params(l0_penalty=1.5, seed=2).get_params() == params | {"options": {"l0_penalty": 1.5}, "seed": 2}
+    assert (model.config.solver.penalties.l0_penalty, model.config.machine.seed) == (1.5, 2)
+    assert model.set_params(options={"ridge": 3.0}, seed=None).get_params() == params | {"options": {"ridge": 3.0}}
+    assert model.set_params(ridge=None).get_params() == params | {"options": None}
+    assert ant.Recommender(options={"seed": 3}).set_params(seed=4).get_params()["seed"] == 4
     assert ant.Recommender(solver="stochastic").config.solver.sparsity.l1_penalty == 1e-4
     with pytest.raises(ValueError, match="--l1-penalty is an option of --solver stochastic"):
-        ant.Recommender(l1_penalty=1e-3)
+        ant.Recommender(options={"l1_penalty": 1e-3})
     with pytest.raises(TypeError, match="unexpected keyword argument 'l0_penalti'"):
         ant.Recommender(l0_penalti=1)
     with pytest.raises(ValueError, match="Recommender has no option 'l0_penalti'; did you mean l0_penalty"):
         model.set_params(l0_penalti=1)
+    with pytest.raises(ValueError, match="Recommender has no option 'l0_penalti'; did you mean l0_penalty"):
+        ant.Recommender(options={"l0_penalti": 1})
+    with pytest.raises(ValueError, match="Recommender has no option 'data'"):  # fit takes them
+        ant.Recommender(options={"data": "ratings.csv"})
+    with pytest.raises(ValueError, match="seed is given twice, as an argument and in options; leave one of them out"):
+        ant.Recommender(seed=1, options={"seed": 1})
+    with pytest.raises(ValueError, match="ridge must be ≥ 0, got -1"):
+        ant.Recommender(options={"ridge": -1})
 
 
 def test_the_callback_is_told_of_every_epoch():
@@ -269,7 +281,10 @@ def test_the_callback_is_told_of_every_epoch():
     assert [progress.epoch for progress in seen if progress.record.get("epoch") == progress.epoch] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("options", [{}, {"solver": "stochastic", "lr": 0.1}, {"anchors": (3, 4), "l0_penalty": 0.5}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"solver": "stochastic", "options": {"lr": 0.1}}, {"anchors": (3, 4), "options": {"l0_penalty": 0.5}}],
+)
 def test_scikit_learn_clones_it_with_its_options(options):
     model = ant.Recommender(**options)
     copy = clone(model)
@@ -283,8 +298,8 @@ def test_scikit_learn_clones_it_with_its_options(options):
 
 def test_it_is_shown_with_the_options_that_were_changed():
     assert repr(ant.Recommender()) == "Recommender()"
-    assert repr(ant.Recommender(l0_penalty=0.5, seed=3)) == "Recommender(l0_penalty=0.5, seed=3)"
-    assert repr(ant.Recommender(solver="stochastic", lr=0.1)) == "Recommender(solver='stochastic', lr=0.1)"
+    wanted = "Recommender(seed=3, options={'l0_penalty': 0.5})"
+    assert repr(ant.Recommender(options={"l0_penalty": 0.5}, seed=3)) == wanted
     assert repr(ant.TextClassifier(model="mean")) == "TextClassifier(model='mean')"
     assert repr(clone(ant.HashedNgramClassifier(budget="2KB"))) == "HashedNgramClassifier(budget='2KB')"
 
@@ -309,20 +324,19 @@ def test_what_is_not_fitted_says_so():
         lambda: model.users_,
         lambda: model.item_labels_,
     ):
-        with pytest.raises(NotFittedError, match="this recommender has not been fitted; call fit"):
+        with pytest.raises(NotFittedError, match="this Recommender has not been fitted; call fit"):
             use()
     assert not hasattr(model, "users_")
-    assert not model.knows_ratings
     with pytest.raises(SklearnNotFitted):
         check_is_fitted(model)
 
 
-@pytest.mark.parametrize("kind", [ant.Recommender, ant.TextClassifier, ant.HashedNgramClassifier])
-def test_signatures_are_the_options_of_the_command_line(kind):
-    """So that mypy and editors know them; what names files and columns belongs to the command line."""
-    files = {"data", "test", "columns", "on_error", "split", "text", "label"}
-    assert set(inspect.signature(kind).parameters) == set(options_of(kind.Config)) - files
-    assert all(each.kind is each.KEYWORD_ONLY for each in inspect.signature(kind).parameters.values())
+@pytest.mark.parametrize("kind", [ant.Recommender, ant.TextClassifier, ant.HashedNgramClassifier, ant.LanguageModel])
+def test_signatures_are_a_dozen_options_of_the_command_line(kind):
+    arguments = inspect.signature(kind).parameters
+    assert len(arguments) <= 12
+    assert set(arguments) - {"options"} <= set(options_of(kind.Config)) - FILES
+    assert all(each.kind is each.KEYWORD_ONLY for each in arguments.values())
 
 
 def test_without_options_it_searches_and_learns_all_ratings(tmp_path):
@@ -349,7 +363,7 @@ def test_columns_of_other_names_and_single_users():
     table = frame().rename({"user": "Wer", "item": "Was", "rating": "Wie"})
     with pytest.raises(DataError, match=r"columns=\[…\] in Python"):
         ant.Recommender().fit(table)
-    quick = ant.Recommender(anchors=4, embedding_dim=4, epochs=2, l0_penalty=0.1)
+    quick = ant.Recommender(anchors=4, embedding_dim=4, epochs=2, options={"l0_penalty": 0.1})
     model = quick.fit(table, columns=["Wer", "Was", "Wie"])
     user = table["Wer"][0]
     assert len(model.recommend([user], k=2)) == 2

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from antembed.data.labels import Merged, merge
 from antembed.files import JSON, write_atomically
-from antembed.recommend.config import CoordinateDescentConfig, OnlineConfig, RatingsConfig, read_input
+from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, OnlineConfig, RatingsConfig, read_input
 from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, seen_of
 from antembed.recommend.events import Events
@@ -27,18 +27,15 @@ from antembed.tables.row_labels import SIDES, Labels, write_labels
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 from antembed.train.early_checks import suited
-from antembed.train.estimator import Estimator, NotFittedError, own_arguments
+from antembed.train.estimator import TableEstimator
 from antembed.train.options import from_options, to_options
-from antembed.train.registry import TASKS
 from antembed.train.run import train
-from antembed.train.run_folder import RunFolder
 from antembed.train.search_cache import Report, search_of, silent
 from antembed.train.solver import Callback, ignore
 
-__all__ = ["NotFittedError", "Recommender"]
 
-
-class Recommender(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Recommender(TableEstimator):
     """Users and items as small tables, from ratings or from events.
 
         recommender = Recommender().fit("ratings.dat")  # or .fit(table), .fit(users, items, ratings), .fit(csr_matrix)
@@ -46,68 +43,18 @@ class Recommender(Estimator):
 
     Without options it searches for widths and ridges, and for the smallest tables within 1 % of the dense model's error
     (`tolerance`), on a tenth of the ratings (of events: the last of each user); then it learns all ratings. `budget` says a
-    size instead. Data without ratings are events (implicit feedback): lists of what is chosen next. All options of
-    `antembed train recommend` can be given, by their names.
+    size instead. Data without ratings are events (implicit feedback): lists of what is chosen next. All other options of
+    `antembed train recommend` are given by name in `options`: Recommender(options={"l0_penalty": 0.5}).
     """
 
-    task: ClassVar[str] = "recommend"
+    tasks: ClassVar[tuple[str, ...]] = ("recommend", "recommend-events")
     Config = RatingsConfig
     defaults: ClassVar[JSON] = {"solver": "coordinate_descent", "anchors": (48,), "embedding_dim": 12}
-    config: RatingsConfig
+    config: RatingsConfig = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        budget: str | None = None,
-        tolerance: str | None = None,
-        solver: Literal["auto", "stochastic", "coordinate_descent", "online"] | None = None,
-        embedding: str | None = None,
-        embedding_dim: int | None = None,
-        anchors: int | str | Sequence[int] | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        pieces: int | None = None,
-        patience: int | None = None,
-        device: str | None = None,
-        engine: Literal["auto", "fused", "torch"] | None = None,
-        optimizer: str | None = None,
-        lr: float | None = None,
-        eps: float | None = None,
-        schedule: Literal["halving", "cosine", "constant"] | None = None,
-        halve_every: int | None = None,
-        weight_decay: float | None = None,
-        l1_penalty: float | None = None,
-        l1_warmup: float | None = None,
-        prune: float | None = None,
-        max_nonzeros: int | None = None,
-        sparsify: str | None = None,
-        events: int | None = None,
-        beta2: float | None = None,
-        l2_penalty: float | None = None,
-        l2_per_rating: float | None = None,
-        bias_l2_penalty: float | None = None,
-        polish: float | None = None,
-        anchor_penalty: float | None = None,
-        l0_penalty: float | None = None,
-        growth: Literal["plateau", "trend"] | None = None,
-        initial_anchors: int | None = None,
-        anchor_step: int | None = None,
-        init: Literal["signed", "half-normal", "dense"] | None = None,
-        penalize_biases: bool | None = None,
-        ridge: float | None = None,
-        ridge_per_rating: float | None = None,
-        bias_ridge: float | None = None,
-        unobserved_weight: float | None = None,
-        basis: Literal["learned", "axes"] | None = None,
-        seed: int | None = None,
-        threads: int | None = None,
-        biases: bool | None = None,
-        alpha: float | None = None,
-        values: str | None = None,
-        encoding: str | None = None,
-        implicit: bool | None = None,
-    ):
-        super().__init__(own_arguments(locals()))
+    tolerance: str | None = None
+    solver: Literal["auto", "stochastic", "coordinate_descent", "online"] | None = None
+    implicit: bool | None = None
 
     def fit(
         self,
@@ -122,7 +69,7 @@ class Recommender(Estimator):
         """Learn from a file, a table (polars, pandas) with columns user, item and rating, a sparse matrix of users × items, or
         columns: users, items and ratings. `columns` are the names of the user, item and rating columns, if they are not the
         usual ones. `report` is told what a search finds, `callback` how far it is."""
-        known = ratings_from(data, items, ratings, implicit=self.options.get("implicit"), columns=columns)
+        known = ratings_from(data, items, ratings, implicit=self.implicit, columns=columns)
         self.__dict__.pop("_online", None)  # of another partial_fit
         config, splits = self._configured(known, report)
         with tempfile.TemporaryDirectory() as name:
@@ -132,47 +79,40 @@ class Recommender(Estimator):
                 splits = all_for_training(known, threads=config.machine.threads)
                 train(config, Path(name) / "all", splits=splits, callback=callback)
             self.config = config
-            self._open(Path(name) / ("all" if (Path(name) / "all").is_dir() else "run"))
+            self._take(Path(name) / ("all" if (Path(name) / "all").is_dir() else "run"))
         return self
 
     def _configured(self, known: Ratings, report: Report) -> tuple[RatingsConfig, RatingsSplits]:
         """The config and the parts of the data: of the options, or what a search finds."""
-        task = "recommend-events" if known.implicit else self.task
-        options = suited(TASKS.configs[task], self.options) if known.implicit else self.options
-        searched = TASKS.configs[task].to_search(options)
+        Config = EventsConfig if known.implicit else RatingsConfig
+        options = suited(Config, self.given) if known.implicit else self.given
+        searched = Config.to_search(options)
         if searched is None:
-            config = from_options(TASKS.configs[task], options) if known.implicit else self._config(options)
+            config = from_options(Config, options) if known.implicit else self._config(options, len(known))
             assert isinstance(config, RatingsConfig)
             return config, all_for_training(Events.weighted(known) if known.implicit else known, threads=config.machine.threads)
         _, first = searched
-        config = from_options(TASKS.configs[task], first)
-        assert isinstance(config, RatingsConfig)
+        config = from_options(Config, first)
         if known.implicit:
             splits = Events().split(config, known, test=False)
         else:
             parts = cut(known, "90/10", config.machine.seed, threads=config.machine.threads)
             splits = replace(parts, validation=parts.test, test=parts.validation)
-        found = from_options(TASKS.configs[task], {**first, **search_of(TASKS.configs[task])(config, options, splits, report)})
-        assert isinstance(found, RatingsConfig)
+        found = from_options(Config, {**first, **search_of(Config)(config, options, splits, report)})
         if not found.tolerance:  # nothing more is decided by validation data
             splits = all_for_training(Events.weighted(known) if known.implicit else known, threads=found.machine.threads)
         return found, splits
 
-    def partial_fit(
-        self,
-        data: Any,
-        items: Any = None,
-        ratings: Any = None,
-    ) -> "Recommender":
+    def partial_fit(self, data: Any, items: Any = None, ratings: Any = None) -> "Recommender":
         """Learn from more ratings without those before: users and items may be new, anchors are added where they help.
 
         For coordinate descent with anchored tables. What is left of the ratings before is the tables, and how many ratings each
         user and item had; some thousand ratings at a time work well, single ones badly. After `save` and `load` it continues
-        a little differently: where ratings still pull is not in the small files, but worked out from them.
+        a little differently: the small files do not hold the gradients of the ratings so far, which are worked out from them.
         """
         self._check_partial()
         if not self.__sklearn_is_fitted__():
-            self.config = from_options(RatingsConfig, self.defaults | self.options)
+            self.config = from_options(RatingsConfig, self.defaults | self.given)
         more = ratings_from(data, items, ratings, implicit=False)
         stream = self._stream()
         known = (self.user_labels_, self.item_labels_) if self.__sklearn_is_fitted__() else (more.user_labels, more.item_labels)
@@ -189,7 +129,7 @@ class Recommender(Estimator):
             model.export(Path(name), self.config.values, self.config.encoding)
             self._files = {side: (Path(name) / f"{side}.ant").read_bytes() for side in SIDES}
             table_u, table_i = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
-        self._tables = RatingTables(
+        self.model_ = RatingTables(
             users=table_u,
             items=table_i,
             seen=seen,
@@ -221,7 +161,7 @@ class Recommender(Estimator):
             config.tables.embedding_dim, penalties, anchors=(anchors[0], anchors[1]), seed=seed, threads=threads
         )
         if self.__sklearn_is_fitted__():
-            seen = self._fitted().seen
+            seen = self.tables.seen
             if seen is None:
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
             counts = np.diff(seen.starts), np.bincount(seen.items, minlength=len(self.item_labels_))
@@ -235,15 +175,15 @@ class Recommender(Estimator):
         """What was seen before and these ratings, in the new order of rows."""
         own = np.ones(len(more), np.float32) if more.weights is None else more.weights
         parts = [(merged[0].rank[ids[0]], merged[1].rank[ids[1]], more.values, own)]
-        if self.__sklearn_is_fitted__() and (old := self._fitted().seen) is not None:
+        if self.__sklearn_is_fitted__() and (old := self.tables.seen) is not None:
             users, items, *rest = old.columns()
             parts.append((merged[0].rank[users], merged[1].rank[items], *rest))
         users, items, ratings, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         sizes = len(merged[0].labels), len(merged[1].labels)
         return Seen.of(users, items, *sizes, ratings, weights if (weights != 1).any() else None)
 
-    def _open(self, folder: Path) -> None:
-        self._tables = RatingTables.load(folder)
+    def _take(self, folder: Path) -> None:
+        self.model_ = RatingTables.load(folder)
         self._files = {side: (folder / f"{side}.ant").read_bytes() for side in SIDES}
 
     def __sklearn_tags__(self) -> Any:
@@ -252,53 +192,41 @@ class Recommender(Estimator):
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_tables")
-
-    def _fitted(self) -> RatingTables:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this recommender has not been fitted; call fit, or Recommender.load a folder")
-        return self._tables
-
-    @property
-    def knows_ratings(self) -> bool:
-        """Whether it knows what users have rated."""
-        return self.__sklearn_is_fitted__() and self._tables.seen is not None
-
     @property
     def tables(self) -> RatingTables:
         """All that is needed to recommend, without torch."""
-        return self._fitted()
+        self._check_fitted()
+        return self.model_
 
     @property
     def users_(self) -> Table:
         """Vectors and biases of users."""
-        return self._fitted().users
+        return self.tables.users
 
     @property
     def items_(self) -> Table:
         """Vectors and biases of items."""
-        return self._fitted().items
+        return self.tables.items
 
     @property
     def user_labels_(self) -> pl.Series:
         """Row n of `users_` is user_labels_[n]."""
-        return self._fitted().user_labels
+        return self.tables.user_labels
 
     @property
     def item_labels_(self) -> pl.Series:
         """Row n of `items_` is item_labels_[n]."""
-        return self._fitted().item_labels
+        return self.tables.item_labels
 
     @property
     def mean_(self) -> float:
         """Of the training ratings."""
-        return self._fitted().mean
+        return self.tables.mean
 
     def predict(self, users: Labels, items: Labels) -> np.ndarray:
         """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide, and a
         warning says so of users."""
-        predicted, remarks = self._fitted().predictions(users, items)
+        predicted, remarks = self.tables.predictions(users, items)
         warn(remarks)
         return predicted
 
@@ -319,18 +247,18 @@ class Recommender(Estimator):
         whose row of the table is empty gets a vector from what the user has rated. Warnings say who gets the most popular
         items, and whether what users have rated is not known here, and not left out.
         """
-        found, remarks = self._fitted().lists(users, k, filter_seen=filter_seen)
+        found, remarks = self.tables.lists(users, k, filter_seen=filter_seen)
         warn(remarks)
         return found
 
     def similar_items(self, item: Any, k: int = 10) -> pl.DataFrame:
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
-        return self._fitted().similar_items(item, k)
+        return self.tables.similar_items(item, k)
 
     def save(self, folder: str | Path, *, with_seen: bool = True) -> None:
         """Two small tables, their labels, and what users have rated; `load` and `antembed recommend` read them. Without
         `with_seen` the folder is as small as one of `antembed export`: lists from it have items in them that were rated."""
-        tables, folder = self._fitted(), Path(folder)
+        tables, folder = self.tables, Path(folder)
         check_own(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self._files.items():
@@ -344,26 +272,9 @@ class Recommender(Estimator):
             tables.seen.save(folder)
         write_description(folder, self.config.model_dump(mode="json"), {}, [f"{name}.ant" for name in self._files])
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "Recommender":
-        """What `save`, `antembed train recommend` or `antembed export` wrote."""
-        loaded = cls.__new__(cls)
-        loaded._open(Path(folder))
-        config, _ = RunFolder(folder).open()
-        assert isinstance(config, RatingsConfig)
-        loaded.config = config
-        known = set(cls._names())
-        loaded.options = {name: value for name, value in to_options(config).items() if name in known}
-        return loaded
-
     def remember_training_data(self) -> None:
         """Read the ratings that the config names: they are what users have rated. For runs that do not hold it."""
-        self.remember(read_input(self.config.input))
-
-    def remember(self, ratings: Ratings) -> None:
-        """These ratings are what users have rated."""
-        tables = self._fitted()
-        tables.seen = seen_of(ratings, tables.user_labels, tables.item_labels)
+        self.tables.seen = seen_of(read_input(self.config.input), self.user_labels_, self.item_labels_)
 
 
 def state_of(table: Table, n: np.ndarray, penalties: Penalties) -> OnlineState:
