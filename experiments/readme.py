@@ -47,39 +47,33 @@ def recommend(records: Records) -> str:
 
 
 def front(records: Records) -> str:
-    """One row a setting of the front, by size: means over its seeds."""
-    rows = []
+    """The front by size, in parameters and in bytes: means over seeds, without rows within a fifth of the size before them."""
+    rows, before = [], ("", 0.0)
     for runs in sorted(by_setting(records), key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
-        errors = [r["test"]["mse"] for r in runs]
+        kind, parameters = runs[0]["embedding"], mean(r["parameters"] for r in runs)
+        if before[0] == kind and parameters < 1.2 * before[1]:
+            continue
+        before = kind, parameters
+        errors, packed = [r["test"]["mse"] for r in runs], [r["quantized"]["int8 packed"]["bytes"] for r in runs]
         rows.append(
             [
-                runs[0]["embedding"],
+                kind,
                 f"{mean(errors):.4f} ± {(max(errors) - min(errors)) / 2:.4f}",
-                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
+                f"{parameters / 1000:.1f}K",
                 f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
+                f"{mean(packed) / 1000:.0f} kB",
                 f"{mean(r['seconds'] for r in runs):.0f} s",
-                str(len(runs)),
-                f"`{options(runs[0]['config'], FRONT_OPTIONS[runs[0]['embedding']])}`",
+                f"`{options(runs[0]['config'], FRONT_OPTIONS[kind])}`",
             ]
         )
-    return markdown(["tables", "test MSE", "parameters", "files", "training", "seeds", "options"], rows)
+    return markdown(["tables", "test MSE", "parameters", "fp32", "int8 packed", "training", "options"], rows)
 
 
-def bench(records: Records) -> str:
-    """The newest record of each benchmark, one row a peer, for each of ours if there are several."""
-    rows = []
-    for name, record in newest(records).items():
-        ratios = record.get("ratios", {})
-        several = any(isinstance(peers, dict) for peers in ratios.values())
-        named = {f"{name}: {ours}": peers for ours, peers in ratios.items()} if several else {name: ratios}
-        for what, peers in named.items():
-            rows += [
-                [what, record["setting"], peer, *["–"] * 2, f"{ratio:.3g} ×", *["–"] * 2, others(record)]
-                for peer, ratio in peers.items()
-            ]
-        rows += [[name, record["setting"], *race(row), others(record)] for row in record.get("rows", [])]
-    header = ["what", "setting", "peer", "antembed", "peer's", "peer ÷ antembed", "quartiles", "share of the limit", "others"]
-    return markdown(header, rows)
+def layer_step(records: Records) -> str:
+    """The newest training step of the layer beside its peers, by how ids are drawn."""
+    records = [newest(records)[name] for name in ("training step", "training step, uniform ids")]
+    rows = [[record["setting"], *race(row)] for record in records for row in record["rows"]]
+    return markdown(["step", "peer", "antembed", "peer's", "peer ÷ antembed", "quartiles", "share of the limit"], rows)
 
 
 def race(row: JSON) -> list[str]:
@@ -89,10 +83,26 @@ def race(row: JSON) -> list[str]:
     return [row["peer"], *seconds, f"{row['ratio']:.3g} ×", "{:.3g} – {:.3g}".format(*row["quartiles"]), share]
 
 
-def others(record: JSON) -> str:
-    """How many cores other processes kept busy meanwhile."""
-    busy = record.get("busy_cores_of_others")
-    return "–" if busy is None else f"{busy:.1f} cores"
+def factorization(records: Records) -> str:
+    """Matrix factorization beside its peers: their time over ours on one thread and on two, alone and beside a busy process."""
+    alone, busy = (newest(records)[f"matrix factorization{beside}"]["ratios"] for beside in ("", " beside 1 busy"))
+    ours = [f"anchored, fused, {threads}" for threads in ("1 thread", "2 threads")]
+    columns = [ratios[name] for ratios in (alone, busy) for name in ours]
+    peers = [peer for peer in dict.fromkeys(peer for column in columns for peer in column) if all(map(_has(peer), columns))]
+    rows = [[peer, *(f"{column[peer]:.3g} ×" for column in columns)] for peer in peers]
+    return markdown(["peer", "÷ 1 thread", "÷ 2 threads", "÷ 1 thread, busy", "÷ 2 threads, busy"], rows)
+
+
+def _has(peer: str) -> Callable[[JSON], bool]:
+    return lambda column: peer in column
+
+
+def words(records: Records) -> str:
+    """The newest benchmark of the tokenizer."""
+    record = newest(records)["words of text"]
+    speeds = record["megabytes_a_second"]
+    rows = [[peer, f"{speeds[peer]:.0f} MB/s", f"{ratio:.3g} ×"] for peer, ratio in record["ratios"].items()]
+    return markdown([f"peer ({record['setting']})", "speed", "antembed, 2 threads ÷ peer"], rows)
 
 
 def instructions(records: Records) -> str:
@@ -215,7 +225,6 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "recommend": ("recommend.jsonl", recommend),
     "front": ("front.jsonl", front),
     "ranking": ("ranking.jsonl", ranking),
-    "sizes": ("front.jsonl", comparisons.sizes),
     "baselines": ("baselines.jsonl", comparisons.baselines),
     "sparsifiers": ("sparsify.jsonl", comparisons.sparsifiers),
     "penalties": ("penalties.jsonl", comparisons.penalties),
@@ -227,8 +236,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "objective-paper": ("anchors-paper.jsonl", partial(growth_tables.objective, anchor_penalty=0.01, l0_penalty=1e-4)),
     "objective-fine": ("anchors-fine.jsonl", partial(growth_tables.objective, anchor_penalty=1e-3, l0_penalty=1e-6)),
     "text-step": ("text-step.jsonl", text.step),
-    "text-cnn": ("text-cnn.jsonl", partial(text.text, model="cnn")),
-    "text-mean": ("text.jsonl", partial(text.text, model="mean")),
+    "text-embeddings": ("text-cnn.jsonl,text.jsonl", text.embeddings),
     "text-knowledge": ("text-knowledge.jsonl", text.knowledge),
     "text-paper": ("text-paper.jsonl", text.knowledge),
     "text-quantized": ("text-quantized.jsonl", text.quantized),
@@ -245,7 +253,9 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "distil": ("distil.jsonl", comparisons.distilled),
     "serving": ("serving.jsonl", comparisons.serving),
     "planted-ratings": ("planted.jsonl", comparisons.planted),
-    "bench": ("bench.jsonl", bench),
+    "step": ("bench.jsonl", layer_step),
+    "factorization": ("bench.jsonl", factorization),
+    "words": ("bench.jsonl", words),
     "instructions": ("instructions.jsonl", instructions),
     "step-profile": ("step-profile.jsonl", step_profile),
     "startup": ("startup.jsonl", startup),

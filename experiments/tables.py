@@ -40,35 +40,23 @@ def spread(errors: Sequence[float], digits: int = 4) -> str:
 
 
 def baselines(records: Records) -> str:
-    """For each budget and method the trial with the lowest validation error that fits; means over its seeds, best first."""
+    """For each method and budget the trial with the lowest validation error that fits; means over its seeds, best first."""
     rows = []
     settings = by_setting(records)
-    for budget in BUDGETS:
-        found = []
-        for name in NAMES:
-            trials = [runs for runs in settings if method(runs[0]["config"]) == name]
+    for name, title in NAMES.items():
+        trials = [runs for runs in settings if method(runs[0]["config"]) == name]
+        cells, errors = [], []
+        for budget in BUDGETS:
             fitting = [runs for runs in trials if runs[0]["parameters"] <= budget]
             if not fitting:
+                cells += ["–", "–"]
                 continue
             best = min(fitting, key=lambda runs: runs[0]["validation"]["mse"])
-            found.append((mean(r["test"]["mse"] for r in best), name, best, len(trials)))
-        for _, name, best, tried in sorted(found, key=lambda each: each[0]):
-            int8 = [r["quantized"]["int8"] for r in best]
-            rows.append(
-                [
-                    NAMES[name],
-                    f"≤ {budget // 1000}K",
-                    spread([r["test"]["mse"] for r in best]),
-                    f"{mean(r['parameters'] for r in best) / 1000:.1f}K",
-                    f"{mean(r['bytes'] for r in best) / 1000:.0f} kB",
-                    f"{mean(file['bytes'] for file in int8) / 1000:.0f} kB",
-                    spread([file["test_mse"] for file in int8]),
-                    str(tried),
-                    str(len(best)),
-                ]
-            )
-    headings = ["method", "budget", "test MSE", "parameters", "fp32", "int8", "test MSE of int8", "trials", "seeds"]
-    return markdown(headings, rows)
+            errors.append(_error(best))
+            cells += [spread([r["test"]["mse"] for r in best]), f"{mean(r['parameters'] for r in best) / 1000:.1f}K"]
+        rows.append((min(errors), [title, *cells, str(len(trials))]))
+    sizes = [each for budget in BUDGETS for each in (f"MSE, ≤ {budget // 1000}K", "parameters")]
+    return markdown(["method", *sizes, "trials"], [row for _, row in sorted(rows)])
 
 
 def ablation(records: Records) -> str:
@@ -90,33 +78,16 @@ def ablation(records: Records) -> str:
     return markdown(["part", "validation MSE", "test MSE", "parameters", "seeds"], rows)
 
 
-def sizes(records: Records) -> str:
-    """The front in bytes: each setting's files in fp32, fp16, int8 and packed, and the error of what is read back."""
-    rows = []
-    settings = by_setting(records)
-    for runs in sorted(settings, key=lambda runs: (runs[0]["embedding"], mean(r["parameters"] for r in runs))):
-        first, files = runs[0], [r["quantized"] for r in runs]
-        width = f", k={first['config']['tables']['embedding_dim']}" if first["embedding"] == "full" else ""
-        rows.append(
-            [
-                first["embedding"] + width,
-                f"{mean(r['parameters'] for r in runs) / 1000:.1f}K",
-                f"{mean(r['test']['mse'] for r in runs):.4f}",
-                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
-                *(f"{mean(f[kind]['bytes'] for f in files) / 1000:.0f} kB" for kind in ("fp16", "int8", "int8 packed")),
-                f"{mean(f['int8']['test_mse'] for f in files):.4f}",
-            ]
-        )
-    return markdown(["tables", "parameters", "test MSE", "fp32", "fp16", "int8", "int8 packed", "test MSE of int8"], rows)
-
-
 WAYS = {"recode": "recode", "prune": "prune", "prox": "prox, polished"}
+WIDTHS = (2, 4, 6, 8, 16)  # of full tables that are shown
 
 
 def sparsifiers(records: Records) -> str:
     """One row a way and budget: means over seeds, beside coordinate descent."""
     groups: dict[tuple[str, str, str], Records] = {}
     for record in records:
+        if record["embedding"] == "full" and record["config"]["tables"]["embedding_dim"] not in WIDTHS:
+            continue
         solver = record["config"]["solver"]
         way = WAYS[solver["sparsity"]["sparsify"]] if solver["name"] == "stochastic" else "coordinate descent (ratings only)"
         if record["embedding"] == "full":
@@ -141,15 +112,16 @@ def sparsifiers(records: Records) -> str:
 
 
 def text_sparsifiers(records: Records) -> str:
-    """One row a network, way and size: means over seeds, beside dense tables of rank K in packed int8."""
-    groups: dict[tuple[str, str, str], Records] = {}
+    """One row a way and size, of the mean of the words: means over seeds, beside dense tables of rank K in packed int8."""
+    groups: dict[tuple[str, str], Records] = {}
     for record in records:
         config, own = record["config"], record["config"]["solver"]["sparsity"]
+        if config["tables"]["model"] == "cnn":  # stays with prox: in the records only
+            continue
         way = WAYS[own["sparsify"]] if record["embedding"] == "anchor" else f"dense, rank {config['anchors']['anchors'][0]}"
-        groups.setdefault((config["tables"]["model"], own["budget"], way), []).append(record)
+        groups.setdefault((own["budget"], way), []).append(record)
     rows = [
         [
-            model,
             way,
             budget or "int8 packed",
             spread([100 * run["test"]["accuracy"] for run in runs], 2),
@@ -157,9 +129,10 @@ def text_sparsifiers(records: Records) -> str:
             f"{mean(run['bytes'] for run in runs) / 1000:.0f} kB",
             str(len(runs)),
         ]
-        for (model, budget, way), runs in sorted(groups.items(), key=lambda pair: (pair[0][0], _size(pair[0][1]), pair[0][2]))
+        for (budget, way), runs in sorted(groups.items(), key=lambda pair: (_size(pair[0][0]), pair[0][1]))
+        if way not in ("dense, rank 1", "dense, rank 2", "dense, rank 3")
     ]
-    return markdown(["network", "way", "budget", "test accuracy", "parameters", "file", "seeds"], rows)
+    return markdown(["way", "budget", "test accuracy, %", "parameters", "file", "seeds"], rows)
 
 
 def penalties(records: Records) -> str:
@@ -181,10 +154,16 @@ def penalties(records: Records) -> str:
     return markdown(["way", "validation MSE", "test MSE", "parameters", "training", "seeds"], rows)
 
 
+# Shapes that say what another row says: the same ratings in other units, and the easiest files.
+LIKE_OTHERS = {"planted, -10 to 10", "planted, 1 to 1,000,000", "planted, 0 to 0.001", "noise", "constant", "5 words"}
+
+
 def shapes(records: Records) -> str:
     """Files of many shapes without options, beside a plain method."""
     rows = []
     for record in records:
+        if record["shape"] in LIKE_OTHERS:
+            continue
         metric = {"ratings": "MSE", "events": "NDCG@10", "text": "accuracy"}[record["kind"]]
         rows.append(
             [
@@ -209,12 +188,9 @@ def _error(runs: Records) -> float:
     return mean(run["test"]["mse"] for run in runs)
 
 
-COMPRESSORS = {
-    "transform": "**antembed, transform**",
-    "sparse": "**antembed, sparse**",
-    "auto": "**antembed**",
-    "whole numbers": "bits a number",
+PEERS = {
     "low rank, int8": "low rank, int8",
+    "whole numbers": "bits a number",
     "PQ": "PQ (faiss)",
     "OPQ": "OPQ (faiss)",
     "RQ": "RQ (faiss)",
@@ -223,25 +199,23 @@ COMPRESSORS = {
 
 
 def compress(records: Records) -> str:
-    """The newest record of each table, ratio and method (benchmarks/compress.py)."""
-    newest = {(r["table"], r["wanted"], r["frequency"], r["method"]): r for r in records}
-    order = list(COMPRESSORS)
+    """The newest records of each table and ratio (benchmarks/compress.py): ours, and the best of the others."""
+    found: dict[tuple[str, float], dict[tuple[str, bool], JSON]] = {}
+    for r in records:
+        found.setdefault((r["table"], r["wanted"]), {})[r["method"], r["frequency"]] = r
     rows = []
-    for key in sorted(newest, key=lambda k: (k[0], k[1], order.index(k[3]), k[2])):
-        table, wanted, frequency, name = key
-        r = newest[key]
-        rows.append(
-            [
-                f"{table}, {wanted:.0f}x",
-                COMPRESSORS[name] + (", by frequency" if frequency else ""),
-                f"{r['ratio']:.1f}",
-                f"{r['relative_error']:.4f}",
-                f"{r['neighbours_kept']:.1%}",
-                f"{r['neighbours_kept_first_20000']:.1%}",
-            ]
-        )
-    headings = ["table", "method", "times smaller", "relative error", "neighbours kept", "among the first 20 000"]
-    return markdown(headings, rows)
+    for (table, wanted), methods in sorted(found.items()):
+        ours = next(r for (name, _), r in methods.items() if name in ("transform", "sparse"))
+        peers = {names: r for names, r in methods.items() if names[0] in PEERS}
+        name, frequency = max(peers, key=lambda names: peers[names]["neighbours_kept"])
+        rows.append([f"{table}, {wanted:.0f}x", ours["method"], *_kept(ours)])
+        rows[-1] += [PEERS[name] + (", by frequency" if frequency else ""), *_kept(peers[name, frequency])]
+    headings = ["vectors", "method", "times smaller", "error", "neighbours kept"]
+    return markdown([*headings, "best other", "its times smaller", "its error", "it keeps"], rows)
+
+
+def _kept(record: JSON) -> list[str]:
+    return [f"{record['ratio']:.1f}", f"{record['relative_error']:.4f}", f"{record['neighbours_kept']:.1%}"]
 
 
 def distilled(records: Records) -> str:
@@ -261,23 +235,19 @@ def distilled(records: Records) -> str:
     return markdown(headings, rows)
 
 
+NOT_SHOWN = ("kept", "fp16")  # look-ups that are in the records only
+
+
 def serving(records: Records) -> str:
-    """The newest look-ups (benchmarks/serving.py), by how many objects there are and how ids are drawn."""
-    newest = {(r["objects"], r["ids"], r["look-up"]): r for r in records}
-    rows = [
-        [
-            f"{objects:,}",
-            ids,
-            name,
-            f"{r['milliseconds']:.1f} ms",
-            f"{r['times_nn_embedding']:.2f} ×",
-            f"{r['least_milliseconds']:.1f} ms",
-            f"{r['least_times_nn_embedding']:.2f} ×",
-            f"{r['times_smaller']:.1f}",
-        ]
-        for (objects, ids, name), r in newest.items()
-    ]
-    headings = ["vectors", "ids", "look-up", "median", "of nn.Embedding's", "least", "of nn.Embedding's", "times smaller"]
+    """The newest look-ups (benchmarks/serving.py), each among the largest number of vectors that it was measured with."""
+    newest = {(r["objects"], r["ids"], r["look-up"]): r for r in records if not any(map(r["look-up"].__contains__, NOT_SHOWN))}
+    rows = []
+    for name in dict.fromkeys(name for _, _, name in newest):
+        objects = max(objects for objects, _, other in newest if other == name)
+        drawn = [newest[objects, ids, name] for ids in ("Zipf", "uniform")]
+        cells = [cell for r in drawn for cell in (f"{r['milliseconds']:.1f} ms", f"{r['times_nn_embedding']:.2f} ×")]
+        rows.append([name, f"{drawn[0]['times_smaller']:.1f}", f"{objects:,}", *cells])
+    headings = ["look-up", "times smaller", "vectors", "Zipf ids", "÷ nn.Embedding", "uniform ids", "÷ nn.Embedding"]
     return markdown(headings, rows)
 
 

@@ -44,40 +44,23 @@ def accuracy(runs: Records) -> str:
     return f"{mean(found):.2f}" + (f" ± {(max(found) - min(found)) / 2:.2f}" if len(found) > 1 else "")
 
 
-def text(records: Records, model: str) -> str:
-    """For each size and method the trial with the best validation accuracy; test accuracy over its seeds, best first."""
+def embeddings(cnn: Records, means: Records) -> str:
+    """Test accuracy of every embedding in both models and at both sizes, of the trial that is best on validation data."""
+    models = ((cnn, "cnn"), (means, "mean"))
     rows = []
-    for times in LIMITS:
-        found = []
-        for name, title in NAMES.items():
-            mine = [row for row in records if row["model"] == model and row["embedding"] == name]
-            trials = [row for row in mine if row["seed"] == 0]
-            if not trials:
-                continue
-            best = best_of(trials, times)
-            if best is None:
-                found.append((0.0, [f"≥ {times} ×", title, "–", "–", "no trial fits", "–", "–", str(len(trials))]))
-                continue
-            runs = [row for row in mine if row["trial"] == best["trial"]]
-            size = mean(run["parameters"] for run in runs)
-            found.append(
-                (
-                    mean(run["test"]["accuracy"] for run in runs),
-                    [
-                        "all" if name == "full" else f"≥ {times} ×",
-                        title,
-                        str(best["anchors"] or "–"),
-                        accuracy(runs),
-                        f"{size / 1000:,.1f}K",
-                        f"{DIMENSIONS * best['words'] / size:.0f} ×",
-                        f"{mean(run['quantized']['int8']['bytes'] for run in runs) / 1000:,.0f} kB",
-                        f"{len(trials)}, {len(runs)}",
-                    ],
-                )
-            )
-        rows += [row for _, row in sorted(found, key=lambda pair: -pair[0])]
-    headings = ["fewer", "table", "anchors", "test accuracy, %", "parameters", "times fewer", "int8 file", "trials, seeds"]
-    return markdown(headings, rows)
+    for name, title in NAMES.items():
+        cells = [reached(records, model, name, times) for records, model in models for times in LIMITS]
+        if any(cells):
+            rows.append([title, *(cell or "–" for cell in cells)])
+    headings = [f"{model}, {times} × fewer" for _, model in models for times in LIMITS]
+    return markdown(["table", *headings], sorted(rows, key=lambda row: row[1], reverse=True))
+
+
+def reached(records: Records, model: str, name: str, times: int) -> str:
+    """Accuracy over the seeds of the best trial that is so many times smaller; empty if none is."""
+    mine = [row for row in records if row["model"] == model and row["embedding"] == name]
+    best = best_of([row for row in mine if row["seed"] == 0], times)
+    return accuracy([row for row in mine if row["trial"] == best["trial"]]) if best else ""
 
 
 RELATIONS = {
@@ -122,16 +105,24 @@ def knowledge(records: Records) -> str:
 
 
 def quantized(records: Records) -> str:
-    """Full tables made small after training, and anchored ones: bytes and accuracy of each form, smallest first."""
-    kinds: dict[tuple[str, str, str], Records] = {}
+    """Full tables made small after training, and anchored ones: bytes and accuracy of each form in both models."""
+    kinds: dict[tuple[str, str], dict[str, Records]] = {}
     for row in records:
-        kinds.setdefault((row["model"], row["embedding"], row["form"]), []).append(row)
-    found = sorted((model, mean(row["bytes"] for row in rows), table, form) for (model, table, form), rows in kinds.items())
-    rows = [
-        [model, NAMES[table], form, f"{size / 1000:,.0f} kB", accuracy([{"test": row} for row in kinds[model, table, form]])]
-        for model, size, table, form in found
-    ]
-    return markdown(["model", "table", "file", "bytes of the table", "test accuracy, %"], rows)
+        kinds.setdefault((row["embedding"], row["form"]), {}).setdefault(row["model"], []).append(row)
+    found = []
+    for (table, form), models in kinds.items():
+        cells = []
+        for model in ("cnn", "mean"):
+            runs = models.get(model, [])
+            cells += (
+                [f"{mean(r['bytes'] for r in runs) / 1000:,.0f} kB", accuracy([{"test": r} for r in runs])]
+                if runs
+                else ["–", "–"]
+            )
+        size = mean(r["bytes"] for runs in models.values() for r in runs)
+        found.append((size, [NAMES[table], form, *cells]))
+    rows = [row for _, row in sorted(found)]
+    return markdown(["table", "file", "cnn: bytes", "accuracy, %", "mean: bytes", "accuracy, %"], rows)
 
 
 COMMANDS = {
@@ -219,13 +210,17 @@ def front_points(records: Records) -> dict[str, list[tuple[float, float]]]:
     } | FASTTEXT
 
 
+FILE_SIZES = (10e3, 25e3, 50e3, 110e3, 370e3, 4e6)
+
+
 def front(records: Records) -> str:
-    rows = [
-        [name, f"{size / 1000:,.1f} kB", f"{right:.2f}"]
-        for name, points in front_points(records).items()
-        for size, right in points
-    ]
-    return markdown(["classifier", "file", "test accuracy, %"], rows)
+    """The best test accuracy of each classifier in files of at most so many bytes."""
+    classifiers = {name: points for name, points in front_points(records).items() if name != "fastText, words"}
+    rows = []
+    for limit in FILE_SIZES:
+        best = (max((right for size, right in points if size <= 1.01 * limit), default=0.0) for points in classifiers.values())
+        rows.append([f"{limit / 1000:,.0f} kB", *(f"{right:.2f}" if right else "–" for right in best)])
+    return markdown(["file up to", *classifiers], rows)
 
 
 def draw(records: Records, out: Path) -> None:
@@ -257,47 +252,38 @@ def after_training(records: Records) -> str:
 
 
 def language(records: Records) -> str:
-    """One row a setting: means over seeds, the full table first, then by size."""
+    """The full table first, then by size; of rows with the same table and size the one that is best on validation data."""
     full = max(mean(r["parameters"] for r in runs) for runs in by_setting(records))
+    best: dict[tuple[str, ...], Records] = {}
+    for runs in sorted(by_setting(records), key=lambda runs: -mean(r["validation"]["perplexity"] for r in runs)):
+        config, size = runs[0]["config"], mean(r["parameters"] for r in runs)
+        best[runs[0]["embedding"], softmax_of(runs[0]), str(config["tables"]["embedding_dim"]), f"{size / 1e6:.2f}"] = runs
     rows = []
-    for runs in sorted(by_setting(records), key=lambda runs: -mean(r["parameters"] for r in runs)):
+    for runs in sorted(best.values(), key=lambda runs: -mean(r["parameters"] for r in runs)):
         first, own = runs[0], runs[0]["config"]
         known = own["anchors"]["anchor_init"] != "none"
         knowledge = f", {own['anchors']['anchor_init']}" + "".join(f", {name}" for name in own["anchors"]["relations"])
         sparsity = own["solver"]["sparsity"]
         events = f", {sparsity['sparsify']} in {sparsity['events']} events" if sparsity["sparsify"] != "prox" else ""
-        softmax = "" if first["softmax"] == "sampled" else f", {first['softmax']} softmax"
-        if first["softmax"] == "nce":
-            softmax = f", NCE with {own['output']['negatives']:,} negatives"
         rows.append(
             [
-                f"{first['model']}-{own['tables']['embedding_dim']}",
-                first["embedding"] + (knowledge if known else "") + events + softmax,
+                first["embedding"] + (knowledge if known else "") + events + softmax_of(first),
                 str(first["anchors"]) if first["anchors"] else "–",
                 f"{mean(r['parameters'] for r in runs) / 1e6:.3f}M",
                 f"{full / mean(r['parameters'] for r in runs):.1f}",
                 f"{mean(r['validation']['perplexity'] for r in runs):.1f}",
                 f"{mean(r['test']['perplexity'] for r in runs):.1f}",
                 f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
-                str(first["epochs"]),
-                str(len(runs)),
             ]
         )
-    return markdown(
-        [
-            "network",
-            "table",
-            "anchors",
-            "parameters",
-            "times fewer",
-            "validation",
-            "test perplexity",
-            "file",
-            "epochs",
-            "seeds",
-        ],
-        rows,
-    )
+    headings = ["table", "anchors", "parameters", "times fewer", "validation", "test perplexity", "file"]
+    return markdown(headings, rows)
+
+
+def softmax_of(run: JSON) -> str:
+    if run["softmax"] == "nce":
+        return f", NCE with {run['config']['output']['negatives']:,} negatives"
+    return "" if run["softmax"] == "sampled" else f", {run['softmax']} softmax"
 
 
 if __name__ == "__main__":
