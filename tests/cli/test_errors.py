@@ -9,7 +9,8 @@ from rich.console import Console
 from tests.command import QUICK, call, write_ratings
 
 from antembed import cli
-from antembed.cli.terminal import printable, show
+from antembed.cli import show
+from antembed.cli.terminal import printable
 from antembed.report.page import cell
 
 NASTY = ["[/i8]", "[bold red]x", "\x1b[31mred\x1b]0;title\x07", "two\nlines", ":smile:", "\ud800", "\u202egnp.exe", "\x9b31m"]

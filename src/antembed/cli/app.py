@@ -10,8 +10,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from antembed import __version__
-from antembed.cli import compress, demo, predict, runs, sweep, verbosity
+from antembed.cli import compress, demo, predict, runs, sweep
 from antembed.cli.data import data_app
+from antembed.cli.terminal import verbosity
 
 QUIET = "No progress on stderr; results stay on stdout."
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antembed.budget import parse_budget
-from antembed.cli import show, verbosity
+from antembed.cli import show
 from antembed.cli.common import command, times_smaller
 from antembed.cli.config_options import show_all, usage_error, with_options_of
 from antembed.cli.show import finish, stoppable
+from antembed.cli.terminal import verbosity
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.train.config import TaskConfig
