@@ -5,9 +5,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Tests in clones and copies of the source share compiled kernels (their folders are named by source and processor): compiling all
 # of them takes minutes.
-test test-slow check claims: export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/antembed/kernels
+test test-slow check claims house: export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/antembed/kernels
 
-.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture claims check bench bench-large readme format clean
+.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture claims house check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -45,6 +45,9 @@ guided-fuzz: .venv/ready  ## coverage-guided fuzzing of the readers of files, SE
 
 claims: .venv/ready  ## run again what README and guides claim; fails on a loss (QUICK=1: ten minutes; DATA=FOLDER)
 	$(BIN)/python experiments/claims.py $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only '$(ONLY)')
+
+house: .venv/ready  ## the plan of the source beside the ceilings of house.toml (UPDATE=1 lowers them to what is there now)
+	$(BIN)/python -m experiments house $(if $(UPDATE),--update)
 
 check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
 	$(BIN)/ruff check
