@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from antembed.classify.documents import read_documents
-from antembed.data.text_encoding import as_utf8, is_escaped, is_western, with_doubled_marks
-from antembed.data.text_file import DataError
+from antembed.data.text_file import DataError, as_utf8, is_escaped, is_western, with_doubled_marks
 from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.read_stream import RatingStream
 

@@ -1,6 +1,5 @@
 """Data sets by name, from a local server: complete, interrupted, resumed, damaged, changed, malicious."""
 
-import gzip
 import hashlib
 import io
 import json
@@ -29,7 +28,6 @@ class Server(BaseHTTPRequestHandler):
     most: int | None = None
     version: str | None = '"1"'
     status = shift = 0  # what a wrong server answers
-    length = ""
     asked: list[str | None] = []  # noqa: RUF012
 
     def do_GET(self):
@@ -45,7 +43,7 @@ class Server(BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(self.status or (206 if first else 200))
-        self.send_header("Content-Length", self.length or str(len(body) - first))
+        self.send_header("Content-Length", str(len(body) - first))
         if first:
             self.send_header("Content-Range", f"bytes {first + self.shift}-{len(body) - 1}/{len(body)}")
         if self.version:
@@ -94,8 +92,8 @@ def zipped(files: dict[str, bytes], mode: int = 0) -> bytes:
     return out.getvalue()
 
 
-def sets(server, name: str, md5: str | None = None) -> dict[str, DataSet]:
-    return {"news": DataSet("news", (Remote(server.url + name, md5),))}
+def sets(server, name: str, md5: str = "") -> dict[str, DataSet]:
+    return {"news": DataSet("news", (Remote(server.url + name, md5 and f"md5:{md5}"),))}
 
 
 def test_fetched_and_told(server, tmp_path):
@@ -281,7 +279,7 @@ def test_the_one_file_of_a_data_set(tmp_path):
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [({"status": 206}, "status 206 to a plain request"), ({"status": 203}, "status 203"), ({"length": "12x"}, "of '12x'")],
+    [({"status": 206}, "status 206 to a plain request"), ({"status": 203}, "status 203")],
 )
 def test_wrong_answers(server, tmp_path, wrong, told):
     server.files["a"] = BODY
@@ -332,14 +330,6 @@ def test_archives_of_a_folder_by_its_dot(tmp_path):
     (tmp_path / "x.tgz").write_bytes(out.getvalue())
     unpack(tmp_path / "x.tgz", tmp_path / "out")
     assert (tmp_path / "out" / "a.csv").read_bytes() == b"1"
-
-
-def test_a_header_of_any_length_is_refused(tmp_path):
-    info = tarfile.TarInfo("././@LongLink")
-    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 32
-    (tmp_path / "x.tgz").write_bytes(gzip.compress(info.tobuf() + bytes(4096)))
-    with pytest.raises(DataError, match="claims a header of"):
-        unpack(tmp_path / "x.tgz", tmp_path / "out")
 
 
 def test_what_a_killed_process_has_left_is_removed(server, tmp_path):

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from antembed.data.relations import cached, fingerprint, free_entries, from_pairs, read_edges, union
+from antembed.data.cache import fingerprint
+from antembed.data.relations import cached, free_entries, from_pairs, read_edges, read_wordnet, union
 from antembed.data.text_file import DataError
-from antembed.data.wordnet import base_forms, find_wordnet, read_wordnet
+from antembed.data.wordnet import base_forms, find_wordnet
 from antembed.layer.optim.prox import FreeEntries
 
 WORDS = ["<pad>", "<unk>", "dog", "cat", "animal", "Dogs", "puppy", "good", "bad", "ran", "run", "table", "hound"]

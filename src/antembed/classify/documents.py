@@ -390,9 +390,9 @@ def cached_documents(path: str | Path, cache: Path, *, vocabulary: Vocabulary | 
     if not path.is_file() or path.stat().st_size < CACHED_FROM:
         return read_documents(path, vocabulary=vocabulary, **options)
     words = None if vocabulary is None else hashlib.sha256(json.dumps(vocabulary.words).encode()).hexdigest()
-    key: dict[str, object] = {**options, "documents": READER, "name": path.name, "vocabulary": words}
+    key = {**options, "documents": READER, "vocabulary": words}
     try:
-        entry = CacheEntry.of_file(cache, path, key, "documents")
+        entry = CacheEntry.of(cache, "documents", path, key)
         with entry.locked():
             found = _reopen(entry, vocabulary)
             if found is None:
@@ -421,7 +421,7 @@ def _reopen(entry: CacheEntry, vocabulary: Vocabulary | None) -> Documents | Non
     about = entry.about()
     if about is None:
         return None
-    columns = {name: _column(entry, name, kind) for name, kind in about["columns"].items()}
+    columns = {name: entry.column(name, kind).view(np.ndarray) for name, kind in about["columns"].items()}
     if vocabulary is None:
         words = entry.labels("words").to_list()
         vocabulary = Vocabulary(words, columns["counts"], columns["document_counts"], about["documents"])
@@ -430,10 +430,3 @@ def _reopen(entry: CacheEntry, vocabulary: Vocabulary | None) -> Documents | Non
         return None
     plain = {name: about[name] for name in PLAIN} | {"notes": tuple(about["notes"])}
     return Documents(tokens, starts, labels, vocabulary, **plain)
-
-
-def _column(entry: CacheEntry, name: str, kind: str) -> np.ndarray:
-    """A mapped column; files without contents cannot be mapped."""
-    assert entry.folder is not None
-    empty = (entry.folder / name).stat().st_size == 0
-    return np.empty(0, np.dtype(kind)) if empty else entry.column(name, kind).view(np.ndarray)

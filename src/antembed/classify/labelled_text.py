@@ -12,10 +12,21 @@ from pathlib import Path
 
 import polars as pl
 
-from antembed.data.delimited import Format, distinct, is_number, records, split_fields, what_is_wrong
-from antembed.data.json_lines import JSON_LINES, Opened, first_line, is_json_lines, json_lines, suffix_of
-from antembed.data.text_encoding import Dialect, assumed, dialect_of_file
-from antembed.data.text_file import UNIT, DataError, plain_text
+from antembed.data.delimited import (
+    JSON_LINES,
+    Format,
+    Opened,
+    distinct,
+    first_line,
+    is_json_lines,
+    is_number,
+    json_lines,
+    records,
+    split_fields,
+    suffix_of,
+    what_is_wrong,
+)
+from antembed.data.text_file import UNIT, DataError, Dialect, assumed, dialect_of_file, plain_text
 from antembed.files import JSON
 
 # MERGED The columns of a file of labelled text: whether it has a header, which column is the class, and which are the text.
@@ -191,7 +202,7 @@ class LabelledText:
         first = first_line(plain)
         if is_json_lines(path, first):
             self.notes = assumed(path, dialect, "")
-            with json_lines(path, plain, first) as opened:
+            with json_lines(path, plain) as opened:
                 yield opened
         else:
             bare = suffix_of(path) == ".txt"

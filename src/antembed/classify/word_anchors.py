@@ -6,8 +6,7 @@ import numpy as np
 
 from antembed.classify.config import TextConfig
 from antembed.classify.dataset import TextSplits
-from antembed.data.relations import free_entries, union
-from antembed.data.word_relations import features_of, relation
+from antembed.data.relations import features_of, free_entries, relation_of, union
 from antembed.data.word_vectors import read_vectors
 from antembed.files import default_cache
 from antembed.layer.anchors.initializers import ObjectStatistics, choose_anchors
@@ -25,7 +24,7 @@ def gather(config: TextConfig, splits: TextSplits, cache: Path | None = None) ->
         splits.features, splits.without_vector = found.vectors, found.missing
     elif config.wants_features:
         splits.features = features_of(text, V, config.machine.seed, cache)
-    related = [relation(name, own.wordnet, train_docs.vocabulary.words, text, cache) for name in own.relations]
+    related = [relation_of(name, own.wordnet, train_docs.vocabulary.words, text, cache) for name in own.relations]
     splits.relations = union(*related) if related else None
 
 

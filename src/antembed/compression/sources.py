@@ -1,35 +1,18 @@
-"""Tables that people have: GloVe and word2vec files, .npy, safetensors, folders of Hugging Face and of static models."""
+"""Tables to compress: files of vectors, folders of Hugging Face models and of static models with their tokenizers."""
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import safetensors
 
-from antembed.compression.safetensors_map import read_safetensors
+from antembed.data.safetensors_map import Tensor, read_safetensors
 from antembed.data.text_file import DataError
-from antembed.data.word_vectors import read_text
+from antembed.data.word_vectors import STATIC, WORD_FILES, Source, check_table, find_embedding, read_vector_file, with_words
 from antembed.files import JSON
 from antembed.tables.static_model import MAX_LENGTH, Tokens
 
-# MERGED The tokenizer of a static model (model2vec, WordLlama, sentence-transformers' StaticEmbedding), kept with its vectors.
-
-TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight", "word_embeddings.weight")
-STATIC = ("embeddings", "embedding.weight", "embeddings.weight")  # model2vec, WordLlama
-WORD_FILES = ("words.txt", "vocab.txt", "vocabulary.txt")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Vectors, their words if they have any, and whether the rows are in the order of falling frequency."""
-
-    vectors: np.ndarray  # (V, d), perhaps mapped
-    words: list[str] | None = None
-    by_frequency: bool = False
-    about: str = ""
-    notes: tuple[str, ...] = ()  # what the reader left out
+NORMALIZES = "sentence_transformers.models.Normalize"
 
 
 def existing(path: str | Path) -> Path:
@@ -41,75 +24,10 @@ def existing(path: str | Path) -> Path:
 
 def read_source(path: str | Path, *, tensor: str = "", words: str | Path | None = None) -> Source:
     """The table in a file or folder; `tensor`: its name, where a file has several; `words`: a file with a word a line."""
-    path = existing(path)
-    if path.is_dir():
-        found = _folder(path, tensor)
-    elif path.suffix == ".npy":
-        found = Source(_table(np.load(path, mmap_mode="r", allow_pickle=False), path), about=".npy")
-    elif path.suffix == ".npz":
-        found = _npz(path, tensor)
-    elif path.suffix == ".safetensors":
-        found = _safetensors(path, tensor)
-    elif path.suffix == ".bin":
-        found = _word2vec_binary(path)
-    else:
-        words_of_text, vectors, notes = read_text(path)
-        found = Source(vectors, words_of_text, True, "text", notes)
-    if tensor and found.about not in ("safetensors", "npz", "folder"):
-        raise DataError(f"{path} has one table; leave out --tensor {tensor}")
-    if words is None and found.words is None and path.is_file():
-        words = next((path.parent / name for name in WORD_FILES if (path.parent / name).is_file()), None)
-    if words is not None:
-        known = Path(words).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        if len(known) != len(found.vectors):
-            raise DataError(f"{words} has {len(known):,} words for {len(found.vectors):,} vectors; give a line for each")
-        found = Source(found.vectors, known, True, found.about, found.notes)
-    return found
-
-
-def _table(array: np.ndarray, path: Path) -> np.ndarray:
-    if array.ndim != 2 or array.dtype.kind != "f":
-        raise DataError(
-            f"{path} holds an array of shape {array.shape} and type {array.dtype}; a table is (objects, width), floats"
-        )
-    return array
-
-
-def _npz(path: Path, tensor: str) -> Source:
-    with np.load(path, allow_pickle=False) as file:
-        tables = [name for name in file.files if file[name].ndim == 2]
-        return Source(_table(file[choose_table(path, tables, tensor)], path), about="npz")
-
-
-def _safetensors(path: Path, tensor: str) -> Source:
-    with safetensors.safe_open(path, framework="np") as file:
-        tables = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118 (not a dict)
-        wanted = choose_table(path, tables, tensor or find_embedding(tables))
-        return Source(_tensor(file, wanted, path), about="safetensors")
-
-
-def _tensor(file: safetensors.safe_open, name: str, path: Path) -> np.ndarray:
-    if file.get_slice(name).get_dtype() == "BF16":  # which NumPy has not
-        (found,) = [tensor for tensor in read_safetensors(path)[0] if tensor.name == name]
-        return found.array(path)
-    return _table(file.get_tensor(name), path)
-
-
-def find_embedding(names: list[str]) -> str:
-    """The table of words among the tensors of a model."""
-    for ending in (*TENSORS, *STATIC):
-        fitting = [name for name in names if name == ending or name.endswith(f".{ending}")]
-        if len(fitting) == 1:
-            return fitting[0]
-    return ""
-
-
-def choose_table(path: Path, tables: list[str], tensor: str) -> str:
-    if tensor and tensor not in tables:
-        raise DataError(f"{path} has no table {tensor!r}; it has: {', '.join(tables[:8]) or 'none'}")
-    if not tensor and len(tables) != 1:
-        raise DataError(f"{path} has {len(tables)} tables; say which with --tensor: {', '.join(tables[:8]) or 'none'}")
-    return tensor or tables[0]
+    if not existing(path).is_dir():
+        return read_vector_file(Path(path), tensor=tensor, words=words)
+    found = _read_folder(Path(path), tensor)
+    return found if words is None else with_words(found, Path(words))
 
 
 def inner_folder(root: Path) -> Path:
@@ -118,24 +36,26 @@ def inner_folder(root: Path) -> Path:
     return root / json.loads(modules.read_text(encoding="utf-8"))[0]["path"] if modules.is_file() else root
 
 
-def _folder(path: Path, tensor: str) -> Source:
-    """A model: its input embedding, and the words of its tokenizer."""
+def _read_folder(path: Path, tensor: str) -> Source:
+    """A model: its input embedding, and the words of its tokenizer; or a single array."""
     path = inner_folder(path)
-    files = sorted(path.glob("*.safetensors"))
+    files, arrays = sorted(path.glob("*.safetensors")), sorted(path.glob("*.npy"))
+    if not files and len(arrays) == 1:
+        return read_vector_file(arrays[0])
     if not files:
-        arrays = sorted(path.glob("*.npy"))
-        if len(arrays) == 1:
-            return read_source(arrays[0], words=next((path / name for name in WORD_FILES if (path / name).is_file()), None))
         raise DataError(f"{path} has no .safetensors file; convert the model, or give one file of vectors")
     for file in files:
-        with safetensors.safe_open(file, framework="np") as opened:
-            tables = [name for name in opened.keys() if len(opened.get_slice(name).get_shape()) == 2]  # noqa: SIM118
-            wanted = tensor if tensor in tables else "" if tensor else find_embedding(tables)
-            if wanted:
-                vectors = _tensor(opened, wanted, file)
-                shared = "mapping" in opened.keys()  # noqa: SIM118  # model2vec: tokens share rows, which have no words then
-                return Source(vectors, None if shared else _tokens(path, len(vectors)), False, "folder")
+        tensors = _tensors(file)
+        tables = [name for name, each in tensors.items() if len(each.shape) == 2]
+        if wanted := (tensor if tensor in tables else "") if tensor else find_embedding(tables):
+            vectors = check_table(tensors[wanted].array(file), file)
+            shared = "mapping" in tensors  # model2vec: tokens share rows, which have no words then
+            return Source(vectors, None if shared else _tokens(path, len(vectors)))
     raise DataError(f"{path} has no table of words that is known by its name; say which with --tensor")
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    return {tensor.name: tensor for tensor in read_safetensors(file)[0]}
 
 
 def _tokens(path: Path, rows: int) -> list[str] | None:
@@ -154,36 +74,13 @@ def _tokens(path: Path, rows: int) -> list[str] | None:
     return named if len(set(named)) == rows else None
 
 
-def _word2vec_binary(path: Path) -> Source:
-    """Mikolov's binary format: "V d\\n", then word, space, d floats."""
-    data = path.read_bytes()
-    head, _, _ = data.partition(b"\n")
-    try:
-        V, d = (int(part) for part in head.split())
-    except ValueError as error:
-        raise DataError(f"{path} is no word2vec file: it does not begin with how many vectors there are") from error
-    words, vectors, at = [], np.empty((V, d), np.float32), len(head) + 1
-    for row in range(V):
-        end = data.find(b" ", at)
-        if end < 0 or end + 1 + 4 * d > len(data):
-            raise DataError(f"{path} ends after {row:,} of {V:,} vectors; download it again")
-        words.append(data[at:end].lstrip(b"\n").decode("utf-8", "replace"))
-        vectors[row] = np.frombuffer(data, np.float32, d, end + 1)
-        at = end + 1 + 4 * d
-    return Source(vectors, words, True, "word2vec")
-
-
-NORMALIZES = "sentence_transformers.models.Normalize"
-
-
 def is_static(path: Path) -> bool:
     """Whether a folder is a static model: a tokenizer, and a table by one of the names that such models use."""
     path = inner_folder(path)
     weights = path / "model.safetensors"
     if not (weights.is_file() and (path / "tokenizer.json").is_file()):
         return False
-    with safetensors.safe_open(weights, framework="np") as file:
-        return any(name in STATIC for name in file.keys())  # noqa: SIM118 (not a dict)
+    return any(name in STATIC for name in _tensors(weights))
 
 
 def read_tokens(path: str | os.PathLike[str], rows: int) -> Tokens:
@@ -201,8 +98,12 @@ def read_tokens(path: str | os.PathLike[str], rows: int) -> Tokens:
     config = _json(path / "config.json") if (path / "config.json").is_file() else {}
     modules = json.loads((root / "modules.json").read_text()) if (root / "modules.json").is_file() else []
     normalize = config.get("normalize", any(module.get("type") == NORMALIZES for module in modules))
-    places, weights = (_named_tensor(path / "model.safetensors", name) for name in ("mapping", "weights"))
-    return _checked(Tokens(tokenizer, bool(normalize), config.get("max_length", MAX_LENGTH), places, weights), rows, file)
+    weights = path / "model.safetensors"
+    tensors = _tensors(weights) if weights.is_file() else {}
+    # Lists of numbers beside the table: model2vec's after its vocabulary was quantized.
+    lists = (tensors[name] if name in tensors else None for name in ("mapping", "weights"))
+    own = (each.array(weights) if each is not None and len(each.shape) == 1 else None for each in lists)
+    return _checked(Tokens(tokenizer, bool(normalize), config.get("max_length", MAX_LENGTH), *own), rows, file)
 
 
 def _json(file: Path) -> JSON:
@@ -211,17 +112,6 @@ def _json(file: Path) -> JSON:
     except ValueError as error:
         raise DataError(f"{file} is no JSON ({error}); copy it again") from error
     return found
-
-
-def _named_tensor(file: Path, name: str) -> np.ndarray | None:
-    """A list of numbers beside the table: model2vec's after its vocabulary was quantized."""
-    if not file.is_file():
-        return None
-    with safetensors.safe_open(file, framework="np") as opened:
-        if name not in opened.keys() or len(opened.get_slice(name).get_shape()) != 1:  # noqa: SIM118
-            return None
-        found: np.ndarray = opened.get_tensor(name)
-        return found
 
 
 def _checked(tokens: Tokens, rows: int, file: Path) -> Tokens:

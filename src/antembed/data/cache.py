@@ -1,8 +1,15 @@
-"""Columns of ids that are built piece by piece: in memory, or in an entry of the cache.
+"""The cache of data: arrays that took long to make, mapped into memory when they are needed again.
 
-An entry is a folder named by the hash of the file's contents and of the options it was read with. It is written under a
-temporary name and renamed when complete, by one process; others wait for it. about.json has the checksums of its files: an
-entry that is not as it was written is written anew.
+    entry = CacheEntry.of(default_cache(), "ratings", file, options)     # named by contents and options
+    with entry.locked():                                                 # other processes wait
+        if (about := entry.about()) is None:
+            with entry.writing() as writer:
+                writer.column("users", np.int32).append(users)           # piece by piece
+                writer.done({"skipped": 0})
+    users = entry.column("users", "i4")
+
+An entry is a folder. It is written under a temporary name and renamed when complete. about.json has the checksums of its files:
+an entry that is not as it was written is written anew.
 """
 
 import hashlib
@@ -12,7 +19,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -25,9 +32,29 @@ from antembed.data.text_file import PARTIAL
 from antembed.files import JSON, locked, read_checked, write_checked
 
 VERSION = 2  # of the layout of an entry; a change invalidates all old entries
+CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
 PIECE = 1 << 20
 ABOUT = "about.json"
 STALE = 24 * 3600  # seconds after which an unfinished entry is removed
+# What cached data depend on: contents of arrays and files, and anything that JSON can hold.
+Part = np.ndarray | Path | str | int | float | Sequence[str] | Mapping[str, object]
+
+
+def fingerprint(*parts: Part) -> str:
+    """A hash of the contents. Each part starts with its kind and size, so that ("ab", "c") differs from ("a", "bc")."""
+    found = hashlib.sha256(json.dumps(VERSION).encode())
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            found.update(f"array {part.dtype.str} {part.shape}".encode())
+            found.update(np.ascontiguousarray(part).data)
+        elif isinstance(part, Path):
+            for file in sorted(filter(Path.is_file, part.iterdir())) if part.is_dir() else [part]:
+                with open(file, "rb") as opened:
+                    found.update(f"file {file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}".encode())
+        else:
+            text = json.dumps(part, sort_keys=True).encode()
+            found.update(f"plain {len(text)} ".encode() + text)
+    return found.hexdigest()[:32]
 
 
 class Column:
@@ -74,12 +101,9 @@ class CacheEntry:
         self.folder = folder
 
     @classmethod
-    def of_file(cls, cache: Path, path: Path, options: dict[str, object], kind: str = "ratings") -> "CacheEntry":
-        """The entry of this file, read with these options."""
-        with open(path, "rb") as file:
-            contents = hashlib.file_digest(file, "sha256")
-        contents.update(json.dumps([VERSION, options], sort_keys=True).encode())
-        return cls(cache / f"{kind}-{contents.hexdigest()[:32]}")
+    def of(cls, cache: Path, kind: str, *parts: Part) -> "CacheEntry":
+        """The entry of what depends on these files, arrays and options."""
+        return cls(cache / f"{kind}-{fingerprint(*parts)}")
 
     @property
     def scratch(self) -> Path | None:
@@ -109,8 +133,10 @@ class CacheEntry:
             yield
 
     def column(self, name: str, kind: str) -> np.ndarray:
+        """An array of the entry, mapped."""
         assert self.folder is not None
-        return np.memmap(self.folder / name, np.dtype(kind), "r")
+        empty = (self.folder / name).stat().st_size == 0  # which cannot be mapped
+        return np.empty(0, np.dtype(kind)) if empty else np.memmap(self.folder / name, np.dtype(kind), "r")
 
     def labels(self, side: str) -> pl.Series:
         assert self.folder is not None
@@ -189,6 +215,3 @@ class Writer:
     def close(self) -> None:
         for column in self._columns.values():
             column.close()
-
-
-CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache

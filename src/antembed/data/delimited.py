@@ -1,20 +1,26 @@
-"""Delimited text files: detect their format, find their invalid lines."""
+"""Delimited text and JSON lines as tables: detect the columns, find what is wrong with a line."""
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import polars as pl
 
 from antembed.data.text_file import PIECE, SEPARATORS, UNIT, DataError
 
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+SNIFFED = 1000  # JSON lines whose keys are collected
 LONGEST = 1000  # lines of one record; a quotation mark still open then was never closed
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IsHeader = Callable[[list[str]], bool]
+Opened = tuple[pl.LazyFrame, list[str], bool]  # columns, and whether they are named
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -77,20 +83,18 @@ def distinct(names: list[str]) -> list[str]:
 def records(plain: Path, quoted: bool) -> Iterator[tuple[int, bytes]]:
     """(number of the first line from 1, the record): with open quotation marks, a record continues on the next line."""
     with open(plain, "rb") as file:
-        lines = enumerate(file, 1)
         waiting: list[tuple[int, bytes]] = []
-        for number, line in lines:
+        marks = 0
+        for number, line in enumerate(file, 1):
             waiting.append((number, line))
-            if quoted and sum(part.count(b'"') for _, part in waiting) % 2:
-                if len(waiting) < LONGEST:
-                    continue
-                yield waiting[0]  # never closed: each line is a record
-                waiting = waiting[1:]
-                while waiting and waiting[0][1].count(b'"') % 2 == 0:
-                    yield waiting.pop(0)
+            marks += line.count(b'"') if quoted else 0
+            if marks % 2 == 0:
+                yield waiting[0][0], b"".join(part for _, part in waiting)
+            elif len(waiting) < LONGEST:
                 continue
-            yield waiting[0][0], b"".join(part for _, part in waiting)
-            waiting = []
+            else:  # never closed: each line is a record
+                yield from waiting
+            waiting, marks = [], 0
         yield from waiting
 
 
@@ -173,3 +177,42 @@ def is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def first_line(plain: Path) -> str:
+    with open(plain, "rb") as file:
+        return file.readline().decode("utf-8-sig", "replace").strip("\r\n")
+
+
+def suffix_of(path: Path) -> str:
+    """The last suffix that is not .gz or .zst."""
+    return next((suffix.lower() for suffix in reversed(path.suffixes) if suffix.lower() not in (".gz", ".zst")), "")
+
+
+def is_json_lines(path: Path, first: str) -> bool:
+    """By the name of a file, and its first line."""
+    return suffix_of(path) in JSON_LINES or re.match(r'\{\s*["}]', first) is not None
+
+
+@contextmanager
+def json_lines(path: Path, plain: Path) -> Iterator[Opened]:
+    """A file of one JSON object per line as a frame of text, its keys (a single line may lack some), and True."""
+    try:
+        names = pl.scan_ndjson(plain, infer_schema_length=SNIFFED).collect_schema().names()
+        yield pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)), names, True
+    except pl.exceptions.PolarsError as error:
+        with open(plain, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip() and (wrong := _no_object(line)):
+                    raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; correct it, one object per line") from None
+        raise DataError(f"{path} could not be read as JSON lines: {error}") from error
+
+
+def _no_object(line: bytes) -> str:
+    """What is wrong with a line that should be a JSON object."""
+    try:
+        return "" if isinstance(json.loads(line.decode()), dict) else "no object"
+    except UnicodeDecodeError as error:
+        return f"byte {error.start + 1} is not UTF-8"
+    except ValueError as error:
+        return f"no JSON ({error})"

@@ -1,22 +1,23 @@
-"""Relations between objects: a sparse symmetric (V, V) matrix of weights without a diagonal; and the free entries of T.
+"""Which objects are related: a sparse symmetric (V, V) matrix of weights without a diagonal; and the free entries of T.
 
 Sources are wordnet.py, cooccurrence.py, and files of edges, read here.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
-from antembed.data.cache import VERSION, CacheEntry
+from antembed.data.cache import CacheEntry, Part
+from antembed.data.cooccurrence import cooccurrences, svd_features
 from antembed.data.delimited import is_number, split_fields
-from antembed.data.text_file import DataError, unpacked
+from antembed.data.text_file import DataError, numbered_lines
+from antembed.data.wordnet import find_wordnet, related_words
 
-# What a cached result depends on: contents of arrays and files, and anything that JSON can hold.
-Part = np.ndarray | Path | str | int | float | Sequence[str]
+Tokens = tuple[np.ndarray, np.ndarray]  # ids of words, and where each document begins
+FEATURES = 64  # width of the vectors made from co-occurrences
 
 
 def from_pairs(u: np.ndarray, v: np.ndarray, V: int, weights: np.ndarray | None = None) -> sparse.csr_array:
@@ -60,6 +61,11 @@ def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.n
     return flat // max(K, 1), flat % max(K, 1)
 
 
+def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> sparse.csr_array:
+    """Words that are related in WordNet."""
+    return from_pairs(*related_words(words, folder).T, len(words))
+
+
 def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
     """Read two columns of words, separated by commas or tabs, and an optional weight > 0; also .gz and .zst. Edges with a word
     that is not in `words` are skipped; it is an error if none is left."""
@@ -90,17 +96,20 @@ def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
     return from_pairs(np.array(u), np.array(v), len(words), np.array(weights))
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, bytes of the line) of a text file, which may be compressed; read piece by piece."""
-    with open(path, "rb") as file:
-        held, number = b"", 0
-        for piece in unpacked(path, file)[0]:
-            *whole, held = (held + piece).split(b"\n")
-            for line in whole:
-                number += 1
-                yield number, line
-        if held:
-            yield number + 1, held
+def relation_of(name: str, wordnet: str, words: list[str], text: Tokens, cache: Path) -> sparse.csr_array:
+    """Which words are related: by "wordnet", by "cooccurrence", or by a file of pairs."""
+    if name == "wordnet":
+        folder = find_wordnet(wordnet or None)
+        return cached(partial(read_wordnet, words, folder), cache, name, words, folder)
+    if name == "cooccurrence":
+        return cached(lambda: cooccurrences(*text, len(words)), cache, name, len(words), *text)
+    return read_edges(name, words)
+
+
+def features_of(text: Tokens, V: int, seed: int, cache: Path) -> np.ndarray:
+    """Vectors of words, made from which other words they occur with: (V, width)."""
+    counts = cached(lambda: cooccurrences(*text, V, min_count=1, min_pmi=-np.inf), cache, "all co-occurrences", V, *text)
+    return svd_features(counts, min(FEATURES, V - 1), seed).astype(np.float32)
 
 
 def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Part) -> sparse.csr_array:
@@ -110,34 +119,14 @@ def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Par
     """
     if cache is None:
         return make()
-    entry = CacheEntry(cache / f"relations-{fingerprint(*parts)}")
+    entry = CacheEntry.of(cache, "relations", *parts)
     if (about := entry.about()) is not None:
         data, indices, indptr = (np.array(entry.column(name, kind)) for name, kind in about["columns"].items())
         return sparse.csr_array((data, indices, indptr), shape=(about["V"], about["V"]))
     matrix = make()
-    if matrix.nnz:  # an empty file cannot be memory-mapped
-        with entry.writing() as writer:
-            for name in ("data", "indices", "indptr"):
-                array = getattr(matrix, name)
-                column = writer.column(name, array.dtype)
-                column.append(array)
-                column.close()
-            writer.done({"V": matrix.shape[0]})
+    with entry.writing() as writer:
+        for name in ("data", "indices", "indptr"):
+            array = getattr(matrix, name)
+            writer.column(name, array.dtype).append(array)
+        writer.done({"V": matrix.shape[0]})
     return matrix
-
-
-def fingerprint(*parts: Part) -> str:
-    """A hash of the contents. Each part starts with its kind and size, so that ("ab", "c") differs from ("a", "bc")."""
-    found = hashlib.sha256(json.dumps(VERSION).encode())
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            found.update(f"array {part.dtype.str} {part.shape}".encode())
-            found.update(np.ascontiguousarray(part).data)
-        elif isinstance(part, Path):
-            for file in sorted(filter(Path.is_file, part.iterdir())) if part.is_dir() else [part]:
-                with open(file, "rb") as opened:
-                    found.update(f"file {file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}".encode())
-        else:
-            text = json.dumps(part).encode()
-            found.update(f"plain {len(text)} ".encode() + text)
-    return found.hexdigest()[:32]

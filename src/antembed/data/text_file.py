@@ -1,23 +1,51 @@
-"""Any text file as plain text: decompressed, in UTF-8, with doubled quotation marks and separators of one byte."""
+"""Any text file as plain text: decompressed, in UTF-8, with doubled quotation marks and separators of one byte.
+
+A byte order mark says which encoding it is. Without one, a file is UTF-8; one that is not valid UTF-8 is Windows-1252 if its
+other bytes are the usual letters and signs of that encoding, and otherwise damaged.
+"""
 
 import codecs
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NamedTuple, Protocol
-
-from antembed.data.text_encoding import MARKED, UTF8, Dialect, as_utf8, encoding_of, is_escaped, with_doubled_marks
+from typing import Any, BinaryIO, NamedTuple
 
 SEPARATORS = (",", "\t", ";", "|")
 UNIT = "\x1f"  # replaces "::", since polars splits at single bytes
-PIECE = 1 << 18
+PIECE = 1 << 18  # bytes read at a time
 PARTIAL = ".partial-"  # prefix of temporary files in a cache; those of killed processes are removed (cache.py)
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
-LIKE_ZLIB = (b"x\x01", b"x^", b"x\x9c", b"x\xda")  # text may begin so, as "x^2"
+LIKE_ZLIB = (b"x\x01", b"x^", b"x\x9c", b"x\xda")  # polars would decompress text that begins so, as "x^2"
+UTF8, UTF8_BOM, WESTERN = "utf-8", "utf-8-sig", "cp1252"
+BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: UTF8_BOM,
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it starts with
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+TITLES = {
+    UTF8_BOM: "UTF-8 (byte order mark)",
+    "utf-16": "UTF-16 (byte order mark)",
+    "utf-32": "UTF-32 (byte order mark)",
+    WESTERN: "Windows-1252 (it is not UTF-8)",
+}
+SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")  # of UTF-8
+ASCII = bytes(range(128))
+# Letters and signs of Windows-1252. ÿ and þ are left out: bytes 255 and 254 are a sign of damage.
+USUAL = "àâäáãåæçèéêëìíîïñòóôöõøœùúûüýßšžðÀÂÄÁÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØŒÙÚÛÜÝŠŽ€£¥§°«»‹›–—‘’“”„‚…¡¿ºª·´®©™¹²³¼½¾µ×•\xa0".encode(
+    WESTERN
+)
+# A mark after a backslash that cannot end its field: in a file with doubled marks, it could only stand in an unquoted field.
+ESCAPED = re.compile(rb'\\"(?!["\r\n,;\t|]|$)')
+OPENED = re.compile(rb'(?:^|[,;\t|\n])"')
+DOUBLED = re.compile(rb'[^,;\t|\n"]""[^,;\t|\r\n"]')
 
 
 class DataError(ValueError):
@@ -37,66 +65,72 @@ def check_unicode(values: Iterable[object], role: str, first: int = 0) -> None:
             ) from None
 
 
-class Decompressor(Protocol):
-    """Of zlib or zstandard."""
+@dataclass(frozen=True)
+class Dialect:
+    """The encoding, by Python's name, and whether a quotation mark inside quotes is written \\" and not doubled."""
+
+    encoding: str = UTF8
+    escaped: bool = False
 
     @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def usual(self) -> bool:
+        return self.encoding in (UTF8, UTF8_BOM) and not self.escaped
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.read(PIECE), b"")
+def assumed(path: Path, dialect: Dialect, separator: str, decimal_comma: bool = False) -> tuple[str, ...]:
+    """One line that says what was assumed of a file, or none if it is plain."""
+    found = [TITLES[dialect.encoding]] if dialect.encoding in TITLES else []
+    found += [f"separator {separator!r}"] if separator == ";" else []
+    found += ['quotes escaped as \\"'] if dialect.escaped else []
+    found += ["decimal commas"] if decimal_comma else []
+    if not found:
+        return ()
+    return (f"{path}: read as {', '.join(found)}; if that is wrong, convert the file to UTF-8 with commas",)
 
 
-def _unpack(path: Path, pieces: Iterable[bytes], create: Callable[[], Decompressor]) -> Iterator[bytes]:
-    """The decompressed file, piece by piece. `create` returns a new decompressor for each member of the file."""
-    member = create()
+def encoding_of(first: bytes) -> str:
+    """The encoding that the first bytes of a file speak for."""
+    for mark, encoding in BYTE_ORDER_MARKS.items():
+        if first.startswith(mark):
+            return encoding
     try:
-        for piece in pieces:
-            while piece:
-                if member.eof:
-                    if not piece.strip(b"\0"):
-                        break  # some archivers pad their last block
-                    member = create()
-                yield member.decompress(piece)
-                piece = member.unused_data if member.eof else b""
-    except Exception as error:  # zlib.error, zstandard.ZstdError
-        raise DataError(f"{path} is damaged: it cannot be decompressed ({error}); download it again") from error
-    if not member.eof:
-        raise DataError(f"{path} is truncated: {path.stat().st_size} bytes are not all of it; download it again")
+        codecs.utf_8_decode(first, "strict", False)  # False: it may end inside a character
+    except UnicodeDecodeError:
+        return WESTERN if is_western([first]) else UTF8
+    return UTF8
 
 
-def _narrow(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same text with UNIT for "::"."""
-    held = b""
+def is_western(pieces: Iterable[bytes]) -> bool:
+    """Whether bytes that are no UTF-8 are the usual ones of Windows-1252, and hardly any are UTF-8."""
+    right = wrong = strange = 0
     for piece in pieces:
-        text = held + piece
-        held = b":" if (len(text) - len(text.rstrip(b":"))) % 2 else b""  # the second colon may follow in the next piece
-        yield text[: len(text) - len(held)].replace(b"::", UNIT.encode())
-    yield held
+        if not piece.isascii():
+            others = SEQUENCE.sub(b"", piece).translate(None, ASCII)
+            right += len(SEQUENCE.findall(piece))
+            wrong += len(others)
+            strange += len(others.translate(None, USUAL))
+    return wrong > 0 and 10 * strange <= wrong and 10 * right <= wrong
 
 
-class Converted(NamedTuple):
-    """A file's text, piece by piece: decompressed, UTF-8, doubled quotation marks, one-byte separators."""
+def is_escaped(pieces: Iterable[bytes]) -> bool:
+    """Whether marks in quoted fields follow backslashes where they cannot end the field, more often than they are doubled."""
+    escaped = doubled = 0
+    quoted = False
+    for piece in pieces:
+        if b'\\"' in piece:
+            escaped += len(ESCAPED.findall(piece))
+            quoted = quoted or OPENED.search(piece) is not None
+        if b'""' in piece:
+            doubled += len(DOUBLED.findall(piece.replace(b"\\\\", b"").replace(b'\\"', b"")))
+    return quoted and escaped > doubled
 
-    pieces: Iterator[bytes]
-    changed: bool  # whether that differs from the file
-    dialect: Dialect  # of the file
 
-
-def unpacked(path: Path, file: BinaryIO) -> tuple[Iterator[bytes], bool]:
-    """The text of a UTF-8 file, only decompressed and with one-byte separators; and whether that differs from the file."""
-    pieces, changed, _ = converted(path, file, Dialect())
-    return (piece for piece in pieces if piece != codecs.BOM_UTF8), changed
-
-
-def _magic(file: BinaryIO) -> bytes:
-    return file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+def dialect_of_file(plain: Path, escapes: bool = True) -> Dialect:
+    """From the whole of a file that could not be read; it takes one more pass. `escapes`: marks may be escaped."""
+    with open(plain, "rb") as file:
+        encoding = WESTERN if is_western(_pieces(file)) else UTF8
+        file.seek(0)
+        return Dialect(encoding, escapes and is_escaped(_pieces(file)))
 
 
 def decompressed(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -113,26 +147,74 @@ def decompressed(path: Path, file: BinaryIO) -> Iterator[bytes]:
     return _pieces(file)
 
 
+def _magic(file: BinaryIO) -> bytes:
+    return file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(PIECE), b"")
+
+
+def _unpack(path: Path, pieces: Iterable[bytes], create: Callable[[], Any]) -> Iterator[bytes]:
+    """The decompressed file. `create` returns a new decompressor for each member; unlike file objects, it shows a cut end."""
+    member = create()
+    try:
+        for piece in pieces:
+            while piece:
+                if member.eof:
+                    if not piece.strip(b"\0"):
+                        break  # some archivers pad their last block
+                    member = create()
+                yield member.decompress(piece)
+                piece = member.unused_data if member.eof else b""
+    except Exception as error:  # zlib.error, zstandard.ZstdError
+        raise DataError(f"{path} is damaged: it cannot be decompressed ({error}); download it again") from error
+    if not member.eof:
+        raise DataError(f"{path} is truncated: {path.stat().st_size} bytes are not all of it; download it again")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(line number from 1, the line without its end) of a UTF-8 file, perhaps compressed; only a piece of it is in memory."""
+    with open(path, "rb") as file:
+        held, number = b"", 0
+        for piece in decompressed(path, file):
+            *lines, held = (held + piece).split(b"\n")
+            for line in lines:
+                number += 1
+                yield number, line if number > 1 else line.removeprefix(codecs.BOM_UTF8)
+        if held:
+            yield number + 1, held if number else held.removeprefix(codecs.BOM_UTF8)
+
+
+class Converted(NamedTuple):
+    """A file's text, piece by piece: decompressed, UTF-8, doubled quotation marks, one-byte separators."""
+
+    pieces: Iterator[bytes]
+    changed: bool  # whether that differs from the file
+    dialect: Dialect  # of the file
+
+
 def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escapes: bool = True) -> Converted:
     """The file's text. The dialect is found in its first piece, unless it is given. `escapes`: marks may be escaped."""
-    packed = _magic(file).startswith((GZIP, ZSTD))
+    changed = _magic(file).startswith((GZIP, ZSTD))
     first, pieces = _first(decompressed(path, file))
     encoding = encoding_of(first) if dialect is None else dialect.encoding
     # Polars skips a byte order mark of UTF-8 in CSV, but not in JSON.
-    if encoding not in (UTF8, MARKED) or (encoding == MARKED and first[3:4] == b"{"):
+    if encoding not in (UTF8, UTF8_BOM) or (encoding == UTF8_BOM and first[3:4] == b"{"):
         first, pieces = _first(_decoded(path, pieces, encoding))
-        packed = True
+        changed = True
     if dialect is not None:
         escaped = dialect.escaped
     else:
         escaped = escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
     if escaped:
         first, pieces = _first(with_doubled_marks(pieces))
-    if first.startswith(LIKE_ZLIB):  # polars would decompress it
-        pieces, packed = chain([codecs.BOM_UTF8], pieces), True
+    if first.startswith(LIKE_ZLIB):
+        pieces, changed = chain([codecs.BOM_UTF8], pieces), True
     line = first.split(b"\n", 1)[0]
-    double = line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS)
-    return Converted(_narrow(pieces) if double else pieces, packed or double or escaped, Dialect(encoding, escaped))
+    if double := line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS):
+        pieces = _replaced(pieces, b":", lambda text: text.replace(b"::", UNIT.encode()))
+    return Converted(pieces, changed or double or escaped, Dialect(encoding, escaped))
 
 
 def _first(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
@@ -146,6 +228,28 @@ def _decoded(path: Path, pieces: Iterable[bytes], encoding: str) -> Iterator[byt
         yield from as_utf8(pieces, encoding)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is damaged: it starts as {encoding}, but {error.reason}; save it again as UTF-8") from error
+
+
+def as_utf8(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The same text in UTF-8, without a byte order mark. Raises UnicodeDecodeError."""
+    errors = "replace" if encoding == WESTERN else "strict"  # five bytes mean nothing in Windows-1252
+    return codecs.iterencode(codecs.iterdecode(iter(pieces), encoding, errors), UTF8)
+
+
+def with_doubled_marks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same text with "" for \\" and \\ for \\\\."""
+    escaped = re.compile(rb'\\(["\\])')
+    return _replaced(pieces, b"\\", lambda text: escaped.sub(lambda found: b'""' if found[1] == b'"' else b"\\", text))
+
+
+def _replaced(pieces: Iterable[bytes], mark: bytes, replace: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    """`replace` applied to each piece. A last `mark` without a partner waits: what belongs to it follows in the next piece."""
+    held = b""
+    for piece in pieces:
+        text = held + piece
+        held = mark if (len(text) - len(text.rstrip(mark))) % 2 else b""
+        yield replace(text[: len(text) - len(held)])
+    yield held
 
 
 @contextmanager

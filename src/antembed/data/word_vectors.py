@@ -1,32 +1,42 @@
-"""Pretrained vectors for the words of a vocabulary: GloVe and word2vec text (also .gz, .zst), or an array with a list of words.
+"""Vectors in files: GloVe and word2vec text (also .gz, .zst), word2vec's binary format, .npy, .npz, safetensors.
 
-Text is streamed: only the vectors of the vocabulary are in memory.
+In text, words may have spaces, so a line with too many numbers could be read as a longer word, and a line that was cut as a
+shorter one: what looks like that is an error, with the line.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from antembed.data.delimited import is_number
 from antembed.data.download import default_folder, find_data
-from antembed.data.relations import numbered_lines
-from antembed.data.text_file import DataError, decompressed
+from antembed.data.safetensors_map import read_safetensors
+from antembed.data.text_file import DataError, numbered_lines
 
-# MERGED Vectors in text files, as GloVe and word2vec write them: a word and its numbers a line.
-#
-# Words may have spaces, so a line with too many numbers could be read as a longer word, and a file that was cut as a shorter one.
-# What looks like that is an error, with the line.
+LINES_AT_ONCE = 1 << 12  # lines that are held as text
+DECIMAL = re.compile(rb"[-+]?\d*\.\d+([eE][-+]?\d+)?")  # no word ends like this, but a vector begins so
+WORD_FILES = ("words.txt", "vocab.txt", "vocabulary.txt")  # beside an array: a word a line
+# Names of the table of words among the tensors of a model; the last three are those of model2vec and WordLlama.
+STATIC = ("embeddings", "embedding.weight", "embeddings.weight")
+TENSORS = ("embeddings.word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared.weight",
+           "word_embeddings.weight", *STATIC)  # fmt: skip
 
-MISSING = ("zero", "mean", "random")
-PIECE = 1 << 16
+
+@dataclass(frozen=True)
+class Source:
+    """Vectors, their words if they have any, and whether the rows are in the order of falling frequency."""
+
+    vectors: np.ndarray  # (V, d), perhaps mapped
+    words: list[str] | None = None
+    by_frequency: bool = False
+    notes: tuple[str, ...] = ()  # what the reader left out
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """vectors (V, width) float32, and which words were found."""
+    """vectors (V, width) float32, zeros for words without one, and which words were found."""
 
     vectors: np.ndarray
     found: np.ndarray  # (V,) bool
@@ -36,191 +46,160 @@ class Pretrained:
         return int((~self.found).sum())
 
 
-def read_vectors(
-    path: str | Path, words: Sequence[str], *, word_list: str | Path | None = None, missing: str = "zero", seed: int = 0
-) -> Pretrained:
-    """Vectors of `words`: from .npy or .safetensors with a list of words (one per line; words.txt beside it by default), else
-    from text; the file is here or in ANTEMBED_DATA. Missing words get zeros, the mean of the others, or ("random") a draw
-    with their mean and spread."""
+def read_vectors(path: str | Path, words: list[str]) -> Pretrained:
+    """Vectors of these words, of a file here or in ANTEMBED_DATA; only theirs are in memory."""
     path = find_data(path)
-    if missing not in MISSING:
-        raise ValueError(f"missing must be one of {', '.join(MISSING)}, got {missing!r}")
-    if path.suffix == ".bin":
-        raise DataError(f"{path} looks like word2vec's binary format, which is not read; save it as text")
     if not path.is_file():
         raise DataError(f"{path} is no file, neither here nor in {default_folder()}; put the vectors there, or name their path")
-    ids: dict[bytes, int] = {}
-    for number, word in enumerate(words):
-        ids.setdefault(word.encode(), number)
-    array = path.suffix in (".npy", ".safetensors")
-    found, vectors, width = np.zeros(len(words), bool), np.zeros((0, 0), np.float32), 0
-    for number, vector in _from_array(path, word_list, ids) if array else _from_text(path, ids):
-        if not width:
-            width = len(vector)
-            vectors = np.zeros((len(words), width), np.float32)
-        if not found[number]:  # of repeated words the first, which is the most frequent one
-            vectors[number], found[number] = vector, True
-    if not found.any():
+    wanted = {word: number for number, word in enumerate(words)}
+    source = read_vector_file(path, only=wanted)
+    if source.words is None:
+        raise DataError(f"{path} contains no words, and there is no {' or '.join(WORD_FILES)} beside it; write a word per line")
+    first = {
+        word: row for row, word in reversed(list(enumerate(source.words))) if word in wanted
+    }  # the most frequent of equals
+    if not first:
         raise DataError(f"{path} has vectors of 0 of the {len(words)} words; check its language and its case")
-    if missing != "zero":
-        given = vectors[found]
-        vectors[~found] = given.mean(0)
-        if missing == "random":
-            rng = np.random.default_rng(seed)
-            vectors[~found] += given.std(0) * rng.standard_normal((int((~found).sum()), width))
+    ids, rows = np.array([wanted[word] for word in first]), np.array(list(first.values()))
+    vectors, found = np.zeros((len(words), source.vectors.shape[1]), np.float32), np.zeros(len(words), bool)
+    vectors[ids], found[ids] = source.vectors[rows], True
+    if not np.isfinite(vectors).all():
+        raise DataError(f"{path}: a vector has inf or nan in it; replace these values first")
     return Pretrained(vectors, found)
 
 
-def _from_text(path: Path, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndarray]]:
-    """Lines of a word and its numbers; an optional first line of two integers gives the number of vectors and their width."""
-    width = expected = 0
-    read = 0
-    for number, line in numbered_lines(path):
-        line = line.rstrip()
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-            header = line.split()
-            if len(header) == 2 and all(field.isdigit() for field in header):
-                expected, width = map(int, header)
-                continue
-        if not line:
-            continue
-        width = width or line.count(b" ")
-        fields = line.rsplit(b" ", width)
-        # Words may contain blanks (in GloVe 840B some do), but not a number after one: that is a number too many.
-        if len(fields) != width + 1 or not width or (b" " in fields[0] and is_number(_text(fields[0].rsplit(b" ", 1)[1]))):
-            raise DataError(f"{path}, line {number}: {line.count(b' ')} numbers instead of {width}: {_text(line[:60])!r}")
-        read += 1
-        if fields[0] not in ids:
-            continue
-        try:
-            vector = np.array(fields[1:], np.float32)
-        except ValueError:
-            vector = np.array([np.nan])
-        if not np.isfinite(vector).all():
-            raise DataError(f"{path}, line {number}: not all of the {width} are finite numbers: {_text(line[:60])!r}")
-        yield ids[fields[0]], vector
-    if expected and read != expected:
-        raise DataError(f"{path}: its first line says {expected} vectors, there are {read}; download it again")
+def read_vector_file(
+    path: Path, *, tensor: str = "", words: str | Path | None = None, only: Container[str] | None = None
+) -> Source:
+    """The vectors in a file. `tensor`: the name of the table, where there are several; `words`: a file with a word per line
+    (default: one beside an array); `only`: words that are enough, if they are read one by one."""
+    if tensor and path.suffix not in (".safetensors", ".npz"):
+        raise DataError(f"{path} has one table; leave out --tensor {tensor}")
+    if path.suffix == ".npy":
+        found = Source(check_table(np.load(path, mmap_mode="r", allow_pickle=False), path))
+    elif path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if file[name].ndim == 2}
+        found = Source(check_table(arrays[choose_table(path, list(arrays), tensor)], path))
+    elif path.suffix == ".safetensors":
+        tables = {each.name: each for each in read_safetensors(path)[0] if len(each.shape) == 2}
+        name = choose_table(path, list(tables), tensor or find_embedding(list(tables)))
+        found = Source(check_table(tables[name].array(path), path))
+    elif path.suffix == ".bin":
+        found = _read_binary(path)
+    else:
+        found = _read_text(path, only)
+    if words is None and found.words is None:
+        words = next((path.parent / name for name in WORD_FILES if (path.parent / name).is_file()), None)
+    return found if words is None else with_words(found, Path(words))
 
 
-def _from_array(path: Path, word_list: str | Path | None, ids: dict[bytes, int]) -> Iterator[tuple[int, np.ndarray]]:
-    listed = Path(word_list) if word_list is not None else path.with_name("words.txt")
-    if not listed.is_file():
-        raise DataError(f"{path} contains no words, and there is no list of them at {listed}; give one, a word per line")
-    rows, numbers, count = [], [], 0
-    for number, line in numbered_lines(listed):
-        count = number
-        word = line.removesuffix(b"\r")
-        if word in ids:
-            rows.append(number - 1)
-            numbers.append(ids[word])
-    pieces = _npy(path, count, np.array(rows, np.int64)) if path.suffix == ".npy" else _safetensors(path, count, rows)
-    position = 0
-    for piece in pieces:
-        if not np.isfinite(piece).all():
-            raise DataError(f"{path}: a vector has inf or nan in it; replace these values first")
-        for vector in piece:
-            yield numbers[position], vector
-            position += 1
+def with_words(source: Source, file: Path) -> Source:
+    """The words in a file, a line each."""
+    words = [line.removesuffix(b"\r").decode("utf-8", "replace") for _, line in numbered_lines(file)]
+    if len(words) != len(source.vectors):
+        raise DataError(f"{file} has {len(words):,} words for {len(source.vectors):,} vectors; give a line for each")
+    return replace(source, words=words, by_frequency=True)
 
 
-def _npy(path: Path, count: int, rows: np.ndarray) -> Iterator[np.ndarray]:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    _check(path, array.shape, count)
-    for first in range(0, len(rows), PIECE):
-        yield np.asarray(array[rows[first : first + PIECE]], np.float32)
+def check_table(array: np.ndarray, path: Path) -> np.ndarray:
+    if array.ndim != 2 or array.dtype.kind != "f":
+        raise DataError(
+            f"{path} holds an array of shape {array.shape} and type {array.dtype}; a table is (objects, width), floats"
+        )
+    return array
 
 
-def _safetensors(path: Path, count: int, rows: list[int]) -> Iterator[np.ndarray]:
-    from safetensors import safe_open
-
-    with safe_open(str(path), framework="np") as file:
-        names = list(file.keys())
-        tables = [name for name in names if len(file.get_slice(name).get_shape()) == 2]
-        if len(tables) != 1:
-            raise DataError(f"{path}: {len(tables)} of its {len(names)} tensors have two dimensions, 1 is needed: {names[:5]}")
-        table = file.get_slice(tables[0])
-        _check(path, tuple(table.get_shape()), count)
-        wanted = np.array(rows, np.int64)
-        for first in range(0, count, PIECE):
-            here = wanted[(wanted >= first) & (wanted < first + PIECE)] - first
-            if len(here):
-                yield np.asarray(table[first : min(first + PIECE, count)], np.float32)[here]
+def find_embedding(names: list[str]) -> str:
+    """The table of words among the tensors of a model."""
+    for ending in TENSORS:
+        fitting = [name for name in names if name == ending or name.endswith(f".{ending}")]
+        if len(fitting) == 1:
+            return fitting[0]
+    return ""
 
 
-def _check(path: Path, shape: tuple[int, ...], count: int) -> None:
-    if len(shape) != 2 or shape[0] != count:
-        raise DataError(f"{path} is an array of {shape}, its list has {count} words; they must have equal length")
+def choose_table(path: Path, tables: list[str], tensor: str) -> str:
+    if tensor and tensor not in tables:
+        raise DataError(f"{path} has no table {tensor!r}; it has: {', '.join(tables[:8]) or 'none'}")
+    if not tensor and len(tables) != 1:
+        raise DataError(f"{path} has {len(tables)} tables; say which with --tensor: {', '.join(tables[:8]) or 'none'}")
+    return tensor or tables[0]
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+def _read_binary(path: Path) -> Source:
+    """Mikolov's binary format: "V d\\n", then word, space, d floats."""
+    data = path.read_bytes()
+    head, _, _ = data.partition(b"\n")
+    try:
+        V, d = (int(part) for part in head.split())
+    except ValueError as error:
+        raise DataError(f"{path} is no word2vec file: it does not begin with how many vectors there are") from error
+    words, vectors, at = [], np.empty((V, d), np.float32), len(head) + 1
+    for row in range(V):
+        end = data.find(b" ", at)
+        if end < 0 or end + 1 + 4 * d > len(data):
+            raise DataError(f"{path} ends after {row:,} of {V:,} vectors; download it again")
+        words.append(data[at:end].lstrip(b"\n").decode("utf-8", "replace"))
+        vectors[row] = np.frombuffer(data, np.float32, d, end + 1)
+        at = end + 1 + 4 * d
+    return Source(vectors, words, True)
 
 
-LINES_AT_ONCE = 1 << 16  # lines that are held as text
-DECIMAL = re.compile(rb"[-+]?\d*\.\d+([eE][-+]?\d+)?")  # no word ends like this, but a vector begins so
-
-
-def read_text(path: Path) -> tuple[list[str], np.ndarray, tuple[str, ...]]:
-    """Words, their vectors (V, d), and what was left out; word2vec's first line says V and d."""
-    words: list[str] = []
+def _read_text(path: Path, only: Container[str] | None) -> Source:
+    """A word and its numbers a line; word2vec's first line says how many vectors there are, and their width."""
+    words: dict[str, None] = {}
     pieces: list[np.ndarray] = []
     held: list[tuple[int, bytes]] = []
-    width, promised, blank = 0, 0, 0
-    for number, line in enumerate(_lines(path), 1):
-        parts = line.rstrip(b"\r ").split(b" ")
-        if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
-            promised, width = (int(part) for part in parts)
+    width = promised = blank = read = repeated = 0
+    for number, line in numbered_lines(path):
+        line = line.rstrip(b"\r ")
+        if number == 1 and len(head := line.split(b" ")) == 2 and all(part.isdigit() for part in head):
+            promised, width = map(int, head)
             continue
         if not line.strip():
             blank += 1
             continue
-        width = width or len(parts) - 1
-        _check_line(path, number, parts, width, bool(promised))
-        words.append(b" ".join(parts[:-width]).decode("utf-8", "replace"))
-        held.append((number, b" ".join(parts[-width:])))
+        width = width or line.count(b" ")
+        raw, numbers = _split(path, number, line, width, bool(promised))
+        word, read = raw.decode("utf-8", "replace"), read + 1
+        if only is not None and word not in only:
+            continue
+        if word in words:
+            repeated += 1
+            continue
+        words[word] = None
+        held.append((number, numbers))
         if len(held) == LINES_AT_ONCE:
             pieces.append(_numbers(held, width, path))
             held = []
-    if not words:
+    if not read:
         raise DataError(f"{path} has no vectors")
-    if promised and promised != len(words):
+    if promised and promised != read:
         raise DataError(
-            f"{path} says in its first line that it has {promised:,} vectors, and has {len(words):,}; download it again, or "
+            f"{path} says in its first line that it has {promised:,} vectors, and has {read:,}; download it again, or "
             "mend that line"
         )
-    vectors = np.concatenate([*pieces, _numbers(held, width, path)])
-    first = {word: row for row, word in reversed(list(enumerate(words)))}
-    notes: tuple[str, ...] = (f"{blank:,} blank lines were left out",) if blank else ()
-    if len(first) < len(words):
-        notes += (
-            f"{len(words) - len(first):,} vectors of words that came before were left out: the first of equal words counts",
-        )
-        order = np.sort(np.fromiter(first.values(), np.int64, len(first)))
-        words, vectors = [words[row] for row in order], vectors[order]
-    return words, vectors, notes
+    left_out = f"{repeated:,} vectors of words that came before were left out: the first of equal words counts"
+    notes = (*([f"{blank:,} blank lines were left out"] if blank else []), *([left_out] if repeated else []))
+    return Source(np.concatenate([*pieces, _numbers(held, width, path)]), list(words), True, notes)
 
 
-def _check_line(path: Path, number: int, parts: list[bytes], width: int, promised: bool) -> None:
+def _split(path: Path, number: int, line: bytes, width: int, promised: bool) -> tuple[bytes, bytes]:
+    """The word and the numbers of a line."""
     if width < 1:
         raise DataError(f"{path}, line {number}: no word and numbers; is it a file of vectors?")
+    count = line.count(b" ")
+    if count == width:
+        word, _, numbers = line.partition(b" ")
+        return word, numbers
+    parts = line.split(b" ")
+    if count > width and DECIMAL.fullmatch(parts[-width - 1]):  # it begins earlier than it should
+        count = next((n for n, part in enumerate(reversed(parts)) if n >= width and not DECIMAL.fullmatch(part)), count)
+    elif count > width:
+        return b" ".join(parts[:-width]), b" ".join(parts[-width:])
     expected = f"the first line says {width}" if promised else f"the first vector has {width}"
-    if len(parts) <= width:
-        raise DataError(f"{path}, line {number}: {len(parts) - 1} numbers, {expected}; mend or remove the line")
-    if len(parts) > width + 1 and DECIMAL.fullmatch(parts[-width - 1]):
-        n = next(n for n, part in enumerate(reversed(parts)) if n >= width and not DECIMAL.fullmatch(part))
-        raise DataError(f"{path}, line {number}: {n} numbers, {expected}; mend or remove the line that is wrong")
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        left = b""
-        for piece in decompressed(path, file):
-            *lines, left = (left + piece).split(b"\n")
-            yield from lines
-        if left:
-            yield left
+    raise DataError(f"{path}, line {number}: {count} numbers, {expected}; mend or remove the line")
 
 
 def _numbers(lines: list[tuple[int, bytes]], width: int, path: Path) -> np.ndarray:

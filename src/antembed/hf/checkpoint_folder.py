@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from antembed.compression.safetensors_map import Tensor, read_safetensors, safetensors_pieces
-from antembed.compression.sources import choose_table, find_embedding, inner_folder
+from antembed.compression.sources import inner_folder
+from antembed.data.safetensors_map import Tensor, read_safetensors, safetensors_pieces
 from antembed.data.text_file import DataError
+from antembed.data.word_vectors import choose_table, find_embedding
 from antembed.files import JSON, TEMPORARY, is_temporary, locked, write_atomically
 from antembed.tables.table import Table
 

@@ -59,7 +59,7 @@ def read_corpus(path: str | Path, *, min_count: int = 1, max_vocab: int | None =
                 writer.done(about)
     words = entry.labels("words").to_list()
     vocabulary = Vocabulary(words, entry.column("counts", "i8"), entry.column("counts", "i8"), about["lines"])
-    parts = {part: entry.column(part, "i4") if about[part] else np.empty(0, np.int32) for part in PARTS}
+    parts = {part: entry.column(part, "i4") for part in PARTS}
     for part, ids in parts.items():
         if len(ids) and not (ids.min() >= 0 and ids.max() < len(words)):
             raise DataError(f"{entry.folder} has words of {part} outside its {len(words)}; delete it")

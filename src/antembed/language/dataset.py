@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from antembed.data.relations import free_entries, union
+from antembed.data.relations import features_of, free_entries, relation_of, union
 from antembed.data.vocabulary import Vocabulary
-from antembed.data.word_relations import features_of, relation
 from antembed.files import default_cache
 from antembed.language.config import LanguageConfig
 from antembed.language.corpus import END, Corpus
@@ -135,7 +134,7 @@ def gather(config: LanguageConfig, splits: LanguageSplits, cache: Path | None = 
     text = (np.asarray(tokens), starts)
     if own.anchor_init == "kmeans":
         splits.features = features_of(text, len(words), config.machine.seed, cache)
-    related = [relation(name, own.wordnet, words.words, text, cache) for name in own.relations]
+    related = [relation_of(name, own.wordnet, words.words, text, cache) for name in own.relations]
     splits.relations = union(*related) if related else None
 
 

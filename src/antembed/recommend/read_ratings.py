@@ -14,10 +14,18 @@ import numpy as np
 import polars as pl
 
 from antembed.data.cache import CACHED_FROM, CacheEntry
-from antembed.data.delimited import DECIMAL_COMMA, Format, bad_lines, guess_format, separator_of, without_blank_lines
-from antembed.data.json_lines import first_line, is_json_lines, json_lines
-from antembed.data.text_encoding import Dialect, assumed, dialect_of_file
-from antembed.data.text_file import UNIT, DataError, plain_text
+from antembed.data.delimited import (
+    DECIMAL_COMMA,
+    Format,
+    bad_lines,
+    first_line,
+    guess_format,
+    is_json_lines,
+    json_lines,
+    separator_of,
+    without_blank_lines,
+)
+from antembed.data.text_file import UNIT, DataError, Dialect, assumed, dialect_of_file, plain_text
 from antembed.recommend.label_numbers import Irregular, whole_numbers
 from antembed.recommend.ratings_table import PIECE, Columns, Ratings, Remarks, check_time, choose_columns, collect, is_header
 
@@ -106,7 +114,7 @@ def read_ratings(
     reading = Reading(None if columns is None else list(columns), on_error, implicit, times)
     if cache is None or path.stat().st_size < CACHED_FROM:
         return _read(path, reading, CacheEntry(None))
-    entry = CacheEntry.of_file(Path(cache), path, asdict(reading) | {"reader": READER})
+    entry = CacheEntry.of(Path(cache), "ratings", path, asdict(reading) | {"reader": READER})
     try:
         with entry.locked():
             found = _reopen(entry)
@@ -154,8 +162,8 @@ def _read(path: Path, reading: Reading, entry: CacheEntry, dialect: Dialect | No
     if parquet:
         return _read_parquet(path, reading, entry)
     with plain_text(path, entry.scratch, dialect) as (plain, found):
-        if is_json_lines(path, first := first_line(plain)):
-            with json_lines(path, plain, first) as (frame, present, _):
+        if is_json_lines(path, first_line(plain)):
+            with json_lines(path, plain) as (frame, present, _):
                 return _read_frame(path, frame, present, reading, entry, assumed(path, found, ""), as_text=True)
         if is_sequences(plain):
             return _read_sequences(path, plain, reading, entry)

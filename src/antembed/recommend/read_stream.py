@@ -14,10 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import polars as pl
 
-from antembed.data.delimited import Format, format_of, what_is_wrong
-from antembed.data.json_lines import is_json_lines
-from antembed.data.text_encoding import assumed
-from antembed.data.text_file import DataError, converted
+from antembed.data.delimited import Format, format_of, is_json_lines, what_is_wrong
+from antembed.data.text_file import DataError, assumed, converted
 from antembed.recommend.label_numbers import Labels
 from antembed.recommend.ratings_table import Columns, check_magnitude, choose_columns, is_header
 

@@ -1,8 +1,8 @@
-"""Tensors of a safetensors file as bytes, mapped: also of types that NumPy has not, and to be copied as they are."""
+"""Tensors of a safetensors file, mapped: also of types that NumPy does not know, and to be copied byte by byte."""
 
 import json
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,8 @@ import numpy as np
 from antembed.data.text_file import DataError
 from antembed.files import JSON
 
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U64": "<u8", "U32": "<u4"}
 SIZES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}  # others: 1
-FLOATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "F64": lambda data: data.view("<f8"),
-    "F32": lambda data: data.view("<f4"),
-    "F16": lambda data: data.view("<f2"),
-    "BF16": lambda data: (data.view("<u2").astype("<u4") << 16).view("<f4"),  # the upper half of a float32
-}
 
 
 @dataclass(frozen=True)
@@ -31,9 +26,11 @@ class Tensor:
 
     def array(self, file: Path) -> np.ndarray:
         """Its numbers, as NumPy has them."""
-        if self.dtype not in FLOATS:
-            raise DataError(f"{file}: {self.name} is of type {self.dtype}; a table has one of {', '.join(FLOATS)}")
-        return FLOATS[self.dtype](self.data).reshape(self.shape)
+        if self.dtype == "BF16":  # the upper half of a float32
+            return (self.data.view("<u2").astype("<u4") << 16).view("<f4").reshape(self.shape)
+        if self.dtype not in DTYPES:
+            raise DataError(f"{file}: {self.name} is of type {self.dtype}; a table has one of BF16, {', '.join(DTYPES)}")
+        return self.data.view(DTYPES[self.dtype]).reshape(self.shape)
 
 
 def read_safetensors(file: Path) -> tuple[list[Tensor], JSON]:
