@@ -284,7 +284,7 @@ def test_on_the_command_line(tmp_path):
 
 
 def test_progress_says_what_is_compiled_and_tried(monkeypatch):
-    monkeypatch.setattr("antembed.native.compile.is_compiled", lambda kernel: kernel is not choose_rows)
+    monkeypatch.setattr("antembed.compression.is_compiled", lambda kernel: kernel is not choose_rows)
     said = []
     ant.compress(vectors(), budget="12x", split_norms=False, progress=lambda *state: said.append(state))
     names = list(dict.fromkeys(what for what, _, _ in said))

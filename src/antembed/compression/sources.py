@@ -4,11 +4,9 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
-
 from antembed.data.safetensors_map import Tensor, read_safetensors
 from antembed.data.text_file import DataError
-from antembed.data.word_vectors import STATIC, WORD_FILES, Source, check_table, find_embedding, read_vector_file, with_words
+from antembed.data.word_vectors import STATIC, Source, check_table, find_embedding, read_vector_file, with_words
 from antembed.files import JSON
 from antembed.tables.static_model import MAX_LENGTH, Tokens
 
@@ -101,7 +99,7 @@ def read_tokens(path: str | os.PathLike[str], rows: int) -> Tokens:
     weights = path / "model.safetensors"
     tensors = _tensors(weights) if weights.is_file() else {}
     # Lists of numbers beside the table: model2vec's after its vocabulary was quantized.
-    lists = (tensors[name] if name in tensors else None for name in ("mapping", "weights"))
+    lists = (tensors.get(name) for name in ("mapping", "weights"))
     own = (each.array(weights) if each is not None and len(each.shape) == 1 else None for each in lists)
     return _checked(Tokens(tokenizer, bool(normalize), config.get("max_length", MAX_LENGTH), *own), rows, file)
 

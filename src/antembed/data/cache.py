@@ -4,7 +4,7 @@
     with entry.locked():                                                 # other processes wait
         if (about := entry.about()) is None:
             with entry.writing() as writer:
-                writer.column("users", np.int32).append(users)           # piece by piece
+                writer.column("users", np.int32).append(users)           # chunk by chunk
                 writer.done({"skipped": 0})
     users = entry.column("users", "i4")
 
@@ -33,7 +33,7 @@ from antembed.files import JSON, locked, read_checked, write_checked
 
 VERSION = 2  # of the layout of an entry; a change invalidates all old entries
 CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
-PIECE = 1 << 20
+CHUNK = 1 << 20
 ABOUT = "about.json"
 STALE = 24 * 3600  # seconds after which an unfinished entry is removed
 # What cached data depend on: contents of arrays and files, and anything that JSON can hold.
@@ -58,11 +58,11 @@ def fingerprint(*parts: Part) -> str:
 
 
 class Column:
-    """An array that is appended to piece by piece; in a file if a path is given."""
+    """An array that is appended to chunk by chunk; in a file if a path is given."""
 
     def __init__(self, kind: DTypeLike, path: Path | None):
         self.kind, self.path, self.length = np.dtype(kind), path, 0
-        self._pieces: list[np.ndarray] = []
+        self._chunks: list[np.ndarray] = []
         self._file = open(path, "wb") if path else None  # noqa: SIM115 (closed by finish)
 
     def __len__(self) -> int:
@@ -72,21 +72,21 @@ class Column:
         values = np.ascontiguousarray(values, self.kind)
         self.length += len(values)
         if self._file is None:
-            self._pieces.append(values)
+            self._chunks.append(values)
         else:
             self._file.write(values.data)
 
     def finish(self, change: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """The whole array, with `change` applied to each piece; read-only if it is in a file."""
+        """The array, with `change` applied to each chunk; read-only if it is in a file."""
         if self._file is None:
-            return np.concatenate([change(piece) if change else piece for piece in self._pieces])
+            return np.concatenate([change(chunk) if change else chunk for chunk in self._chunks])
         assert self.path is not None
         self._file.close()
         if change is not None and self.length:
-            whole = np.memmap(self.path, self.kind, "r+", shape=(self.length,))
-            for start in range(0, self.length, PIECE):
-                whole[start : start + PIECE] = change(whole[start : start + PIECE])
-            whole.flush()
+            mapped = np.memmap(self.path, self.kind, "r+", shape=(self.length,))
+            for start in range(0, self.length, CHUNK):
+                mapped[start : start + CHUNK] = change(mapped[start : start + CHUNK])
+            mapped.flush()
         return np.memmap(self.path, self.kind, "r", shape=(self.length,))
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class CacheEntry:
 
     @contextmanager
     def writing(self) -> Iterator["Writer"]:
-        """Write the entry; it appears as a whole on leaving the context, or not at all."""
+        """Write the entry; it appears on leaving the context, complete or not at all."""
         if self.folder is None:
             yield Writer(None)
             return
@@ -185,8 +185,8 @@ def _checksum(path: Path, sync: bool = False) -> str:
     """Of a file's contents."""
     found = 0
     with open(path, "rb") as file:
-        while piece := file.read(PIECE):
-            found = zlib.crc32(piece, found)
+        while chunk := file.read(CHUNK):
+            found = zlib.crc32(chunk, found)
         if sync:
             os.fsync(file.fileno())
     return f"{found:08x}"

@@ -44,8 +44,8 @@ def cooccurrences(
             near &= (left != right) & (left >= reserved) & (right >= reserved)
             pairs.append((left[near], right[near]))
         u, v = map(np.concatenate, zip(*pairs, strict=True))
-        counts += sparse.csr_array((np.ones(len(u), np.int32), (u, v)), shape=(V, V))
-    counts += counts.T
+        counts = counts + sparse.csr_array((np.ones(len(u), np.int32), (u, v)), shape=(V, V))
+    counts = sparse.csr_array(counts + counts.T)
     totals = counts.sum(0, dtype=np.int64)
     rows = np.repeat(np.arange(V), np.diff(counts.indptr))
     pmi = np.log(counts.data * float(totals.sum()) / (totals[rows] * totals[counts.indices]))

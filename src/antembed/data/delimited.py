@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 import polars as pl
 
-from antembed.data.text_file import PIECE, SEPARATORS, UNIT, DataError
+from antembed.data.text_file import CHUNK, SEPARATORS, UNIT, DataError
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 SNIFFED = 1000  # JSON lines whose keys are collected
@@ -39,7 +39,7 @@ class Format:
 def guess_format(path: Path, plain: Path, is_header: IsHeader) -> Format:
     """Separator and columns, from the first lines. `path` is used in messages, `is_header` knows usual names of columns."""
     with open(plain, "rb") as file:
-        return format_of(path, file.readline(PIECE), is_header, file.readline(PIECE))
+        return format_of(path, file.readline(CHUNK), is_header, file.readline(CHUNK))
 
 
 def format_of(path: Path, line: bytes, is_header: IsHeader, second: bytes = b"") -> Format:
@@ -101,7 +101,7 @@ def records(plain: Path, quoted: bool) -> Iterator[tuple[int, bytes]]:
 def without_blank_lines(plain: Path, good: BinaryIO) -> bool:
     """Copy all lines that are not blank; False for a file with quotation marks, between which a blank line is text."""
     with open(plain, "rb") as file:
-        while lines := file.readlines(PIECE):
+        while lines := file.readlines(CHUNK):
             if any(b'"' in line for line in lines):
                 return False
             good.writelines(line for line in lines if line.strip())

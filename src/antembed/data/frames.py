@@ -1,16 +1,16 @@
-"""Tables in memory → ratings, texts and labels: polars, pandas, NumPy, SciPy's sparse matrices, lists.
+"""Columns in memory → labels, numbers and texts: polars, pandas, NumPy, lists; new labels merged into sorted ones.
 
 pandas is recognised by the name of an object's module, and never imported.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from antembed.data.text_file import DataError
-from antembed.tables.row_labels import about_surrogate
+from antembed.tables.row_labels import about_surrogate, find
 
 
 def is_pandas(data: Any) -> bool:
@@ -69,3 +69,27 @@ def values_from(data: Any, role: str) -> Iterable[Any]:
     if isinstance(data, np.ndarray) and data.dtype.kind == "O":
         return [None if value is None or value != value else value for value in data]  # NaN is not itself
     return data.tolist() if isinstance(data, np.ndarray) else data
+
+
+class Merged(NamedTuple):
+    """Old and new labels, sorted."""
+
+    labels: pl.Series
+    row_index: np.ndarray  # of the given labels: of old ones their index before, of others the next free ones, in order
+    order: np.ndarray  # labels[i] has row index order[i]
+    rank: np.ndarray  # the inverse of `order`
+
+
+def merge(labels: pl.Series, new: pl.Series) -> Merged:
+    """Merge labels into sorted ones; some of them may be there already."""
+    if new.dtype != labels.dtype:
+        try:
+            new = new.cast(labels.dtype)
+        except pl.exceptions.InvalidOperationError as error:
+            raise DataError(f"labels were {labels.dtype} so far, {new[0]!r} is not; give labels of one type") from error
+    row_index = find(labels, new)
+    fresh = row_index < 0
+    row_index[fresh] = len(labels) + np.arange(int(fresh.sum()))
+    together = pl.concat([labels, new.filter(pl.Series(fresh)).alias(labels.name)])
+    order = together.arg_sort().to_numpy()
+    return Merged(together.gather(order), row_index, order, np.argsort(order))

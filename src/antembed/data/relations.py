@@ -63,7 +63,8 @@ def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.n
 
 def read_wordnet(words: Sequence[str], folder: str | Path | None = None) -> sparse.csr_array:
     """Words that are related in WordNet."""
-    return from_pairs(*related_words(words, folder).T, len(words))
+    one, other = related_words(words, folder).T
+    return from_pairs(one, other, len(words))
 
 
 def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:

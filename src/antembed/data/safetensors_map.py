@@ -58,7 +58,7 @@ def read_safetensors(file: Path) -> tuple[list[Tensor], JSON]:
     return tensors, about
 
 
-def safetensors_pieces(tensors: Iterable[Tensor], about: JSON) -> Iterator[bytes | memoryview]:
+def safetensors_chunks(tensors: Iterable[Tensor], about: JSON) -> Iterator[bytes | memoryview]:
     """The bytes of a file. Wide numbers come first, so that all are aligned."""
     ordered = sorted(tensors, key=lambda tensor: -SIZES.get(tensor.dtype, 1))
     header: JSON = {"__metadata__": about} if about else {}

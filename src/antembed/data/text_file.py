@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 SEPARATORS = (",", "\t", ";", "|")
 UNIT = "\x1f"  # replaces "::", since polars splits at single bytes
-PIECE = 1 << 18  # bytes read at a time
+CHUNK = 1 << 18  # bytes read at a time
 PARTIAL = ".partial-"  # prefix of temporary files in a cache; those of killed processes are removed (cache.py)
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 LIKE_ZLIB = (b"x\x01", b"x^", b"x\x9c", b"x\xda")  # polars would decompress text that begins so, as "x^2"
@@ -100,73 +100,73 @@ def encoding_of(first: bytes) -> str:
     return UTF8
 
 
-def is_western(pieces: Iterable[bytes]) -> bool:
+def is_western(chunks: Iterable[bytes]) -> bool:
     """Whether bytes that are no UTF-8 are the usual ones of Windows-1252, and hardly any are UTF-8."""
     right = wrong = strange = 0
-    for piece in pieces:
-        if not piece.isascii():
-            others = SEQUENCE.sub(b"", piece).translate(None, ASCII)
-            right += len(SEQUENCE.findall(piece))
+    for chunk in chunks:
+        if not chunk.isascii():
+            others = SEQUENCE.sub(b"", chunk).translate(None, ASCII)
+            right += len(SEQUENCE.findall(chunk))
             wrong += len(others)
             strange += len(others.translate(None, USUAL))
     return wrong > 0 and 10 * strange <= wrong and 10 * right <= wrong
 
 
-def is_escaped(pieces: Iterable[bytes]) -> bool:
+def is_escaped(chunks: Iterable[bytes]) -> bool:
     """Whether marks in quoted fields follow backslashes where they cannot end the field, more often than they are doubled."""
     escaped = doubled = 0
     quoted = False
-    for piece in pieces:
-        if b'\\"' in piece:
-            escaped += len(ESCAPED.findall(piece))
-            quoted = quoted or OPENED.search(piece) is not None
-        if b'""' in piece:
-            doubled += len(DOUBLED.findall(piece.replace(b"\\\\", b"").replace(b'\\"', b"")))
+    for chunk in chunks:
+        if b'\\"' in chunk:
+            escaped += len(ESCAPED.findall(chunk))
+            quoted = quoted or OPENED.search(chunk) is not None
+        if b'""' in chunk:
+            doubled += len(DOUBLED.findall(chunk.replace(b"\\\\", b"").replace(b'\\"', b"")))
     return quoted and escaped > doubled
 
 
 def dialect_of_file(plain: Path, escapes: bool = True) -> Dialect:
-    """From the whole of a file that could not be read; it takes one more pass. `escapes`: marks may be escaped."""
+    """From all of a file that could not be read: one more pass. `escapes`: marks may be escaped."""
     with open(plain, "rb") as file:
-        encoding = WESTERN if is_western(_pieces(file)) else UTF8
+        encoding = WESTERN if is_western(_chunks(file)) else UTF8
         file.seek(0)
-        return Dialect(encoding, escapes and is_escaped(_pieces(file)))
+        return Dialect(encoding, escapes and is_escaped(_chunks(file)))
 
 
 def decompressed(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """The bytes of a file, piece by piece, unpacked if it is .gz or .zst by its first bytes."""
+    """The bytes of a file, chunk by chunk, unpacked if it is .gz or .zst by its first bytes."""
     magic = _magic(file)
     if magic.startswith(ZIP):
         raise DataError(f"{path} is a zip archive, which may contain several files; unpack it and give one of them")
     if magic.startswith(GZIP):
-        return _unpack(path, _pieces(file), lambda: zlib.decompressobj(wbits=31))
+        return _unpack(path, _chunks(file), lambda: zlib.decompressobj(wbits=31))
     if magic.startswith(ZSTD):
         from zstandard import ZstdDecompressor
 
-        return _unpack(path, _pieces(file), lambda: ZstdDecompressor().decompressobj())
-    return _pieces(file)
+        return _unpack(path, _chunks(file), lambda: ZstdDecompressor().decompressobj())
+    return _chunks(file)
 
 
 def _magic(file: BinaryIO) -> bytes:
     return file.peek(4)[:4] if isinstance(file, io.BufferedReader) else b""
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.read(PIECE), b"")
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(CHUNK), b"")
 
 
-def _unpack(path: Path, pieces: Iterable[bytes], create: Callable[[], Any]) -> Iterator[bytes]:
+def _unpack(path: Path, chunks: Iterable[bytes], create: Callable[[], Any]) -> Iterator[bytes]:
     """The decompressed file. `create` returns a new decompressor for each member; unlike file objects, it shows a cut end."""
     member = create()
     try:
-        for piece in pieces:
-            while piece:
+        for chunk in chunks:
+            while chunk:
                 if member.eof:
-                    if not piece.strip(b"\0"):
+                    if not chunk.strip(b"\0"):
                         break  # some archivers pad their last block
                     member = create()
-                yield member.decompress(piece)
-                piece = member.unused_data if member.eof else b""
+                yield member.decompress(chunk)
+                chunk = member.unused_data if member.eof else b""
     except Exception as error:  # zlib.error, zstandard.ZstdError
         raise DataError(f"{path} is damaged: it cannot be decompressed ({error}); download it again") from error
     if not member.eof:
@@ -174,11 +174,11 @@ def _unpack(path: Path, pieces: Iterable[bytes], create: Callable[[], Any]) -> I
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, the line without its end) of a UTF-8 file, perhaps compressed; only a piece of it is in memory."""
+    """(line number from 1, the line without its end) of a UTF-8 file, perhaps compressed; only a chunk of it is in memory."""
     with open(path, "rb") as file:
         held, number = b"", 0
-        for piece in decompressed(path, file):
-            *lines, held = (held + piece).split(b"\n")
+        for chunk in decompressed(path, file):
+            *lines, held = (held + chunk).split(b"\n")
             for line in lines:
                 number += 1
                 yield number, line if number > 1 else line.removeprefix(codecs.BOM_UTF8)
@@ -187,66 +187,66 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 class Converted(NamedTuple):
-    """A file's text, piece by piece: decompressed, UTF-8, doubled quotation marks, one-byte separators."""
+    """A file's text, chunk by chunk: decompressed, UTF-8, doubled quotation marks, one-byte separators."""
 
-    pieces: Iterator[bytes]
+    chunks: Iterator[bytes]
     changed: bool  # whether that differs from the file
     dialect: Dialect  # of the file
 
 
 def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escapes: bool = True) -> Converted:
-    """The file's text. The dialect is found in its first piece, unless it is given. `escapes`: marks may be escaped."""
+    """The file's text. The dialect is found in its first chunk, unless it is given. `escapes`: marks may be escaped."""
     changed = _magic(file).startswith((GZIP, ZSTD))
-    first, pieces = _first(decompressed(path, file))
+    first, chunks = _first(decompressed(path, file))
     encoding = encoding_of(first) if dialect is None else dialect.encoding
     # Polars skips a byte order mark of UTF-8 in CSV, but not in JSON.
     if encoding not in (UTF8, UTF8_BOM) or (encoding == UTF8_BOM and first[3:4] == b"{"):
-        first, pieces = _first(_decoded(path, pieces, encoding))
+        first, chunks = _first(_decoded(path, chunks, encoding))
         changed = True
     if dialect is not None:
         escaped = dialect.escaped
     else:
         escaped = escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
     if escaped:
-        first, pieces = _first(with_doubled_marks(pieces))
+        first, chunks = _first(with_doubled_marks(chunks))
     if first.startswith(LIKE_ZLIB):
-        pieces, changed = chain([codecs.BOM_UTF8], pieces), True
+        chunks, changed = chain([codecs.BOM_UTF8], chunks), True
     line = first.split(b"\n", 1)[0]
     if double := line.count(b"::") >= 2 and all(line.count(separator.encode()) < 2 for separator in SEPARATORS):
-        pieces = _replaced(pieces, b":", lambda text: text.replace(b"::", UNIT.encode()))
-    return Converted(pieces, changed or double or escaped, Dialect(encoding, escaped))
+        chunks = _replaced(chunks, b":", lambda text: text.replace(b"::", UNIT.encode()))
+    return Converted(chunks, changed or double or escaped, Dialect(encoding, escaped))
 
 
-def _first(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The first piece that is not empty, and all of them."""
-    first = next((piece for piece in pieces if piece), b"")
-    return first, chain([first], pieces)
+def _first(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first chunk that is not empty, and all of them."""
+    first = next((chunk for chunk in chunks if chunk), b"")
+    return first, chain([first], chunks)
 
 
-def _decoded(path: Path, pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+def _decoded(path: Path, chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     try:
-        yield from as_utf8(pieces, encoding)
+        yield from as_utf8(chunks, encoding)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is damaged: it starts as {encoding}, but {error.reason}; save it again as UTF-8") from error
 
 
-def as_utf8(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """The same text in UTF-8, without a byte order mark. Raises UnicodeDecodeError."""
     errors = "replace" if encoding == WESTERN else "strict"  # five bytes mean nothing in Windows-1252
-    return codecs.iterencode(codecs.iterdecode(iter(pieces), encoding, errors), UTF8)
+    return codecs.iterencode(codecs.iterdecode(iter(chunks), encoding, errors), UTF8)
 
 
-def with_doubled_marks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def with_doubled_marks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The same text with "" for \\" and \\ for \\\\."""
     escaped = re.compile(rb'\\(["\\])')
-    return _replaced(pieces, b"\\", lambda text: escaped.sub(lambda found: b'""' if found[1] == b'"' else b"\\", text))
+    return _replaced(chunks, b"\\", lambda text: escaped.sub(lambda found: b'""' if found[1] == b'"' else b"\\", text))
 
 
-def _replaced(pieces: Iterable[bytes], mark: bytes, replace: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """`replace` applied to each piece. A last `mark` without a partner waits: what belongs to it follows in the next piece."""
+def _replaced(chunks: Iterable[bytes], mark: bytes, replace: Callable[[bytes], bytes]) -> Iterator[bytes]:
+    """`replace` applied to each chunk. A last `mark` without a partner waits: what belongs to it follows in the next chunk."""
     held = b""
-    for piece in pieces:
-        text = held + piece
+    for chunk in chunks:
+        text = held + chunk
         held = mark if (len(text) - len(text.rstrip(mark))) % 2 else b""
         yield replace(text[: len(text) - len(held)])
     yield held
@@ -258,12 +258,12 @@ def plain_text(
 ) -> Iterator[tuple[Path, Dialect]]:
     """The file as `converted` gives it, and its dialect: itself if it is plain, else a temporary copy in `scratch`."""
     with open(path, "rb") as file:
-        pieces, changed, found = converted(path, file, dialect, escapes)
+        chunks, changed, found = converted(path, file, dialect, escapes)
         if not changed:
             yield path, found
             return
         with TemporaryDirectory(prefix=PARTIAL, dir=scratch) as folder:
             plain = Path(folder) / "plain"
             with open(plain, "wb") as out:
-                out.writelines(pieces)
+                out.writelines(chunks)
             yield plain, found

@@ -149,7 +149,7 @@ def _read_binary(path: Path) -> Source:
 def _read_text(path: Path, only: Container[str] | None) -> Source:
     """A word and its numbers a line; word2vec's first line says how many vectors there are, and their width."""
     words: dict[str, None] = {}
-    pieces: list[np.ndarray] = []
+    chunks: list[np.ndarray] = []
     held: list[tuple[int, bytes]] = []
     width = promised = blank = read = repeated = 0
     for number, line in numbered_lines(path):
@@ -171,7 +171,7 @@ def _read_text(path: Path, only: Container[str] | None) -> Source:
         words[word] = None
         held.append((number, numbers))
         if len(held) == LINES_AT_ONCE:
-            pieces.append(_numbers(held, width, path))
+            chunks.append(_numbers(held, width, path))
             held = []
     if not read:
         raise DataError(f"{path} has no vectors")
@@ -182,7 +182,7 @@ def _read_text(path: Path, only: Container[str] | None) -> Source:
         )
     left_out = f"{repeated:,} vectors of words that came before were left out: the first of equal words counts"
     notes = (*([f"{blank:,} blank lines were left out"] if blank else []), *([left_out] if repeated else []))
-    return Source(np.concatenate([*pieces, _numbers(held, width, path)]), list(words), True, notes)
+    return Source(np.concatenate([*chunks, _numbers(held, width, path)]), list(words), True, notes)
 
 
 def _split(path: Path, number: int, line: bytes, width: int, promised: bool) -> tuple[bytes, bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from antembed.compression.sources import inner_folder
-from antembed.data.safetensors_map import Tensor, read_safetensors, safetensors_pieces
+from antembed.data.safetensors_map import Tensor, read_safetensors, safetensors_chunks
 from antembed.data.text_file import DataError
 from antembed.data.word_vectors import choose_table, find_embedding
 from antembed.files import JSON, TEMPORARY, is_temporary, locked, write_atomically
@@ -169,7 +169,7 @@ def _write_weights(model: ModelFolder, to: Path, coded: bytes) -> list[str]:
         name = file.name if len(model.files) > 1 else WEIGHTS
         weight_map |= {tensor.name: name for tensor in kept}
         total += sum(len(tensor.data) for tensor in kept)
-        write_atomically(to / name, safetensors_pieces(kept, about))
+        write_atomically(to / name, safetensors_chunks(kept, about))
     if len(model.files) > 1:
         index = json.loads((model.inner / INDEX).read_text(encoding="utf-8"))
         index["metadata"] = index.get("metadata", {}) | {"total_size": total}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import polars as pl
 
+from antembed.data.frames import Merged, merge
 from antembed.files import JSON, write_atomically
 from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, OnlineConfig, RatingsConfig, read_input
 from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
@@ -16,7 +17,6 @@ from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, see
 from antembed.recommend.events import Events
 from antembed.recommend.factor import Penalties
 from antembed.recommend.in_memory import ratings_from
-from antembed.recommend.label_numbers import Merged, merge
 from antembed.recommend.online_descent import OnlineDescent, OnlineState
 from antembed.recommend.predictor import RatingTables, warn
 from antembed.recommend.ratings_table import Ratings
