@@ -70,7 +70,7 @@ class Model(nn.Module):
             self.words = ShardedAnchorEmbedding(rows, d, num_anchors=K, ranks=ranks)
         else:
             first, end = Spread(rows, ranks.size).range(ranks.rank)
-            self.words = ant.FullEmbedding(1, d, sparse=True)
+            self.words = ant.baselines.FullEmbedding(1, d, sparse=True)
             self.words.rows = ShardedRowTable(torch.randn(end - first, d) * 0.01, rows, None, ranks)
         self.head = nn.Linear(d, 1)
 

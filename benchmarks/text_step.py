@@ -62,7 +62,7 @@ def contestant(name: str) -> Callable[[Batch], Tensor]:
         optimizers = [table(model.embedding.parameters(), lr=1e-3), torch.optim.Adam(rest, lr=1e-3)]
     else:
         layer = (
-            ant.FullEmbedding(V, d, 0, sparse=True)
+            ant.baselines.FullEmbedding(V, d, 0, sparse=True)
             if name == "full"
             else ant.AnchorEmbedding(V, d, 0, num_anchors=K, sparse=True)
         )

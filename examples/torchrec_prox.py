@@ -102,7 +102,7 @@ def train_exact(problem: Planted) -> tuple[Tensor, Tensor]:
         layer.rows.weight.copy_(problem.start[0])
         layer.anchors.copy_(problem.start[1])
     T, A = layer.param_groups(l1_penalty=PENALTY)
-    optimizer = ant.ProximalSGD([T | {"lr": LR}, A | {"lr": LR_ANCHORS}])
+    optimizer = ant.optim.ProximalSGD([T | {"lr": LR}, A | {"lr": LR_ANCHORS}])
     for step in range(STEPS):
         ids, wanted = problem.batch(step)
         optimizer.zero_grad()

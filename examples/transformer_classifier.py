@@ -59,7 +59,7 @@ def main() -> dict[str, float]:
         if dense:
             optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1)
         else:
-            optimizer = ant.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=2e-3)
+            optimizer = ant.optim.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=2e-3)
             sparsifier = ant.Recode(model, optimizer, budget="25k", events=8)
         best = 0.0
         for epoch in range(EPOCHS):

@@ -54,7 +54,7 @@ def main() -> dict[str, float]:
         if dense:
             optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.01)
         else:
-            optimizer = ant.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=5e-3)
+            optimizer = ant.optim.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=5e-3)
             sparsifier = ant.Recode(model, optimizer, budget="14k", events=12)
         best = 0.0
         for epoch in range(EPOCHS):

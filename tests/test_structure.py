@@ -1,6 +1,7 @@
 """The plan of the source: imports point one way, what runs without torch stays so, and no figure of house.toml is exceeded."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,33 @@ def test_public_names_exist():
         assert getattr(antembed, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = antembed.Nothing
+    assert len(antembed.__all__) <= 24
+    assert antembed.optim.ProximalYogi is antembed.ProximalYogi
+
+
+def test_names_that_have_moved_warn_and_work():
+    """Former names at the top level, and modules that documents named."""
+    for home, names in antembed._MOVED.items():
+        for name in names.split():
+            with pytest.warns(DeprecationWarning, match=rf"antembed\.{name} is antembed\.{home}\.{name} now"):
+                assert getattr(antembed, name).__name__ == name
+    for module, homes in antembed._MOVED_MODULES.items():
+        if homes and module not in antembed._NAMESPACES:
+            with pytest.warns(DeprecationWarning, match=rf"antembed\.{module} has moved to antembed\.{homes[0]}"):
+                import_module(f"antembed.{module}")
+    for module, names in {
+        "distributed": "ShardedAnchorEmbedding data_parallel start stop",
+        "distributed.storage": "load save",
+        "embedding": "AnchorEmbedding EMBEDDINGS LowRankEmbedding param_groups replace_embeddings SparsityController",
+        "huggingface": "AntembedConfig AntembedQuantizer",
+        "inference.ratings": "RatingTables",
+        "inference.text": "light_predictor",
+        "optim": "ProximalSGD NonNegativeL1 OPTIMIZERS",
+        "serving": "KeyedVectors StaticModel Table TableError export load_hashed_ngrams load_table",
+        "sparsify": "Prune Recode",
+        "sparsify.lightning": "SparsifyCallback",
+    }.items():
+        for name in names.split():
+            assert getattr(import_module(f"antembed.{module}"), name) is not None
+    with pytest.raises(ModuleNotFoundError, match=r"antembed\.nothing"):
+        import_module("antembed.nothing")

@@ -1,6 +1,11 @@
 """antembed: small embedding tables. Every vector is a sparse, non-negative mix of a few anchor vectors (E = T·A)."""
+# ruff: noqa: F401
 
+import sys
+import warnings
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from antembed.extras import explained
@@ -11,154 +16,110 @@ __version__ = "0.1.0"
 _HOMES = {
     "AnchorEmbedding": "layer.anchor",
     "AnchorEmbeddingBag": "layer.bag",
-    "FullEmbedding": "baselines",
-    "GroupLassoEmbedding": "baselines",
-    "HashEmbedding": "baselines",
-    "LowRankEmbedding": "baselines",
-    "MixedDimensionEmbedding": "baselines",
-    "MixtureEmbedding": "layer.mixture",
-    "SlimmingTransform": "baselines",
-    "SparseCodeEmbedding": "baselines",
-    "SparseEmbedding": "baselines",
-    "SparseVariationalEmbedding": "baselines",
-    "SparsityController": "layer.sparsity_controller",
-    "TensorTrainEmbedding": "baselines",
-    "VocabularyDropout": "baselines",
-    "param_groups": "layer.embedding",
-    "replace_embeddings": "layer.replace",
-    "compress": "compression",
     "HashedNgramClassifier": "classify.classifier",
+    "KeyedVectors": "tables.keyed_vectors",
     "LanguageModel": "language.language_model",
-    "Recommender": "recommend.recommender",
-    "TextClassifier": "classify.classifier",
-    "FreeEntries": "layer.optim",
-    "GroupL2": "layer.optim",
-    "L1": "layer.optim",
-    "NonNegativeL1": "layer.optim",
-    "Proximal": "layer.optim",
-    "ProximalAdam": "layer.optim",
-    "ProximalSGD": "layer.optim",
     "ProximalYogi": "layer.optim",
-    "SubgradientL1": "layer.optim",
-    "clip_grad_norm_": "layer.optim",
     "Prune": "layer.sparsify.prune",
     "Recode": "layer.sparsify.recode",
-    "KeyedVectors": "tables.keyed_vectors",
+    "Recommender": "recommend.recommender",
+    "SparsityController": "layer.sparsity_controller",
     "StaticModel": "tables.static_model",
     "Table": "tables.table",
     "TableError": "tables.container",
+    "TextClassifier": "classify.classifier",
+    "compress": "compression",
     "export": "tables.save",
-    "load_hashed_ngrams": "classify.ngram_file",
     "load_table": "tables.save",
+    "param_groups": "layer.embedding",
+    "replace_embeddings": "layer.replace",
 }
-__all__ = [*_HOMES, "__version__"]
+_NAMESPACES = {"baselines": "baselines", "optim": "layer.optim", "penalties": "layer.optim.prox"}
+__all__ = [*_HOMES, *_NAMESPACES, "__version__"]
 
 if TYPE_CHECKING:
-    from antembed.baselines.group_lasso import (  # noqa: F401
-        GroupLassoEmbedding,
-    )
-    from antembed.baselines.hashed import (  # noqa: F401
-        HashEmbedding,
-    )
-    from antembed.baselines.low_rank import (  # noqa: F401
-        LowRankEmbedding,
-    )
-    from antembed.baselines.mixed_dimension import (  # noqa: F401
-        MixedDimensionEmbedding,
-    )
-    from antembed.baselines.slimming import (  # noqa: F401
-        SlimmingTransform,
-    )
-    from antembed.baselines.sparse import (  # noqa: F401
-        SparseEmbedding,
-    )
-    from antembed.baselines.sparse_code import (  # noqa: F401
-        SparseCodeEmbedding,
-    )
-    from antembed.baselines.tensor_train import (  # noqa: F401
-        TensorTrainEmbedding,
-    )
-    from antembed.baselines.variational import (  # noqa: F401  # noqa: F401
-        SparseVariationalEmbedding,
-        VocabularyDropout,
-    )
-    from antembed.classify.classifier import HashedNgramClassifier, TextClassifier  # noqa: F401
-    from antembed.classify.ngram_file import (  # noqa: F401
-        load_hashed_ngrams,
-    )
-    from antembed.compression import compress  # noqa: F401
-    from antembed.language.language_model import LanguageModel  # noqa: F401
-    from antembed.layer.anchor import (  # noqa: F401
-        AnchorEmbedding,
-    )
-    from antembed.layer.bag import (  # noqa: F401
-        AnchorEmbeddingBag,
-    )
-    from antembed.layer.embedding import (  # noqa: F401
-        param_groups,
-    )
-    from antembed.layer.full import (  # noqa: F401
-        FullEmbedding,
-    )
-    from antembed.layer.mixture import (  # noqa: F401
-        MixtureEmbedding,
-    )
-    from antembed.layer.optim.clip import (  # noqa: F401
-        clip_grad_norm_,
-    )
-    from antembed.layer.optim.prox import (  # noqa: F401
-        L1,
-        FreeEntries,
-        GroupL2,
-        NonNegativeL1,
-        SubgradientL1,
-    )
-    from antembed.layer.optim.rules import (  # noqa: F401
-        ProximalAdam,
-        ProximalSGD,
-        ProximalYogi,
-    )
-    from antembed.layer.optim.wrapper import (  # noqa: F401
-        Proximal,
-    )
-    from antembed.layer.replace import (  # noqa: F401
-        replace_embeddings,
-    )
-    from antembed.layer.sparsify.prune import Prune  # noqa: F401
-    from antembed.layer.sparsify.recode import Recode  # noqa: F401
-    from antembed.layer.sparsity_controller import (  # noqa: F401
-        SparsityController,
-    )
-    from antembed.recommend.recommender import Recommender  # noqa: F401
-    from antembed.tables.container import (  # noqa: F401
-        TableError,
-    )
-    from antembed.tables.keyed_vectors import (  # noqa: F401
-        KeyedVectors,
-    )
-    from antembed.tables.save import (  # noqa: F401
-        export,
-        load_table,
-    )
-    from antembed.tables.static_model import (  # noqa: F401
-        StaticModel,
-    )
-    from antembed.tables.table import (  # noqa: F401
-        Table,
-    )
+    from antembed import baselines
+    from antembed.classify.classifier import HashedNgramClassifier, TextClassifier
+    from antembed.compression import compress
+    from antembed.language.language_model import LanguageModel
+    from antembed.layer import optim
+    from antembed.layer.anchor import AnchorEmbedding
+    from antembed.layer.bag import AnchorEmbeddingBag
+    from antembed.layer.embedding import param_groups
+    from antembed.layer.optim import prox as penalties
+    from antembed.layer.optim.rules import ProximalYogi
+    from antembed.layer.replace import replace_embeddings
+    from antembed.layer.sparsify.prune import Prune
+    from antembed.layer.sparsify.recode import Recode
+    from antembed.layer.sparsity_controller import SparsityController
+    from antembed.recommend.recommender import Recommender
+    from antembed.tables.container import TableError
+    from antembed.tables.keyed_vectors import KeyedVectors
+    from antembed.tables.save import export, load_table
+    from antembed.tables.static_model import StaticModel
+    from antembed.tables.table import Table
+
+# Names that stood at the top level before, by where they are now.
+_MOVED = {
+    "baselines": "FullEmbedding GroupLassoEmbedding HashEmbedding LowRankEmbedding MixedDimensionEmbedding MixtureEmbedding "
+    "SlimmingTransform SparseCodeEmbedding SparseEmbedding SparseVariationalEmbedding TensorTrainEmbedding VocabularyDropout",
+    "optim": "Proximal ProximalAdam ProximalSGD clip_grad_norm_",
+    "penalties": "FreeEntries GroupL2 L1 NonNegativeL1 SubgradientL1",
+    "classify.ngram_file": "load_hashed_ngrams",
+}
+# Modules that documents named before, and the modules that have their names now.
+_MOVED_MODULES = {
+    "distributed": ("layer.sharded.collectives", "layer.sharded.sharded_embedding", "train.processes"),
+    "distributed.storage": ("train.sharded_checkpoint",),
+    "embedding": ("baselines", "layer.anchor", "layer.bag", "layer.embedding", "layer.replace", "layer.sparsity_controller"),
+    "huggingface": ("hf",),
+    "inference": (),
+    "inference.ratings": ("recommend.predictor",),
+    "inference.text": ("classify.predictor",),
+    "optim": ("layer.optim",),
+    "penalties": ("layer.optim.prox",),
+    "serving": ("tables.save", "tables.keyed_vectors", "tables.static_model", "tables.container", "classify.ngram_file"),
+    "sparsify": ("layer.sparsify.prune", "layer.sparsify.recode"),
+    "sparsify.lightning": ("layer.sparsify.lightning",),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'antembed' has no attribute {name!r}")
+    home = _NAMESPACES.get(name) or _HOMES.get(name)
+    if home is None:
+        home = next((home for home, names in _MOVED.items() if name in names.split()), None)
+        if home is None:
+            raise AttributeError(f"module 'antembed' has no attribute {name!r}")
+        warnings.warn(f"antembed.{name} is antembed.{home}.{name} now", DeprecationWarning, stacklevel=2)
+        home = _NAMESPACES.get(home, home)
     try:
-        value = getattr(import_module(f"antembed.{_HOMES[name]}"), name)
+        module = import_module(f"antembed.{home}")
     except ImportError as error:
-        extra = "cli" if _HOMES[name] == "compression" else "train"
-        raise explained(error, f"antembed.{name}", extra) from error
-    globals()[name] = value
-    return value
+        raise explained(error, f"antembed.{name}", "cli" if home == "compression" else "train") from error
+    return module if name in _NAMESPACES else getattr(module, name)
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _MovedModules:
+    """Imports modules by their former names; of those that are no namespaces with a warning that says the new ones."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        known = name.removeprefix("antembed.") in _MOVED_MODULES
+        return ModuleSpec(name, self, is_package=True) if known else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None: ...
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__.removeprefix("antembed.")
+        homes = [f"antembed.{home}" for home in _MOVED_MODULES[name]]
+        if homes and name not in _NAMESPACES:
+            text = f"antembed.{name} has moved to {', '.join(homes)}; import what is at the top level from antembed"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        for home in homes:
+            vars(module).update({key: found for key, found in vars(import_module(home)).items() if key[:1] != "_"})
+
+
+sys.meta_path.append(_MovedModules())

@@ -20,7 +20,7 @@ COUNTS = torch.randint(0, 1000, (V,), generator=torch.Generator().manual_seed(0)
 
 
 def mixed(**more):
-    return ant.MixedDimensionEmbedding(V, d, counts=COUNTS, alpha=0.6, **more)
+    return ant.baselines.MixedDimensionEmbedding(V, d, counts=COUNTS, alpha=0.6, **more)
 
 
 class TestMixedDimension:
@@ -62,7 +62,7 @@ class TestMixedDimension:
         assert width[-1] < d
 
     def test_parameters_by_hand(self):
-        layer = ant.MixedDimensionEmbedding(7, 4, counts=torch.tensor([1, 1, 8, 4, 4, 1, 1]), alpha=1.0, blocks=2)
+        layer = ant.baselines.MixedDimensionEmbedding(7, 4, counts=torch.tensor([1, 1, 8, 4, 4, 1, 1]), alpha=1.0, blocks=2)
         assert [tuple(table.weight.shape) for table in layer.tables] == [(2, 4), (5, 1)]
         used = layer.usage()
         assert used.nnz == 2 * 4 + 5 * 1
@@ -71,7 +71,7 @@ class TestMixedDimension:
     def test_a_checkpoint_brings_its_blocks(self):
         """Who opens a trained table does not know the counts any more."""
         layer = mixed(padding_idx=5)
-        other = ant.MixedDimensionEmbedding(V, d, padding_idx=5, blocks=2)
+        other = ant.baselines.MixedDimensionEmbedding(V, d, padding_idx=5, blocks=2)
         other.load_state_dict(layer.state_dict())
         assert torch.equal(other.to_dense(), layer.to_dense())
         other(torch.arange(V)).sum().backward()
@@ -86,14 +86,14 @@ class TestMixedDimension:
 
     def test_wrong_counts(self):
         with pytest.raises(ValueError, match="counts are for 60 objects, this layer has 61; give one for each"):
-            ant.MixedDimensionEmbedding(61, d, counts=COUNTS)
+            ant.baselines.MixedDimensionEmbedding(61, d, counts=COUNTS)
         with pytest.raises(ValueError, match="alpha must be ≥ 0 and blocks ≥ 1, got -1 and 8"):
-            ant.MixedDimensionEmbedding(V, d, alpha=-1)
+            ant.baselines.MixedDimensionEmbedding(V, d, alpha=-1)
 
 
 class TestHash:
     def test_the_frequent_have_a_row_each(self):
-        layer = ant.HashEmbedding(V, d, own=10, buckets=6, counts=COUNTS)
+        layer = ant.baselines.HashEmbedding(V, d, own=10, buckets=6, counts=COUNTS)
         frequent = torch.argsort(COUNTS, descending=True, stable=True)[:10]
         assert torch.equal(layer.row_index()[frequent], torch.arange(10))
         rest = torch.ones(V, dtype=torch.bool)
@@ -110,24 +110,24 @@ class TestHash:
         assert (one != other).mean() > 0.9
 
     def test_parameters_by_hand(self):
-        used = ant.HashEmbedding(V, d, own=10, buckets=6).usage()
+        used = ant.baselines.HashEmbedding(V, d, own=10, buckets=6).usage()
         assert (used.num_embeddings, used.nnz, used.parameters) == (V, 16 * d, 16 * d)
-        more = ant.HashEmbedding(V + 1000, d, own=10, buckets=6).usage()
+        more = ant.baselines.HashEmbedding(V + 1000, d, own=10, buckets=6).usage()
         assert more.parameters == used.parameters
         assert 1000 <= more.bytes - used.bytes < 1010  # a byte a place, and the header's digits
 
     def test_padding_has_a_row_of_its_own(self):
-        layer = ant.HashEmbedding(V, d, 59, own=10, buckets=6)
+        layer = ant.baselines.HashEmbedding(V, d, 59, own=10, buckets=6)
         assert (layer.row_index() == layer.row_index()[59]).sum() == 1
         assert layer.usage().nnz == 16 * d
 
     def test_wrong_sizes(self):
         with pytest.raises(ValueError, match="own must be ≥ 0 and buckets ≥ 1, got 5 and 0"):
-            ant.HashEmbedding(V, d, own=5, buckets=0)
+            ant.baselines.HashEmbedding(V, d, own=5, buckets=0)
         with pytest.raises(ValueError, match="counts are for 60 objects, this layer has 61"):
-            ant.HashEmbedding(61, d, own=5, buckets=2, counts=COUNTS)
+            ant.baselines.HashEmbedding(61, d, own=5, buckets=2, counts=COUNTS)
         with pytest.raises(ValueError, match="padding_idx 60 is outside a table of 60 rows"):
-            ant.HashEmbedding(V, d, 60, own=5, buckets=2)
+            ant.baselines.HashEmbedding(V, d, 60, own=5, buckets=2)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -152,7 +152,7 @@ def test_the_prox_ends_in_zeros_and_the_subgradient_does_not(sparse):
     for kind in (SparseEmbedding, SubgradientSparseEmbedding):
         torch.manual_seed(0)
         layer = kind(V, d, sparse=sparse)
-        optimizer = ant.ProximalSGD(layer.param_groups(l1_penalty=0.3), lr=0.1)
+        optimizer = ant.optim.ProximalSGD(layer.param_groups(l1_penalty=0.3), lr=0.1)
         target = torch.randn(V, d, generator=torch.Generator().manual_seed(1))
         for _ in range(60):
             optimizer.zero_grad()
@@ -166,7 +166,7 @@ def test_the_prox_ends_in_zeros_and_the_subgradient_does_not(sparse):
 
 
 def test_a_sparse_table_is_counted_by_its_non_zeros():
-    layer = ant.SparseEmbedding(V, d)
+    layer = ant.baselines.SparseEmbedding(V, d)
     assert layer.usage().parameters == V * d
     layer.keep(17)
     used = layer.usage()
@@ -174,7 +174,7 @@ def test_a_sparse_table_is_counted_by_its_non_zeros():
 
 
 def test_slimming_of_the_transform_by_hand():
-    layer = ant.SlimmingTransform(V, d, num_anchors=3)
+    layer = ant.baselines.SlimmingTransform(V, d, num_anchors=3)
     assert isinstance(layer.param_groups(0.1)[0]["prox"], SubgradientL1)
     assert (layer.transform < 0).any()
     with torch.no_grad():
@@ -185,11 +185,11 @@ def test_slimming_of_the_transform_by_hand():
     assert torch.equal(layer.transform[:3], torch.tensor([[1.0, 0, 0], [0, 0, 0], [-4, 0, 0]]))
     assert layer.usage().parameters == 2 + d  # one anchor is left in use
     with pytest.raises(ValueError, match="1 free entries were given, but a subgradient supports 0"):
-        layer.param_groups(0.1, free=ant.FreeEntries(torch.tensor([0]), torch.tensor([0]), (V, 3)))
+        layer.param_groups(0.1, free=ant.penalties.FreeEntries(torch.tensor([0]), torch.tensor([0]), (V, 3)))
 
 
 def test_the_largest_over_several_layers():
-    small, large = ant.FullEmbedding(V, d), ant.FullEmbedding(V, d, std=100.0)
+    small, large = ant.baselines.FullEmbedding(V, d), ant.baselines.FullEmbedding(V, d, std=100.0)
     keep_largest([small, large], V * d)
     assert small.usage().nnz < 0.05 * V * d
     assert small.usage().nnz + large.usage().nnz == V * d
@@ -198,7 +198,7 @@ def test_the_largest_over_several_layers():
 def test_other_optimizers_do_not_ignore_a_subgradient():
     layer = SubgradientSparseEmbedding(V, d)
     with pytest.raises(ValueError, match="SubgradientL1 acts on the gradient, before the step; use ProximalSGD"):
-        ant.Proximal(torch.optim.SGD(layer.param_groups(0.1), lr=0.1))
+        ant.optim.Proximal(torch.optim.SGD(layer.param_groups(0.1), lr=0.1))
     assert L1(0.1).subgradient(torch.ones(2)) is None
 
 
@@ -212,7 +212,7 @@ class TestTensorTrain:
 
     def test_vectors_by_hand(self):
         """Digit by digit: G₁[i]·G₂[j]·G₃[k], as sums over the ranks."""
-        layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3, padding_idx=5)
+        layer = ant.baselines.TensorTrainEmbedding(60, 12, num_anchors=3, padding_idx=5)
         (_, J, K), (d1, d2, d3), r = layer.digits, layer.widths, layer.rank
         one, two, three = (core.weight for core in layer.tables)
         for word in (0, 17, 59):
@@ -223,7 +223,7 @@ class TestTensorTrain:
         assert layer.usage().parameters == sum(core.weight.numel() for core in layer.tables)
 
     def test_grouped_and_one_by_one_agree(self):
-        layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3)
+        layer = ant.baselines.TensorTrainEmbedding(60, 12, num_anchors=3)
         ids = torch.randint(0, 60, (40,))
         torch.testing.assert_close(layer._by_middle(ids), layer._one_by_one(ids))
         gradients = []
@@ -235,7 +235,7 @@ class TestTensorTrain:
         assert layer(torch.empty(0, dtype=torch.long)).shape == (0, 12)
 
     def test_new_objects_are_rows_of_the_first_core(self):
-        layer = ant.TensorTrainEmbedding(60, 12, num_anchors=3)
+        layer = ant.baselines.TensorTrainEmbedding(60, 12, num_anchors=3)
         before = layer.to_dense()
         layer.add_objects(50)
         torch.testing.assert_close(layer.to_dense()[:60], before)

@@ -51,7 +51,7 @@ def test_more_bits_and_more_parts_are_closer():
 @pytest.mark.parametrize(("parts", "bits"), [(4, 8), (3, 4), (12, 4), (1, 2)])
 @pytest.mark.parametrize("values", ["fp32", "fp16"])
 def test_the_file_says_what_the_layer_says(tmp_path, parts, bits, values):
-    layer = quantize(ant.FullEmbedding(V, d, 7), parts=parts, bits=bits)
+    layer = quantize(ant.baselines.FullEmbedding(V, d, 7), parts=parts, bits=bits)
     table = layer.export(tmp_path / "t.ant", values=values)
     np.testing.assert_allclose(table[:], layer.to_dense().numpy(), atol=0 if values == "fp32" else 1e-3)
     assert not table[7].any()
@@ -73,7 +73,7 @@ def test_two_codes_share_a_byte(parts):
 
 
 def test_it_is_an_embedding_for_evaluation(tmp_path):
-    full = ant.FullEmbedding(V, d, -1)
+    full = ant.baselines.FullEmbedding(V, d, -1)
     layer = quantize(full, parts=6)
     ids = torch.tensor([[5, 299], [0, 4]], dtype=torch.int32)
     assert layer(ids).shape == (2, 2, d)

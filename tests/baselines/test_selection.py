@@ -59,12 +59,12 @@ def train(layer, target, steps, l1, *, rule=ant.ProximalYogi, lr=0.05):
     return layer
 
 
-@pytest.mark.parametrize("rule", [ant.ProximalYogi, ant.ProximalSGD, ant.ProximalAdam])
+@pytest.mark.parametrize("rule", [ant.ProximalYogi, ant.optim.ProximalSGD, ant.optim.ProximalAdam])
 def test_group_lasso_lazily_is_what_it_is_densely(rule):
     target, results = torch.randn(V, d, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), []
     for sparse in (False, True):
         torch.manual_seed(0)
-        layer = ant.GroupLassoEmbedding(V, d, every=7, sparse=sparse, dtype=torch.float64)
+        layer = ant.baselines.GroupLassoEmbedding(V, d, every=7, sparse=sparse, dtype=torch.float64)
         train(layer, target, 100, 0.3, rule=rule)  # 100 is no multiple of 7
         results.append(layer.to_dense().detach())
     torch.testing.assert_close(*results, atol=1e-12, rtol=0)
@@ -76,8 +76,8 @@ def test_group_lasso_drops_what_is_not_there(every, tmp_path):
     """Objects 40… have a target of nearly nothing: they, and they alone, end at zero, in either way."""
     target = torch.randn(V, d, generator=torch.Generator().manual_seed(1))
     target[40:] *= 0.01
-    layer = ant.GroupLassoEmbedding(V, d, every=every, sparse=True)
-    train(layer, target, 800, 0.02, rule=ant.ProximalSGD, lr=0.5)
+    layer = ant.baselines.GroupLassoEmbedding(V, d, every=every, sparse=True)
+    train(layer, target, 800, 0.02, rule=ant.optim.ProximalSGD, lr=0.5)
     left = (layer.to_dense() != 0).any(dim=1)
     assert torch.equal(left, torch.arange(V) < 40)
     used = layer.usage()
@@ -87,7 +87,7 @@ def test_group_lasso_drops_what_is_not_there(every, tmp_path):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_what_momentum_is_left_does_not_raise_the_dead(sparse):
-    layer = ant.GroupLassoEmbedding(V, d, every=4, sparse=sparse)
+    layer = ant.baselines.GroupLassoEmbedding(V, d, every=4, sparse=sparse)
     optimizer = ant.ProximalYogi(layer.param_groups(100.0), lr=0.01)
     for step in range(1, 7):  # the prox acts at the fourth, and two steps follow
         ids = torch.arange(V) if step < 5 else torch.arange(3)
@@ -98,7 +98,7 @@ def test_what_momentum_is_left_does_not_raise_the_dead(sparse):
 
 
 def test_rows_are_kept_by_their_lengths():
-    layer = ant.GroupLassoEmbedding(V, d)
+    layer = ant.baselines.GroupLassoEmbedding(V, d)
     with torch.no_grad():
         layer.rows.weight.mul_(torch.arange(V).unsqueeze(1))
     longest = layer.to_dense().norm(dim=1).topk(9).indices

@@ -48,7 +48,7 @@ def test_a_planted_code_is_found_and_more_price_is_fewer_words():
 @pytest.mark.parametrize("sparse", [False, True])
 def test_only_the_common_vectors_are_learned(sparse):
     codes = sparse_codes(features(), COMMON).float()
-    layer = ant.SparseCodeEmbedding(V, d, 2, num_anchors=K, codes=codes, sparse=sparse)
+    layer = ant.baselines.SparseCodeEmbedding(V, d, 2, num_anchors=K, codes=codes, sparse=sparse)
     anchors = layer.anchors.detach().clone()
     optimizer = ant.ProximalYogi(ant.param_groups(layer, l1_penalty=0.1, weight_decay=0.1))
     for _ in range(5):
@@ -65,4 +65,4 @@ def test_only_the_common_vectors_are_learned(sparse):
 
 def test_wrong_codes():
     with pytest.raises(ValueError, match=r"codes have the shape \(5, 3\), for 6 objects of 3 common ones"):
-        ant.SparseCodeEmbedding(6, d, num_anchors=3, codes=torch.zeros(5, 3))
+        ant.baselines.SparseCodeEmbedding(6, d, num_anchors=3, codes=torch.zeros(5, 3))

@@ -94,7 +94,7 @@ def test_the_estimate_over_some_rows_is_unbiased(name, monkeypatch):
     assert (draws.mean() - exact).abs() < 4 * error
 
 
-@pytest.mark.parametrize("rule", [ant.ProximalYogi, ant.ProximalAdam])
+@pytest.mark.parametrize("rule", [ant.ProximalYogi, ant.optim.ProximalAdam])
 @pytest.mark.parametrize("name", NAMES)
 def test_noisy_lazy_training_equals_dense_training(name, rule, monkeypatch):
     monkeypatch.setattr(variational, "EXACT", 0)
@@ -121,7 +121,7 @@ def test_words_that_say_nothing_are_dropped(name):
     torch.set_num_threads(1)  # as busy machines want it
     examples = 100 if name == "vvd" else 500  # the fewer, the more the divergence counts; one number a word has little of it
     layer, wanted = EMBEDDINGS[name](V, d, sparse=True), torch.where(torch.arange(V) < V // 2, 1.0, 0.0)
-    optimizer = ant.ProximalAdam(layer.param_groups(0.0))
+    optimizer = ant.optim.ProximalAdam(layer.param_groups(0.0))
     for step in range(400):
         ids = torch.randint(0, V, (32,), generator=torch.Generator().manual_seed(step))
         for group in optimizer.param_groups:
@@ -137,19 +137,19 @@ def test_words_that_say_nothing_are_dropped(name):
 
 
 def test_a_number_of_words_is_kept():
-    layer = ant.VocabularyDropout(V, d, 0)
+    layer = ant.baselines.VocabularyDropout(V, d, 0)
     with torch.no_grad():
         layer.tables[1].weight[:, 0] = -torch.arange(V) / V
         layer.tables[1].weight[-1] = 0.5  # the last is dropped already
     assert layer.keep_rows(12) == V - 2 - 12
     assert (layer.to_dense() != 0).any(dim=1).nonzero()[:, 0].tolist() == list(range(V - 13, V - 1))
-    other = ant.SparseVariationalEmbedding(V, d)
+    other = ant.baselines.SparseVariationalEmbedding(V, d)
     before = other.usage().nnz
     assert other.keep(17) == before - 17
     assert other.usage().nnz == 17
     with pytest.raises(ValueError, match="speed must be > 0, got 0"):
-        ant.VocabularyDropout(V, d, speed=0)
+        ant.baselines.VocabularyDropout(V, d, speed=0)
 
 
 def test_other_tables_have_no_divergence():
-    assert ant.FullEmbedding(V, d).divergence() is None
+    assert ant.baselines.FullEmbedding(V, d).divergence() is None

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antembed import AnchorEmbedding, FullEmbedding, ProximalYogi, param_groups
+from antembed import AnchorEmbedding, ProximalYogi, param_groups
+from antembed.baselines import FullEmbedding
 from antembed.classify.dataset import DocumentExamples, TextSplits
 from antembed.classify.documents import documents_of
 from antembed.classify.model import MeanPooled, TextCNN, TextModel

@@ -144,7 +144,7 @@ def test_the_trainer_trains_with_our_penalty_and_resumes(tmp_path, caplog, monke
     arguments = TrainingArguments(tmp_path, **options)
 
     def trainer(model):
-        optimizer = ant.ProximalAdam(ant.param_groups(model, l1_penalty=0.5), lr=0.01)
+        optimizer = ant.optim.ProximalAdam(ant.param_groups(model, l1_penalty=0.5), lr=0.01)
         schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
         return Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, schedule))
 

@@ -123,7 +123,7 @@ def test_likelihoods_by_a_sparse_table_are_those_of_a_dense_one(nonzeros):
 
 def test_likelihoods_of_words_that_share_rows_are_those_of_all_words():
     torch.manual_seed(0)
-    model = LanguageModel(ant.HashEmbedding(500, 8, PADDING, num_anchors=30), LSTM(8, 0, 2, 0.0))
+    model = LanguageModel(ant.baselines.HashEmbedding(500, 8, PADDING, num_anchors=30), LSTM(8, 0, 2, 0.0))
     model.bias.data.normal_(0, 5)
     model.bias.data[PADDING] = 50.0  # must not count
     states, targets = torch.randn(130, 8), torch.randint(1, 500, (130,))

@@ -172,8 +172,8 @@ def test_param_groups_of_a_model_hold_every_parameter_once():
         {
             "words": layer_of(sparse=True),
             "bag": ant.AnchorEmbeddingBag(9, 3),
-            "mixed": ant.MixtureEmbedding(9, 3),
-            "full": ant.FullEmbedding(9, 3),
+            "mixed": ant.baselines.MixtureEmbedding(9, 3),
+            "full": ant.baselines.FullEmbedding(9, 3),
             "head": nn.Linear(6, 2),
         }
     )
@@ -195,7 +195,7 @@ def test_reductions_of_appendix_i():
 
     codes = torch.arange(6) % 2
     layer = layer_of(V=6, d=3, K=2, sparse=True)
-    free = ant.FreeEntries(torch.arange(6), codes, (6, 2))
+    free = ant.penalties.FreeEntries(torch.arange(6), codes, (6, 2))
     optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e6, free=free), lr=0.05)
     target = torch.randn(2, 3).abs()[codes]
     for _ in range(500):

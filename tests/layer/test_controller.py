@@ -12,9 +12,9 @@ from antembed.budget import BudgetError
 V, d, K = 200, 8, 8
 OPTIMIZERS = {
     "yogi": lambda groups: ant.ProximalYogi(groups, lr=0.02),
-    "adam": lambda groups: ant.ProximalAdam(groups, lr=0.01),
-    "sgd": lambda groups: ant.ProximalSGD(groups, lr=0.5),
-    "wrapped AdamW": lambda groups: ant.Proximal(torch.optim.AdamW(groups, lr=0.01)),
+    "adam": lambda groups: ant.optim.ProximalAdam(groups, lr=0.01),
+    "sgd": lambda groups: ant.optim.ProximalSGD(groups, lr=0.5),
+    "wrapped AdamW": lambda groups: ant.optim.Proximal(torch.optim.AdamW(groups, lr=0.01)),
 }
 
 
@@ -81,7 +81,7 @@ def test_budgets_in_words(budget, limit, unit):
 def test_a_model_is_counted_as_a_whole():
     """Over all its penalized layers; other tables are left as they are."""
     model = torch.nn.ModuleDict({name: ant.AnchorEmbedding(V, d, num_anchors=K) for name in ("one", "other")})
-    model["full"] = ant.FullEmbedding(V, d)
+    model["full"] = ant.baselines.FullEmbedding(V, d)
     optimizer = ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-4))
     controller = ant.SparsityController(model, optimizer, steps=10, target_nnz=700)
     assert controller.size() == 2 * V * K
@@ -145,6 +145,6 @@ def test_an_optimizer_without_the_penalty():
     layer, _ = problem()
     with pytest.raises(ValueError, match=r"a penalty for 0 of 1 tables; give it antembed\.param_groups"):
         ant.SparsityController(layer, torch.optim.AdamW(layer.parameters()), steps=9, target_nnz=3)
-    full = ant.FullEmbedding(V, d)
+    full = ant.baselines.FullEmbedding(V, d)
     with pytest.raises(ValueError, match="0 layers have an ℓ1 penalty, at least 1 is needed"):
         ant.SparsityController(full, ant.ProximalYogi(full.param_groups()), steps=9, target_nnz=3)

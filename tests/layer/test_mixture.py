@@ -37,17 +37,17 @@ def test_sets_of_different_sizes(kind):
 
 
 def test_one_anchor_a_set_without_a_penalty_is_low_rank():
-    layer = ant.MixtureEmbedding(30, 8, num_anchors=(1, 1, 1))
+    layer = ant.baselines.MixtureEmbedding(30, 8, num_anchors=(1, 1, 1))
     assert torch.linalg.matrix_rank(layer.to_dense()) == 3
 
 
 @pytest.mark.parametrize(("num_anchors", "sets"), [(5, (3, 2)), (2, (1, 1)), (1, (1,))])
 def test_one_number_is_split_into_two_sets(num_anchors, sets):
-    assert ant.MixtureEmbedding(3, 3, num_anchors=num_anchors).num_anchors == sets
+    assert ant.baselines.MixtureEmbedding(3, 3, num_anchors=num_anchors).num_anchors == sets
 
 
 def test_bad_mixtures():
     with pytest.raises(ValueError, match="got none"):
-        ant.MixtureEmbedding(3, 3, num_anchors=())
+        ant.baselines.MixtureEmbedding(3, 3, num_anchors=())
     with pytest.raises(ValueError, match="≥ 1, got 0"):
-        ant.MixtureEmbedding(3, 3, num_anchors=(2, 0))
+        ant.baselines.MixtureEmbedding(3, 3, num_anchors=(2, 0))

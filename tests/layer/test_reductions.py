@@ -11,7 +11,7 @@ V, d = 40, 6
 
 def fit(groups, vectors, target, steps=200):
     torch.set_num_threads(1)  # tables this small are faster so, on a busy machine many times
-    optimizer = ant.ProximalSGD(groups, lr=0.5)
+    optimizer = ant.optim.ProximalSGD(groups, lr=0.5)
     for _ in range(steps):
         optimizer.zero_grad()
         ((vectors() - target).square().sum() / 2 / len(target)).backward()
@@ -25,8 +25,8 @@ def test_a_fixed_transform_is_vocabulary_selection():
     frequent = torch.randperm(V)[:K]
     codes = torch.zeros(V, K)
     codes[frequent, torch.arange(K)] = 1
-    ours = ant.SparseCodeEmbedding(V, d, num_anchors=K, codes=codes)
-    plain = ant.FullEmbedding(K, d)
+    ours = ant.baselines.SparseCodeEmbedding(V, d, num_anchors=K, codes=codes)
+    plain = ant.baselines.FullEmbedding(K, d)
     with torch.no_grad():
         plain.rows.weight.copy_(ours.anchors)
     own = torch.zeros(V, dtype=torch.long)
@@ -46,7 +46,7 @@ def test_one_anchor_a_set_without_a_penalty_is_low_rank():
     """The mixture trained with λ2 = 0 is U·W of rank M with U ≥ 0, step by step."""
     torch.manual_seed(0)
     M, target = 3, torch.rand(V, 3) @ torch.randn(3, d)
-    mixture = ant.MixtureEmbedding(V, d, num_anchors=(1,) * M)
+    mixture = ant.baselines.MixtureEmbedding(V, d, num_anchors=(1,) * M)
     low = NonnegativeLowRank(V, d, num_anchors=M)
     with torch.no_grad():
         low.rows.weight.copy_(torch.cat([table.weight for table in mixture.tables], 1))
@@ -65,7 +65,7 @@ def test_one_free_entry_a_row_with_a_huge_price_is_a_compositional_code():
     torch.manual_seed(0)
     M, K = 2, 4
     codes = torch.randint(0, K, (V, M))
-    layer = ant.MixtureEmbedding(V, d, num_anchors=(K,) * M)
+    layer = ant.baselines.MixtureEmbedding(V, d, num_anchors=(K,) * M)
     groups = layer.param_groups(l1_penalty=1e3)
     for m, group in enumerate(groups[:M]):
         group["prox"] = NonNegativeL1(1e3, FreeEntries(torch.arange(V), codes[:, m], (V, K)))

@@ -53,7 +53,7 @@ def test_it_trains_at_both_ends_and_becomes_small():
     torch.manual_seed(0)
     model = Tied()
     ant.replace_embeddings(model, num_anchors=8, pattern="words")
-    optimizer = ant.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=0.01)
+    optimizer = ant.optim.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=0.01)
     data = [torch.randint(1, 60, (16, 6)) for _ in range(10)]
 
     def loss(ids):

@@ -44,7 +44,7 @@ def test_an_optimizer_without_a_prox_is_reported_once(make):
     (text,) = messages(lambda: train(layer, optimizer))
     assert f"{make.__name__} {UNPENALIZED}" in text
     assert "antembed.ProximalYogi(antembed.param_groups(model, l1_penalty=…))" in text
-    assert f"antembed.Proximal(torch.optim.{make.__name__}(" in text
+    assert f"antembed.optim.Proximal(torch.optim.{make.__name__}(" in text
 
 
 def test_the_warning_points_to_the_step():
@@ -71,9 +71,9 @@ def test_a_proximal_optimizer_without_the_groups_is_reported():
     "make",
     [
         lambda layer: ant.ProximalYogi(layer.param_groups(1e-3)),
-        lambda layer: ant.ProximalSGD(layer.param_groups(0.0), lr=1e-4),
-        lambda layer: ant.Proximal(torch.optim.AdamW(layer.param_groups(1e-3))),
-        lambda layer: copy.deepcopy(ant.Proximal(torch.optim.AdamW(layer.param_groups(1e-3)))),
+        lambda layer: ant.optim.ProximalSGD(layer.param_groups(0.0), lr=1e-4),
+        lambda layer: ant.optim.Proximal(torch.optim.AdamW(layer.param_groups(1e-3))),
+        lambda layer: copy.deepcopy(ant.optim.Proximal(torch.optim.AdamW(layer.param_groups(1e-3)))),
         lambda layer: torch.optim.AdamW([layer.anchors]),  # T is not in it
     ],
 )
@@ -133,7 +133,7 @@ def test_a_layer_that_could_not_be_built_is_no_obstacle():
 def test_row_sparse_gradients_and_an_optimizer_that_takes_none(make, wrapped):
     layer = layer_of(sparse=True)
     optimizer = make(layer.param_groups(1e-3))
-    optimizer = ant.Proximal(optimizer) if wrapped else optimizer
+    optimizer = ant.optim.Proximal(optimizer) if wrapped else optimizer
     for _ in range(2):
         with pytest.raises(
             RuntimeError, match=rf"{make.__name__} takes no row-sparse .*antembed\.ProximalYogi\(.*sparse=False"
@@ -142,7 +142,7 @@ def test_row_sparse_gradients_and_an_optimizer_that_takes_none(make, wrapped):
 
 
 def test_a_full_table_with_row_sparse_gradients():
-    layer = ant.FullEmbedding(V, d, sparse=True)
+    layer = ant.baselines.FullEmbedding(V, d, sparse=True)
     with pytest.raises(RuntimeError, match=r"Adam takes no row-sparse gradients, but FullEmbedding\(sparse=True\) has them"):
         train(layer, torch.optim.Adam(layer.parameters()))
 

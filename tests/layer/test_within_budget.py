@@ -44,7 +44,7 @@ def test_models_are_small_at_once_and_stay_so():
     (layer,) = ant.replace_embeddings(model, budget="5x").values()
     before = layer.usage()
     assert before.bytes <= 400 * 16 * 4 / 5
-    optimizer = ant.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=0.01)
+    optimizer = ant.optim.ProximalAdam(ant.param_groups(model, l1_penalty=0.0), lr=0.01)
     optimizer.freeze_support(layer.rows.weight)
     for _ in range(3):
         nn.functional.cross_entropy(model(torch.randint(0, 400, (32, 3))), torch.randint(0, 2, (32,))).backward()

@@ -25,7 +25,7 @@ def build(embedding="anchor", biases=True, dtype=torch.float64, l1=1e-3, free=()
     model = MatrixFactorization(users, items, mean=3.0, biases=biases).to(dtype)
     groups = ant.param_groups(model, l1, weight_decay=decay)
     for group, (V, K) in zip((group for group in groups if group.get("prox")), free, strict=False):
-        group["prox"].free = ant.FreeEntries(torch.arange(0, V, 2), torch.arange(0, V, 2) % K, (V, K))
+        group["prox"].free = ant.penalties.FreeEntries(torch.arange(0, V, 2), torch.arange(0, V, 2) % K, (V, K))
     return model, ant.ProximalYogi(groups, lr=0.02)
 
 
@@ -215,7 +215,7 @@ def test_the_model_goes_on_with_torch_afterwards():
 def test_it_says_what_it_cannot_do():
     model, optimizer = build()
     assert unsupported_reason(model, optimizer) is None
-    assert "Yogi" in unsupported_reason(model, ant.ProximalSGD(ant.param_groups(model, l1_penalty=0)))
+    assert "Yogi" in unsupported_reason(model, ant.optim.ProximalSGD(ant.param_groups(model, l1_penalty=0)))
     assert "diagonal" in unsupported_reason(model, ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), metric="plain"))
     clipping = ant.ProximalYogi(ant.param_groups(model, l1_penalty=0), max_grad_norm=1.0)
     assert "does not clip gradients (max_grad_norm)" in unsupported_reason(model, clipping)
@@ -227,7 +227,7 @@ def test_it_says_what_it_cannot_do():
         ({"metric": "plain"}, "diagonal"),
         ({"weight_decay": 0.3}, "one setting"),
         ({"prox": NonNegative(0.0)}, "one setting"),
-        ({"prox": ant.L1(1e-3)}, "non-negative"),
+        ({"prox": ant.penalties.L1(1e-3)}, "non-negative"),
     ):
         model, optimizer = build()
         optimizer.param_groups[0].update(change)

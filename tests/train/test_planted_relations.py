@@ -50,7 +50,7 @@ def layers(sparse):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "lazy"])
 def test_exactly_the_related_weights_are_kept(sparse, l1):
     layer, entries, E = layers(sparse)
-    free = ant.FreeEntries(*entries, (V, K))
+    free = ant.penalties.FreeEntries(*entries, (V, K))
     optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=l1, free=free), lr=0.02)
     generator = torch.Generator().manual_seed(2)
     for _ in range(300):
@@ -87,7 +87,7 @@ def factorization():
             table.rows.weight.copy_(init_weights(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05)
             table.anchors.copy_(torch.from_numpy(A))
     model = MatrixFactorization(*tables)
-    frees = [ant.FreeEntries(*entries, (V, K)) for entries in (user_free, item_free)]
+    frees = [ant.penalties.FreeEntries(*entries, (V, K)) for entries in (user_free, item_free)]
     return model, frees, Examples((users, items, ratings), np.arange(6000))
 
 

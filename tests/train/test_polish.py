@@ -55,7 +55,7 @@ def test_lazy_and_dense_polishing_agree():
 def test_entries_that_were_free_stay_free():
     layer, optimizer = layer_and_optimizer(False)
     row, column = (int(n) for n in (layer.rows.weight == 0).nonzero()[0])
-    optimizer.param_groups[0]["prox"].free = ant.FreeEntries(torch.tensor([row]), torch.tensor([column]), (30, 5))
+    optimizer.param_groups[0]["prox"].free = ant.penalties.FreeEntries(torch.tensor([row]), torch.tensor([column]), (30, 5))
     spared = free_entries(optimizer)
     freeze(optimizer, spared)
     assert optimizer.param_groups[0]["prox"].free.mask()[row, column]

@@ -102,7 +102,7 @@ def _unpenalized(optimizer: Optimizer, layer: str) -> str:
     what = f"{name} updates T of {layer} without its penalty: no weight becomes zero, nothing is compressed; "
     if isinstance(optimizer, ProximalOptimizer):
         return what + f"give it the layer's groups, antembed.{name}(antembed.param_groups(model, l1_penalty=…))"
-    return what + f"{REMEDY}, or antembed.Proximal(torch.optim.{name}(antembed.param_groups(model, l1_penalty=…)))"
+    return what + f"{REMEDY}, or antembed.optim.Proximal(torch.optim.{name}(antembed.param_groups(model, l1_penalty=…)))"
 
 
 def warn_if_dense(layer: Layer, *, exporting: bool) -> None:

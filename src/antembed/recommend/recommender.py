@@ -111,11 +111,11 @@ class Recommender(TableEstimator):
         a little differently: the small files do not hold the gradients of the ratings so far, which are worked out from them.
         """
         self._check_partial()
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "model_"):
             self.config = from_options(RatingsConfig, self.defaults | self.given)
         more = ratings_from(data, items, ratings, implicit=False)
         stream = self._stream()
-        known = (self.user_labels_, self.item_labels_) if self.__sklearn_is_fitted__() else (more.user_labels, more.item_labels)
+        known = (self.user_labels_, self.item_labels_) if hasattr(self, "model_") else (more.user_labels, more.item_labels)
         merged = [merge(own, new) for own, new in zip(known, (more.user_labels, more.item_labels), strict=True)]
         ids = (merged[0].row_index[more.users], merged[1].row_index[more.items])
         stream.learn((*ids, *more.columns[2:]))
@@ -160,7 +160,7 @@ class Recommender(TableEstimator):
         stream = OnlineDescent(
             config.tables.embedding_dim, penalties, anchors=(anchors[0], anchors[1]), seed=seed, threads=threads
         )
-        if self.__sklearn_is_fitted__():
+        if hasattr(self, "model_"):
             seen = self.tables.seen
             if seen is None:
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
@@ -175,7 +175,7 @@ class Recommender(TableEstimator):
         """What was seen before and these ratings, in the new order of rows."""
         own = np.ones(len(more), np.float32) if more.weights is None else more.weights
         parts = [(merged[0].rank[ids[0]], merged[1].rank[ids[1]], more.values, own)]
-        if self.__sklearn_is_fitted__() and (old := self.tables.seen) is not None:
+        if hasattr(self, "model_") and (old := self.tables.seen) is not None:
             users, items, *rest = old.columns()
             parts.append((merged[0].rank[users], merged[1].rank[items], *rest))
         users, items, ratings, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))

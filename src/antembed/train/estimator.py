@@ -105,11 +105,8 @@ class Estimator(ABC):
         """The same options, not fitted."""
         return type(self)(**self.get_params())
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
     def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "model_"):
             raise NotFittedError(f"this {type(self).__name__} has not been fitted; call fit, or load a folder")
 
     @abstractmethod

@@ -12,7 +12,9 @@ from antembed.layer.optim import OPTIMIZERS
 
 MAKE = {
     **OPTIMIZERS,
-    "wrapper": lambda groups, lr, max_grad_norm=None: ant.Proximal(torch.optim.SGD(groups, lr=lr), max_grad_norm=max_grad_norm),
+    "wrapper": lambda groups, lr, max_grad_norm=None: ant.optim.Proximal(
+        torch.optim.SGD(groups, lr=lr), max_grad_norm=max_grad_norm
+    ),
 }
 IDS = [torch.randint(0, 40, (16,), generator=torch.Generator().manual_seed(step)) for step in range(20)]
 

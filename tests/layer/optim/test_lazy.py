@@ -16,14 +16,14 @@ V, K, d = 120, 7, 5
 RULES = {
     "yogi": lambda groups, **more: ant.ProximalYogi(groups, lr=0.02, **more),
     "yogi, plain metric": lambda groups, **more: ant.ProximalYogi(groups, lr=0.02, metric="plain", **more),
-    "sgd": lambda groups, **more: ant.ProximalSGD(groups, lr=0.1, **more),
-    "sgd with momentum": lambda groups, **more: ant.ProximalSGD(groups, lr=0.005, momentum=0.9, **more),
+    "sgd": lambda groups, **more: ant.optim.ProximalSGD(groups, lr=0.1, **more),
+    "sgd with momentum": lambda groups, **more: ant.optim.ProximalSGD(groups, lr=0.005, momentum=0.9, **more),
     "yogi with decay": lambda groups, **more: ant.ProximalYogi(decaying(groups), lr=0.02, **more),
-    "momentum and decay": lambda groups, **more: ant.ProximalSGD(decaying(groups), lr=0.005, momentum=0.9, **more),
+    "momentum and decay": lambda groups, **more: ant.optim.ProximalSGD(decaying(groups), lr=0.005, momentum=0.9, **more),
 }
 L1 = {"yogi": 1e-2, "yogi, plain metric": 0.3, "sgd": 3e-3, "sgd with momentum": 3e-3}
 L1 |= {"yogi with decay": 1e-2, "momentum and decay": 3e-3}
-FREE = ant.FreeEntries(torch.arange(0, V, 3), torch.arange(0, V, 3) % K, (V, K))
+FREE = ant.penalties.FreeEntries(torch.arange(0, V, 3), torch.arange(0, V, 3) % K, (V, K))
 
 
 def decaying(groups):
@@ -216,7 +216,7 @@ def test_a_new_optimizer_takes_over_a_flushed_table():
     lazy, dense = Run("yogi", sparse=True), Run("yogi", sparse=False)
     for run in (lazy, dense):
         run.steps(30)
-        run.optimizer = ant.ProximalSGD(run.layer.param_groups(l1_penalty=1e-2), lr=0.05)
+        run.optimizer = ant.optim.ProximalSGD(run.layer.param_groups(l1_penalty=1e-2), lr=0.05)
         run.steps(30)
     torch.testing.assert_close(lazy.layer.transform, dense.layer.transform, atol=1e-12, rtol=0)
 
@@ -365,9 +365,11 @@ def test_sparse_gradients_need_the_layers_groups():
 
 def test_rules_that_cannot_be_lazy_are_dense_and_exact():
     for make in (
-        lambda layer: ant.ProximalAdam(layer.param_groups(l1_penalty=1e-3), lr=0.02),
-        lambda layer: ant.ProximalYogi([{"params": [layer.rows.weight], "prox": ant.L1(1e-3), "table": layer.rows}]),
-        lambda layer: ant.ProximalYogi([{"params": [layer.rows.weight], "prox": ant.GroupL2(1e-3), "table": layer.rows}]),
+        lambda layer: ant.optim.ProximalAdam(layer.param_groups(l1_penalty=1e-3), lr=0.02),
+        lambda layer: ant.ProximalYogi([{"params": [layer.rows.weight], "prox": ant.penalties.L1(1e-3), "table": layer.rows}]),
+        lambda layer: ant.ProximalYogi(
+            [{"params": [layer.rows.weight], "prox": ant.penalties.GroupL2(1e-3), "table": layer.rows}]
+        ),
     ):
         results = []
         for sparse in (False, True):
@@ -390,7 +392,7 @@ def test_compiled_refuses_what_it_cannot_do():
             weight,
             None,
             None,
-            ant.ProximalSGD([torch.zeros(1)])._idle_rule({"momentum": 0, "metric": "plain", "prox": None}),
+            ant.optim.ProximalSGD([torch.zeros(1)])._idle_rule({"momentum": 0, "metric": "plain", "prox": None}),
             True,
         )
 
@@ -399,7 +401,7 @@ def test_two_optimizers_take_turns():
     runs = []
     for sparse in (False, True):
         run = Run("yogi", sparse=sparse)
-        pair = [run.optimizer, ant.ProximalSGD(run.layer.param_groups(l1_penalty=1e-2), lr=0.05)]
+        pair = [run.optimizer, ant.optim.ProximalSGD(run.layer.param_groups(l1_penalty=1e-2), lr=0.05)]
         for turn in range(20):
             run.optimizer = pair[turn % 2]
             run.steps(1)

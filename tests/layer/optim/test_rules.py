@@ -46,7 +46,7 @@ def twins():
 def test_decay_agrees_with_adamw():
     """torch adds eps after the bias correction, we before: with a tiny eps it makes no difference."""
     a, b = twins()
-    ours = ant.ProximalAdam([{"params": [a], "weight_decay": 0.4}], lr=0.02, eps=1e-15)
+    ours = ant.optim.ProximalAdam([{"params": [a], "weight_decay": 0.4}], lr=0.02, eps=1e-15)
     theirs = torch.optim.AdamW([b], lr=0.02, weight_decay=0.4, eps=1e-15)
     torch.testing.assert_close(*follow(ours, theirs), atol=1e-12, rtol=0)
 
@@ -77,13 +77,13 @@ def test_yogi_agrees_with_pytorch_optimizer():
 
 def test_sgd_agrees_with_torch():
     a, b = twins()
-    x, y = follow(ant.ProximalSGD([a], lr=0.1, momentum=0.9), torch.optim.SGD([b], lr=0.1, momentum=0.9))
+    x, y = follow(ant.optim.ProximalSGD([a], lr=0.1, momentum=0.9), torch.optim.SGD([b], lr=0.1, momentum=0.9))
     torch.testing.assert_close(x, y)
 
 
 def test_adam_agrees_with_torch():
     a, b = twins()
-    x, y = follow(ant.ProximalAdam([a], lr=0.01, eps=1e-12), torch.optim.Adam([b], lr=0.01, eps=1e-12))
+    x, y = follow(ant.optim.ProximalAdam([a], lr=0.01, eps=1e-12), torch.optim.Adam([b], lr=0.01, eps=1e-12))
     torch.testing.assert_close(x, y)
 
 
@@ -101,7 +101,7 @@ def test_one_step_is_update_then_prox(name, metric):
     """By hand: first step of every rule has m = (1−β1)·g or g, and D from the first v."""
     t, g, l1, lr = torch.tensor([[0.5, 0.02]], dtype=torch.float64), torch.tensor([[0.1, -0.2]], dtype=torch.float64), 0.3, 0.1
     weight = nn.Parameter(t.clone())
-    optimizer = OPTIMIZERS[name]([{"params": [weight], "prox": ant.NonNegativeL1(l1)}], lr=lr, metric=metric)
+    optimizer = OPTIMIZERS[name]([{"params": [weight], "prox": ant.penalties.NonNegativeL1(l1)}], lr=lr, metric=metric)
     weight.grad = g
     optimizer.step()
     a = lr if name == "sgd" else lr * (1 - 0.999) ** 0.5 / (1 - 0.9)
@@ -118,7 +118,7 @@ def test_one_step_is_update_then_prox(name, metric):
 def test_zero_is_stationary_exactly_where_the_gradient_is_below_the_penalty():
     """In the diagonal metric, whatever D has become: the test of SPEC §2."""
     weight = nn.Parameter(torch.zeros(1, 2, dtype=torch.float64))
-    optimizer = ant.ProximalYogi([{"params": [weight], "prox": ant.NonNegativeL1(0.5)}], lr=0.01)
+    optimizer = ant.ProximalYogi([{"params": [weight], "prox": ant.penalties.NonNegativeL1(0.5)}], lr=0.01)
     for _ in range(200):
         weight.grad = torch.tensor([[-0.499, -0.501]], dtype=torch.float64)
         optimizer.step()
@@ -130,7 +130,7 @@ def test_zero_is_stationary_exactly_where_the_gradient_is_below_the_penalty():
 def test_torch_schedulers_drive_the_step_and_the_prox(wrapped):
     layer, loss = problem()
     groups = layer.param_groups(l1_penalty=0.01)
-    optimizer = ant.Proximal(torch.optim.Adam(groups, lr=0.1)) if wrapped else ant.ProximalYogi(groups, lr=0.1)
+    optimizer = ant.optim.Proximal(torch.optim.Adam(groups, lr=0.1)) if wrapped else ant.ProximalYogi(groups, lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.0)
     for batch in batches(25):
         optimizer.zero_grad()
@@ -180,7 +180,7 @@ def test_clipping_knows_row_sparse_gradients(sparse):
     dense = [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in layer.parameters()]
     norm = torch.cat([g.flatten() for g in dense]).norm()
     before = [g.clone() for g in dense]
-    told = ant.clip_grad_norm_(layer.parameters(), norm.item() / 3)
+    told = ant.optim.clip_grad_norm_(layer.parameters(), norm.item() / 3)
     torch.testing.assert_close(told, norm)
     for p, g in zip(layer.parameters(), before, strict=True):
         torch.testing.assert_close(p.grad.to_dense() if p.grad.is_sparse else p.grad, g / 3, rtol=1e-4, atol=1e-7)
@@ -206,7 +206,7 @@ def test_state_dict_goes_on_where_it_was(name, sparse):
     saved = copy.deepcopy(optimizer.state_dict())  # torch hands out references
     other_optimizer.load_state_dict(saved)
     assert other_optimizer.param_groups[0]["prox"].strength == 2e-3
-    assert not any(isinstance(v, nn.Module | ant.NonNegativeL1) for g in saved["param_groups"] for v in g.values())
+    assert not any(isinstance(v, nn.Module | ant.penalties.NonNegativeL1) for g in saved["param_groups"] for v in g.values())
     go(layer, optimizer, ids[30:])
     go(other, other_optimizer, ids[30:])
     assert torch.equal(layer.transform, other.transform)
@@ -217,7 +217,7 @@ def test_the_wrapper_is_the_inner_step_then_the_plain_prox():
     layer, loss = problem()
     twin, optimizer = (
         nn.Parameter(layer.rows.weight.detach().clone()),
-        ant.Proximal(torch.optim.SGD(layer.param_groups(l1_penalty=0.2), lr=0.1)),
+        ant.optim.Proximal(torch.optim.SGD(layer.param_groups(l1_penalty=0.2), lr=0.1)),
     )
     loss(batches(1)[0]).backward()
     expected = (twin - 0.1 * layer.rows.weight.grad - 0.1 * 0.2).clamp(min=0)
@@ -227,10 +227,10 @@ def test_the_wrapper_is_the_inner_step_then_the_plain_prox():
 
 def test_the_wrapper_saves_and_loads():
     layer, loss = problem()
-    optimizer = ant.Proximal(torch.optim.Adam(layer.param_groups(l1_penalty=0.2), lr=0.1))
+    optimizer = ant.optim.Proximal(torch.optim.Adam(layer.param_groups(l1_penalty=0.2), lr=0.1))
     train(optimizer, loss, batches(3))
     saved = optimizer.state_dict()
-    other = ant.Proximal(torch.optim.Adam(layer.param_groups(l1_penalty=0.7), lr=0.3))
+    other = ant.optim.Proximal(torch.optim.Adam(layer.param_groups(l1_penalty=0.7), lr=0.3))
     other.load_state_dict(saved)
     assert other.param_groups[0]["prox"].strength == 0.2
     assert other.param_groups[0]["lr"] == 0.1
@@ -242,7 +242,7 @@ def test_the_wrapper_saves_and_loads():
 def test_a_prox_on_half_precision_is_refused(dtype):
     weight = nn.Parameter(torch.zeros(2, 2, dtype=dtype))
     with pytest.raises(ValueError, match="float32"):
-        ant.ProximalYogi([{"params": [weight], "prox": ant.NonNegativeL1(1e-8)}])
+        ant.ProximalYogi([{"params": [weight], "prox": ant.penalties.NonNegativeL1(1e-8)}])
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_prox_on_half_precision_is_refused(dtype):
         (lambda p: ant.ProximalYogi(p, lr=-1), "lr must be ≥ 0, got -1"),
         (lambda p: ant.ProximalYogi(p, betas=(0.9, 1.0)), r"betas must be in \[0, 1\)"),
         (lambda p: ant.ProximalYogi(p, eps=0), "eps must be > 0, got 0"),
-        (lambda p: ant.ProximalSGD(p, momentum=1.5), r"momentum must be in \[0, 1\), got 1.5"),
+        (lambda p: ant.optim.ProximalSGD(p, momentum=1.5), r"momentum must be in \[0, 1\), got 1.5"),
         (lambda p: ant.ProximalYogi(p, metric="round"), "'diagonal' or 'plain', not 'round'"),
     ],
 )
@@ -263,7 +263,7 @@ def test_bad_settings(make, text):
 def test_momentum_can_be_switched_on_later():
     for sparse in (False, True):
         layer = ant.AnchorEmbedding(40, 6, num_anchors=5, sparse=sparse)
-        optimizer = ant.ProximalSGD(layer.param_groups(l1_penalty=1e-3), lr=0.1)
+        optimizer = ant.optim.ProximalSGD(layer.param_groups(l1_penalty=1e-3), lr=0.1)
         for momentum in (0.0, 0.9):
             for group in optimizer.param_groups:
                 group["momentum"] = momentum

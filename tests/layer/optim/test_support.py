@@ -11,10 +11,10 @@ from antembed.layer.optim import proximal as base
 V, K, d = 40, 6, 5
 RULES = {
     "yogi": lambda groups: ant.ProximalYogi(groups, lr=0.05),
-    "adam": lambda groups: ant.ProximalAdam(groups, lr=0.05),
-    "sgd": lambda groups: ant.ProximalSGD(groups, lr=0.1),
-    "sgd with momentum": lambda groups: ant.ProximalSGD(groups, lr=0.02, momentum=0.9),
-    "wrapped AdamW": lambda groups: ant.Proximal(torch.optim.AdamW(groups, lr=0.05)),
+    "adam": lambda groups: ant.optim.ProximalAdam(groups, lr=0.05),
+    "sgd": lambda groups: ant.optim.ProximalSGD(groups, lr=0.1),
+    "sgd with momentum": lambda groups: ant.optim.ProximalSGD(groups, lr=0.02, momentum=0.9),
+    "wrapped AdamW": lambda groups: ant.optim.Proximal(torch.optim.AdamW(groups, lr=0.05)),
 }
 
 

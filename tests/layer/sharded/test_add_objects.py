@@ -23,8 +23,8 @@ KINDS = ("Yogi", "Adam", "SGD", "frozen SGD", "bag")
 def make_optimizer(kind: str, layer: nn.Module) -> torch.optim.Optimizer:
     groups = layer.param_groups(l1_penalty=0.05 if "SGD" in kind else 2e-3)
     if "SGD" in kind:
-        return ant.ProximalSGD(groups, lr=0.05, momentum=0.8)
-    return (ant.ProximalAdam if kind == "Adam" else ant.ProximalYogi)(groups, lr=0.05)
+        return ant.optim.ProximalSGD(groups, lr=0.05, momentum=0.8)
+    return (ant.optim.ProximalAdam if kind == "Adam" else ant.ProximalYogi)(groups, lr=0.05)
 
 
 def step(layer: nn.Module, optimizer: torch.optim.Optimizer, number: int, ranks: Ranks | None) -> None:
@@ -109,7 +109,10 @@ def save_and_cut(ranks: Ranks, folder: Path) -> None:
     assert torch.equal(layer.transform, before)
     step(layer, optimizer, 1, ranks)
     assert torch.equal(layer.transform, after)
-    for make in (lambda: ant.AnchorEmbedding(9, d, num_anchors=K, sparse=True), lambda: ant.FullEmbedding(9, d, sparse=True)):
+    for make in (
+        lambda: ant.AnchorEmbedding(9, d, num_anchors=K, sparse=True),
+        lambda: ant.baselines.FullEmbedding(9, d, sparse=True),
+    ):
         torch.manual_seed(1)
         one, many = make(), nn.ModuleDict({"words": make()})
         many["words"].rows.reset_to(one.rows.weight)
@@ -157,7 +160,7 @@ def other_number(ranks: Ranks, folder: Path) -> None:
 
 def free_entries(ranks: Ranks, folder: Path) -> None:
     layer = ShardedAnchorEmbedding(V, d, num_anchors=K, ranks=ranks)
-    free = ant.FreeEntries(torch.tensor([0, 9]), torch.tensor([1, 0]), (V, K))
+    free = ant.penalties.FreeEntries(torch.tensor([0, 9]), torch.tensor([1, 0]), (V, K))
     optimizer = ant.ProximalYogi(layer.param_groups(1e-3, free=free))
     layer.add_objects(2)
     optimizer.step()

@@ -30,7 +30,7 @@ def other_penalty(ranks: Ranks, folder: Path) -> None:
 
 def other_step(ranks: Ranks, folder: Path) -> None:
     layer = layer_of(ranks)
-    optimizer = ant.ProximalSGD(layer.param_groups(l1_penalty=1e-3), lr=0.1)
+    optimizer = ant.optim.ProximalSGD(layer.param_groups(l1_penalty=1e-3), lr=0.1)
     for _ in range(2):
         optimizer.zero_grad()
         layer(torch.arange(4)).sum().backward()

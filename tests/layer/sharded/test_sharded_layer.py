@@ -57,7 +57,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks | Non
         for group in optimizer.param_groups:
             group["lr"] = 0.05 if step < 9 else 0.02
             if group["prox"] is not None and controller is None:
-                group["prox"].strength = (40 if isinstance(optimizer, ant.ProximalSGD) else 1) * (
+                group["prox"].strength = (40 if isinstance(optimizer, ant.optim.ProximalSGD) else 1) * (
                     2e-3 if step < 7 else 8e-3 if step < 11 else 1e-4
                 )
         whole = batch(step)
@@ -103,7 +103,7 @@ def results(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, torch.T
 def trained(kind: str, name: str, words: nn.Module, ranks: Ranks | None) -> dict[str, torch.Tensor]:
     """Train with a budget or with changing penalties, then prune, keep the largest, trim to the budget."""
     model = Model(kind, words)
-    optimizer = getattr(ant, name)(ant.param_groups(model, l1_penalty=2e-3), lr=0.05, max_grad_norm=0.5)
+    optimizer = getattr(ant.optim, name)(ant.param_groups(model, l1_penalty=2e-3), lr=0.05, max_grad_norm=0.5)
     controller = ant.SparsityController(model, optimizer, steps=STEPS, target_nnz=200) if name == "ProximalAdam" else None
     train(model if ranks is None else data_parallel(model), optimizer, ranks, controller)
     found = results(model, optimizer)
@@ -139,10 +139,10 @@ def test_processes_equal_one(n, tmp_path):
 def cut_work(ranks: Ranks, folder: Path) -> None:
     """A model that every process has made alike."""
     torch.manual_seed(0)
-    model = nn.ModuleDict({"a": ant.AnchorEmbedding(10, 4, num_anchors=3, sparse=True), "b": ant.FullEmbedding(5, 2)})
+    model = nn.ModuleDict({"a": ant.AnchorEmbedding(10, 4, num_anchors=3, sparse=True), "b": ant.baselines.FullEmbedding(5, 2)})
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     shard_(model, ranks)
-    free = ant.FreeEntries(torch.tensor([0, 9, 9]), torch.tensor([1, 0, 2]), (10, 3))
+    free = ant.penalties.FreeEntries(torch.tensor([0, 9, 9]), torch.tensor([1, 0, 2]), (10, 3))
     own = model["a"].param_groups(1.0, free=free)[0]["prox"].free
     total = int(ranks.sum(torch.tensor(len(own))))
     assert total == 3, total
@@ -156,7 +156,7 @@ def cut_work(ranks: Ranks, folder: Path) -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
     with pytest.raises(ValueError, match="b is a HashEmbedding, which cannot be cut into rows"):
-        shard_(nn.ModuleDict({"b": ant.HashEmbedding(10, 4, num_anchors=3)}), ranks)
+        shard_(nn.ModuleDict({"b": ant.baselines.HashEmbedding(10, 4, num_anchors=3)}), ranks)
 
 
 def test_a_model_is_cut_and_joined(tmp_path):

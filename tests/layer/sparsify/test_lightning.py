@@ -31,7 +31,7 @@ class Module(lightning.LightningModule):
 
     @staticmethod
     def rule(groups):
-        return ant.ProximalAdam(groups, lr=0.02)
+        return ant.optim.ProximalAdam(groups, lr=0.02)
 
 
 class Plain(Module):

@@ -30,7 +30,7 @@ class Problem:
         with torch.no_grad():
             self.layer.anchors.normal_(std=0.5)
             self.layer.rows.weight.normal_(std=0.3).abs_()
-        rules = {"adam": ant.ProximalAdam, "yogi": ant.ProximalYogi, "sgd": ant.ProximalSGD}
+        rules = {"adam": ant.optim.ProximalAdam, "yogi": ant.ProximalYogi, "sgd": ant.optim.ProximalSGD}
         self.optimizer = rules[rule](self.layer.param_groups(0.0), lr={"adam": 0.05, "yogi": 0.05, "sgd": 0.5}[rule])
         self.budget = budget or str(V * TRUE + K * d)
         makers = {"recode": ant.Recode, "prune": ant.Prune}
@@ -124,7 +124,7 @@ def test_the_scale_is_learned_from_what_an_event_does():
     """A loss in which many rows move at once curves more than any single row says: the sum of ten objects per example."""
     torch.manual_seed(0)
     layer = ant.AnchorEmbedding(V, d, num_anchors=K)
-    optimizer = ant.ProximalAdam(layer.param_groups(0.0), lr=0.01)
+    optimizer = ant.optim.ProximalAdam(layer.param_groups(0.0), lr=0.01)
     bags, wanted = torch.randint(0, V, (600, 10)), torch.randn(600, d)
 
     def loss(rows):
@@ -185,7 +185,7 @@ def test_bags_tied_outputs_and_padding():
             return self.words.logits(self.bag(bags) + self.words(ids))
 
     model = Model()
-    optimizer = ant.ProximalAdam(ant.param_groups(model, 0.0), lr=0.02)
+    optimizer = ant.optim.ProximalAdam(ant.param_groups(model, 0.0), lr=0.02)
     bags, ids, wanted = torch.randint(0, 40, (200, 5)), torch.randint(1, 60, (200,)), torch.randint(0, 60, (200,))
     data = list(zip(bags.split(50), ids.split(50), wanted.split(50), strict=True))
 
