@@ -97,13 +97,11 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A task": {
         "NAME/task.py": TASK.replace(
-            "from antembed.tasks import EmbeddingModel, Metric, Metrics, Part, Splits, Task",
-            "from antembed.train.task import Metric, Metrics, Part, Splits, Task\nfrom antembed.train.model import EmbeddingModel",
+            '    task: Literal["links"]', '    implementation: ClassVar[str] = "antembed.NAME.task:Links"\n    task: Literal["links"]'
         ),
         "tasks.py": [
             ("from antembed.classify.config import", "from antembed.NAME.task import LinksConfig\nfrom antembed.classify.config import"),
-            ('    "Language": "language.task",\n', '    "Language": "language.task",\n    "Links": "NAME.task",\n'),
-            ('        "Language": LanguageConfig,\n', '        "Language": LanguageConfig,\n        "Links": LinksConfig,\n'),
+            ("TASKS.add(LanguageConfig)\n", "TASKS.add(LanguageConfig)\nTASKS.add(LinksConfig)\n"),
         ],
     },
 }  # fmt: skip
@@ -114,7 +112,7 @@ def test_every_recipe_names_files_that_are_there():
     for title, files in RECIPES.items():
         assert files, title
         for file in files:
-            pattern = file.replace("TASK", "*").replace("SOLVER", "*").replace("NAME.py", "*.py")
+            pattern = file.replace("TASK", "*").replace("SOLVER", "*").replace("NAME", "*")
             assert list(SOURCE.glob(pattern)), f"{title}: {file}"
 
 
@@ -136,6 +134,7 @@ def changed(tmp_path_factory):
         for name, change in edits.items():
             file = root / "antembed" / name
             if isinstance(change, str):
+                file.parent.mkdir(exist_ok=True)
                 file.write_text(change)
                 continue
             text = file.read_text()
