@@ -1,4 +1,4 @@
-"""Tables of docs/distributed.md: what processes that share a table send, how long a step takes, what they hold."""
+"""Tables of docs/results/distributed.md: what processes that share a table send, how long a step takes, what they hold."""
 
 from antembed.files import JSON
 from antembed.report.page import markdown
