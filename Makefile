@@ -44,7 +44,7 @@ guided-fuzz: .venv/ready  ## coverage-guided fuzzing of the readers of files, SE
 	$(BIN)/python -m tests.guided_fuzz $$reader --seconds $(or $(SECONDS),1800) --record results/reliability.jsonl || exit 1; done
 
 claims: .venv/ready  ## run again what README and guides claim; fails on a loss (QUICK=1: ten minutes; DATA=FOLDER)
-	$(BIN)/python experiments/claims.py $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only '$(ONLY)')
+	$(BIN)/python -m experiments claims $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only '$(ONLY)')
 
 house: .venv/ready  ## the plan of the source beside the ceilings of house.toml (UPDATE=1 lowers them to what is there now)
 	$(BIN)/python -m experiments house $(if $(UPDATE),--update)
@@ -60,34 +60,29 @@ check: .venv/ready  ## lint, format, types, tests with warnings as errors, READM
 	touch $@
 
 bench: .venv/ready-bench  ## every figure a ratio against a peer, in results/ and in one table, docs/results/speed.md (quiet minutes)
-	$(BIN)/python benchmarks/step.py --record results/bench.jsonl
-	$(BIN)/python benchmarks/step.py --no-dense --busy 1 --record results/bench.jsonl
-	$(BIN)/python benchmarks/step_profile.py --record results/step-profile.jsonl
-	$(BIN)/python benchmarks/step_growth.py --record results/step-growth.jsonl
-	$(BIN)/python benchmarks/startup.py --record results/startup.jsonl
-	$(BIN)/python benchmarks/instructions.py --record results/instructions.jsonl
-	$(BIN)/python benchmarks/memory.py --record results/bench.jsonl
-	$(BIN)/antembed bench recommend --record results/bench.jsonl
-	$(BIN)/antembed bench recommend --busy 1 --record results/bench.jsonl
-	$(BIN)/python benchmarks/from_csv.py --record results/bench.jsonl
-	$(BIN)/python benchmarks/tokenizer.py --record results/bench.jsonl
-	$(BIN)/python benchmarks/text_step.py --record results/text-step.jsonl
-	$(BIN)/python -m experiments.growth_figure results/step-growth.jsonl docs/results/step-growth.svg
-	$(BIN)/python -m experiments.readme docs/results/speed.md results
+	$(BIN)/python -m experiments bench step --record results/bench.jsonl
+	$(BIN)/python -m experiments bench step --no-dense --busy 1 --record results/bench.jsonl
+	$(BIN)/python -m experiments bench step_profile --record results/step-profile.jsonl
+	$(BIN)/python -m experiments bench step_growth --record results/step-growth.jsonl
+	$(BIN)/python -m experiments bench startup --record results/startup.jsonl
+	$(BIN)/python -m experiments bench instructions --record results/instructions.jsonl
+	$(BIN)/python -m experiments bench memory --record results/bench.jsonl
+	$(BIN)/python -m experiments bench factorization recommend --record results/bench.jsonl
+	$(BIN)/python -m experiments bench factorization recommend --busy 1 --record results/bench.jsonl
+	$(BIN)/python -m experiments bench from_csv --record results/bench.jsonl
+	$(BIN)/python -m experiments bench tokenizer --record results/bench.jsonl
+	$(BIN)/python -m experiments bench text_step --record results/text-step.jsonl
+	$(BIN)/python -m experiments figures step-growth.svg
+	$(BIN)/python -m experiments tables docs/results/speed.md
 
 bench-large: .venv/ready  ## tables of up to 58.7 million rows: 20 GB of memory, some twenty minutes
-	$(BIN)/antembed bench growth --repeats 2 --record results/bench.jsonl
-	$(BIN)/antembed run recipes/amazon.toml --record results/bench.jsonl
-	$(BIN)/python benchmarks/large_text.py --record results/large-text.jsonl
+	$(BIN)/python -m experiments bench factorization growth --repeats 2 --record results/bench.jsonl
+	$(BIN)/python -m experiments recipe recipes/amazon.toml --record results/bench.jsonl
+	$(BIN)/python -m experiments bench large_text --record results/large-text.jsonl
 
-readme: .venv/ready  ## fill the tables of README.md and docs/ from results/
-	$(BIN)/python -m experiments.readme README.md docs/*.md docs/results/*.md results
-	$(BIN)/python -m antembed.sweep.front results/front.jsonl docs/front.svg
-	$(BIN)/python -m experiments.online_figure results/online.jsonl docs/online.svg
-	$(BIN)/python -m experiments.figures results/distributed.jsonl docs/results/distributed-cost.svg
-	$(BIN)/python -m experiments.text_tables results/ngrams.jsonl docs/text-front.svg
-	$(BIN)/antembed select results/anchors-paper.jsonl --anchor-penalty 0.01 --l0-penalty 1e-4 --plot docs/objective.svg
-	$(BIN)/antembed select results/anchors-fine.jsonl --anchor-penalty 1e-3 --l0-penalty 1e-6 --plot docs/objective-fine.svg
+readme: .venv/ready  ## fill the tables and draw the figures of README.md and docs/ from results/
+	$(BIN)/python -m experiments tables
+	$(BIN)/python -m experiments figures
 
 format: .venv/ready  ## put the source in its usual form
 	$(BIN)/ruff check --fix
@@ -95,4 +90,4 @@ format: .venv/ready  ## put the source in its usual form
 
 clean:
 	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src tests experiments -name __pycache__ -prune -exec rm -rf {} +

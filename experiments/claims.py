@@ -4,7 +4,7 @@ results/claims.toml names, for each claim, the command, the record it was made f
 record, "now" the command's --json output at the head. A loss beyond the metric's tolerance fails; a gain is shown, so that the
 record can be renewed (run the printed command with --record). Searches are not taken from the cache.
 
-    python experiments/claims.py [--quick] [--data FOLDER …] [--only TEXT] [--list]
+    python -m experiments claims [--quick] [--data FOLDER …] [--only TEXT] [--list]
 """
 
 import argparse
@@ -181,13 +181,13 @@ def check(claims: list[Claim], folders: list[Path], results: Path, show: Callabl
     return checked, failed
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="claims", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the claims that take less than ten minutes in all")
     parser.add_argument("--data", action="append", type=Path, help="a folder of data sets (ANTEMBED_DATA, ../shared/data)")
     parser.add_argument("--only", default="", help="claims whose names contain this")
     parser.add_argument("--list", action="store_true", help="show names and commands, run nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     results = ROOT / "results"
     claims = [
         claim
@@ -203,7 +203,3 @@ def main() -> int:
     if not checked:
         print("No claim could be checked: name the folder of the data with --data or ANTEMBED_DATA.")
     return int(failed > 0 or not checked)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

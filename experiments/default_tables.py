@@ -7,8 +7,8 @@ from statistics import mean
 from antembed.files import JSON
 from antembed.recommend.task import Ratings
 from antembed.report.page import markdown
-from antembed.sweep.front import points
 from antembed.sweep.records import Records
+from experiments.figures import points
 from experiments.text_tables import FASTTEXT
 
 # Data sets in the order of the table, by the name of their folder or of their file.

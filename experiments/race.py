@@ -1,6 +1,8 @@
-"""Contestants side by side in one run: they take turns, so that a noisy moment hits all; medians, spread, a limit."""
+"""What measurements share: their options, their records, and contestants that take turns, so that a noisy moment hits all."""
 
+import argparse
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from antembed.files import JSON
 
@@ -15,6 +18,45 @@ Work = Callable[[], int]  # does some of the work and says how much
 Clock = Callable[[], float]
 Times = dict[str, list[float]]
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends if the benchmark is killed
+
+
+def parse(words: list[str], doc: str | None, *positional: str, **defaults: Any) -> argparse.Namespace:
+    """Options of a measurement. `positional`: NAME, NAME* (any number) or NAME=DEFAULT. `defaults`: of the options; False is a
+    flag, a list takes any number of values of its first one's type, None a text. All have --record FILE."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in positional:
+        name, optional, default = name.partition("=")
+        more: dict[str, Any] = {"nargs": "?", "default": default} if optional else {"nargs": "*"} if name[-1] == "*" else {}
+        parser.add_argument(name.removesuffix("*"), **more)
+    for name, default in ({"record": None} | defaults).items():
+        flag = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(flag, action="store_true")
+            continue
+        several = isinstance(default, list)
+        first = default[0] if several and default else None if several else default
+        kind = str if first is None else type(first)
+        parser.add_argument(flag, default=default, type=kind, nargs="*" if several else None)
+    return parser.parse_args(words)
+
+
+def command() -> str:
+    """What was typed, for the record."""
+    return shlex.join(["python", "-m", "experiments", *sys.argv[1:]])
+
+
+def child(name: str) -> list[str]:
+    """The beginning of a call of a measurement in a process of its own."""
+    return [sys.executable, "-m", "experiments", "bench", name]
+
+
+def publish(path: str | None, record: JSON) -> None:
+    """Print a result, and append it to the records if asked to."""
+    from antembed.sweep.records import append_record  # not under valgrind, where importing takes long
+
+    print(record)
+    if path:
+        append_record(path, {**record, "command": command()})
 
 
 def take_turns(contestants: dict[str, Work], repeats: int, clock: Clock = time.perf_counter) -> Times:

@@ -1,14 +1,12 @@
-"""Tables on labelled text: every embedding at two sizes, and what knowledge of the words brings."""
+"""Tables on text: every embedding at two sizes, what knowledge of words brings, small files, language models, compression."""
 
-import sys
-from pathlib import Path
 from statistics import mean
 
 from antembed.files import JSON
 from antembed.report.page import markdown
-from antembed.sweep.front import save
-from antembed.sweep.records import Records, by_setting, read_records
-from experiments.markdown import options
+from antembed.sweep.records import Records, by_setting
+from experiments.markdown import FILES, PARAMETERS, average, count, grouped, newest, options, spread, spread_of, table
+from experiments.recommendation_tables import WAYS, size_of
 
 LIMITS = (40, 100)  # times fewer parameters than the full table
 DIMENSIONS = 256
@@ -40,8 +38,7 @@ def best_of(trials: Records, times: int) -> JSON | None:
 
 def accuracy(runs: Records) -> str:
     """Mean of the test in per cent, and how far the seeds lie apart."""
-    found = [100 * run["test"]["accuracy"] for run in runs]
-    return f"{mean(found):.2f}" + (f" ± {(max(found) - min(found)) / 2:.2f}" if len(found) > 1 else "")
+    return spread([100 * run["test"]["accuracy"] for run in runs], 2)
 
 
 def embeddings(cnn: Records, means: Records) -> str:
@@ -86,22 +83,16 @@ def knowledge_of(config: JSON) -> str:
 
 def knowledge(records: Records) -> str:
     """By what was known of the words: test accuracy over seeds."""
-    kinds: dict[str, Records] = {}
-    for row in records:
-        kinds.setdefault(knowledge_of(row["config"]), []).append(row)
-    rows = [
-        [
-            kind,
-            f"{mean(run['free_entries'] for run in runs):,.0f}",
-            f"{100 * mean(run['validation']['accuracy'] for run in runs):.2f}",
-            accuracy(runs),
-            f"{mean(run['parameters'] for run in runs) / 1000:,.1f}K",
-            f"{mean(DIMENSIONS * run['words'] / run['parameters'] for run in runs):.0f} ×",
-            str(len(runs)),
-        ]
-        for kind, runs in kinds.items()
-    ]
-    return markdown(["relations", "free entries", "validation, %", "test accuracy, %", "parameters", "fewer", "seeds"], rows)
+    columns = {
+        "relations": lambda runs: knowledge_of(runs[0]["config"]),
+        "free entries": average("free_entries", "{:,.0f}"),
+        "validation, %": lambda runs: f"{100 * mean(run['validation']['accuracy'] for run in runs):.2f}",
+        "test accuracy, %": accuracy,
+        "parameters": average("parameters", "{:,.1f}K", 1e-3),
+        "fewer": lambda runs: f"{mean(DIMENSIONS * run['words'] / run['parameters'] for run in runs):.0f} ×",
+        "seeds": count,
+    }
+    return table(grouped(records, lambda record: knowledge_of(record["config"])).values(), columns)
 
 
 def quantized(records: Records) -> str:
@@ -110,7 +101,7 @@ def quantized(records: Records) -> str:
     for row in records:
         kinds.setdefault((row["embedding"], row["form"]), {}).setdefault(row["model"], []).append(row)
     found = []
-    for (table, form), models in kinds.items():
+    for (name, form), models in kinds.items():
         cells = []
         for model in ("cnn", "mean"):
             runs = models.get(model, [])
@@ -120,7 +111,7 @@ def quantized(records: Records) -> str:
                 else ["–", "–"]
             )
         size = mean(r["bytes"] for runs in models.values() for r in runs)
-        found.append((size, [NAMES[table], form, *cells]))
+        found.append((size, [NAMES[name], form, *cells]))
     rows = [row for _, row in sorted(found)]
     return markdown(["table", "file", "cnn: bytes", "accuracy, %", "mean: bytes", "accuracy, %"], rows)
 
@@ -134,35 +125,31 @@ COMMANDS = {
 
 def large(records: Records) -> str:
     """A file of DBPedia's size, the newest run of each kind: memory and time."""
-    newest = {row["model"]: row for row in records}
-    rows = [
-        [
-            COMMANDS.get(name, name),
-            f"{row['peak_gigabytes']:.2f} GB",
-            f"{row['seconds']:.0f} s",
-            f"{row['megabytes_a_second']:.1f} MB/s" if "megabytes_a_second" in row else "–",
-        ]
-        for name, row in newest.items()
-    ]
-    return markdown(["", "peak memory", "takes", "speed"], rows)
+    columns = {
+        "": lambda row: COMMANDS.get(row["model"], row["model"]),
+        "peak memory": "{peak_gigabytes:.2f} GB",
+        "takes": "{seconds:.0f} s",
+        "speed": lambda row: f"{row['megabytes_a_second']:.1f} MB/s" if "megabytes_a_second" in row else "–",
+    }
+    return table(newest(records, "model"), columns)
 
 
 def budgets(records: Records) -> str:
     """Runs that were given a budget beside those of which λ2 was set by hand, by the bytes of the packed int8 file."""
-    rows = []
-    for row in sorted(records, key=lambda row: row["quantized"]["int8 packed"]["bytes"]):
-        packed, sparsity = row["quantized"]["int8 packed"], row["config"]["solver"]["sparsity"]
-        asked = ["budget"] if sparsity["budget"] else ["l1_penalty", "polish"] if sparsity["polish"] else ["l1_penalty"]
-        rows.append(
-            [
-                f"`{options(row['config'], asked)}`",
-                f"{packed['bytes'] / 1000:.1f} kB",
-                f"{row['parameters']:,}",
-                f"{100 * row['validation']['accuracy']:.2f}",
-                f"{100 * packed['test_accuracy']:.2f}",
-            ]
-        )
-    return markdown(["asked for", "int8, packed", "parameters", "validation, %", "test accuracy, %"], rows)
+
+    def asked(row: JSON) -> str:
+        sparsity = row["config"]["solver"]["sparsity"]
+        names = ["budget"] if sparsity["budget"] else ["l1_penalty", "polish"] if sparsity["polish"] else ["l1_penalty"]
+        return f"`{options(row['config'], names)}`"
+
+    columns = {
+        "asked for": asked,
+        "int8, packed": lambda row: f"{row['quantized']['int8 packed']['bytes'] / 1000:.1f} kB",
+        "parameters": "{parameters:,}",
+        "validation, %": lambda row: f"{100 * row['validation']['accuracy']:.2f}",
+        "test accuracy, %": lambda row: f"{100 * row['quantized']['int8 packed']['test_accuracy']:.2f}",
+    }
+    return table(sorted(records, key=lambda row: row["quantized"]["int8 packed"]["bytes"]), columns)
 
 
 def step(records: Records) -> str:
@@ -223,32 +210,15 @@ def front(records: Records) -> str:
     return markdown(["file up to", *classifiers], rows)
 
 
-def draw(records: Records, out: Path) -> None:
-    """The same as a picture."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    for name, points in front_points(records).items():
-        ours = name == OURS
-        axes.plot(*zip(*points, strict=True), marker="o", label=name, linewidth=2.5 if ours else 1, alpha=1 if ours else 0.7)
-    axes.set_xscale("log")
-    axes.set_xlabel("bytes of the file, all that is needed to predict")
-    axes.set_ylabel("test accuracy, %")
-    axes.set_ylim(bottom=86)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    save(figure, out)
-
-
 def after_training(records: Records) -> str:
     """A full table made small after training: perplexity with it, by method."""
-    rows = []
-    for record in {record["method"]: record for record in records}.values():
-        coded = record["method"].startswith("compress")
-        size = "–" if coded else f"{record['parameters'] / 1e6:.3f}M"
-        rows.append([record["method"], size, f"{record['relative_error']:.4f}", f"{record['perplexity']:.1f}"])
-    return markdown(["after training", "parameters", "relative error", "test perplexity"], rows)
+    columns = {
+        "after training": "{method}",
+        "parameters": lambda row: "–" if row["method"].startswith("compress") else f"{row['parameters'] / 1e6:.3f}M",
+        "relative error": "{relative_error:.4f}",
+        "test perplexity": "{perplexity:.1f}",
+    }
+    return table(newest(records, "method"), columns)
 
 
 def language(records: Records) -> str:
@@ -258,26 +228,25 @@ def language(records: Records) -> str:
     for runs in sorted(by_setting(records), key=lambda runs: -mean(r["validation"]["perplexity"] for r in runs)):
         config, size = runs[0]["config"], mean(r["parameters"] for r in runs)
         best[runs[0]["embedding"], softmax_of(runs[0]), str(config["tables"]["embedding_dim"]), f"{size / 1e6:.2f}"] = runs
-    rows = []
-    for runs in sorted(best.values(), key=lambda runs: -mean(r["parameters"] for r in runs)):
-        first, own = runs[0], runs[0]["config"]
-        known = own["anchors"]["anchor_init"] != "none"
-        knowledge = f", {own['anchors']['anchor_init']}" + "".join(f", {name}" for name in own["anchors"]["relations"])
+
+    def name(runs: Records) -> str:
+        own = runs[0]["config"]
+        known = own["anchors"]["anchor_init"]
+        knowledge = "".join(f", {each}" for each in (known, *own["anchors"]["relations"])) if known != "none" else ""
         sparsity = own["solver"]["sparsity"]
         events = f", {sparsity['sparsify']} in {sparsity['events']} events" if sparsity["sparsify"] != "prox" else ""
-        rows.append(
-            [
-                first["embedding"] + (knowledge if known else "") + events + softmax_of(first),
-                str(first["anchors"]) if first["anchors"] else "–",
-                f"{mean(r['parameters'] for r in runs) / 1e6:.3f}M",
-                f"{full / mean(r['parameters'] for r in runs):.1f}",
-                f"{mean(r['validation']['perplexity'] for r in runs):.1f}",
-                f"{mean(r['test']['perplexity'] for r in runs):.1f}",
-                f"{mean(r['bytes'] for r in runs) / 1000:.0f} kB",
-            ]
-        )
-    headings = ["table", "anchors", "parameters", "times fewer", "validation", "test perplexity", "file"]
-    return markdown(headings, rows)
+        return runs[0]["embedding"] + knowledge + events + softmax_of(runs[0])
+
+    columns = {
+        "table": name,
+        "anchors": lambda runs: str(runs[0]["anchors"]) if runs[0]["anchors"] else "–",
+        "parameters": average("parameters", "{:.3f}M", 1e-6),
+        "times fewer": lambda runs: f"{full / mean(r['parameters'] for r in runs):.1f}",
+        "validation": average("validation.perplexity", "{:.1f}"),
+        "test perplexity": average("test.perplexity", "{:.1f}"),
+        "file": FILES,
+    }
+    return table(sorted(best.values(), key=lambda runs: -mean(r["parameters"] for r in runs)), columns)
 
 
 def softmax_of(run: JSON) -> str:
@@ -286,5 +255,68 @@ def softmax_of(run: JSON) -> str:
     return "" if run["softmax"] == "sampled" else f", {run['softmax']} softmax"
 
 
-if __name__ == "__main__":
-    draw(read_records(sys.argv[1]), Path(sys.argv[2]))
+def sparsifiers(records: Records) -> str:
+    """One row a way and size, of the mean of the words: means over seeds, beside dense tables of rank K in packed int8."""
+
+    def key(record: JSON) -> tuple[str, str]:
+        config, own = record["config"], record["config"]["solver"]["sparsity"]
+        way = WAYS[own["sparsify"]] if record["embedding"] == "anchor" else f"dense, rank {config['anchors']['anchors'][0]}"
+        return own["budget"], way
+
+    shown = [
+        record for record in records if record["config"]["tables"]["model"] != "cnn"
+    ]  # stays with prox: in the records only
+    groups = grouped(shown, key)
+    columns = {
+        "way": lambda runs: key(runs[0])[1],
+        "budget": lambda runs: key(runs[0])[0] or "int8 packed",
+        "test accuracy, %": spread_of("test.accuracy", 2, 100),
+        "parameters": PARAMETERS,
+        "file": FILES,
+        "seeds": count,
+    }
+    order = sorted((each for each in groups if each[1] not in NARROW), key=lambda each: (size_of(each[0]), each[1]))
+    return table([groups[each] for each in order], columns)
+
+
+NARROW = ("dense, rank 1", "dense, rank 2", "dense, rank 3")  # in the records only
+COMPRESSED = {
+    "low rank, int8": "low rank, int8",
+    "whole numbers": "bits a number",
+    "PQ": "PQ (faiss)",
+    "OPQ": "OPQ (faiss)",
+    "RQ": "RQ (faiss)",
+    "LSQ": "LSQ (faiss)",
+}
+
+
+def compress(records: Records) -> str:
+    """The newest records of each table and ratio (experiments/bench/compress.py): ours, and the best of the others."""
+    found: dict[tuple[str, float], dict[tuple[str, bool], JSON]] = {}
+    for r in records:
+        found.setdefault((r["table"], r["wanted"]), {})[r["method"], r["frequency"]] = r
+    rows = []
+    for (name, wanted), methods in sorted(found.items()):
+        ours = next(r for (name, _), r in methods.items() if name in ("transform", "sparse"))
+        peers = {names: r for names, r in methods.items() if names[0] in COMPRESSED}
+        peer, frequency = max(peers, key=lambda names: peers[names]["neighbours_kept"])
+        rows.append([f"{name}, {wanted:.0f}x", ours["method"], *_kept(ours)])
+        rows[-1] += [COMPRESSED[peer] + (", by frequency" if frequency else ""), *_kept(peers[peer, frequency])]
+    headings = ["vectors", "method", "times smaller", "error", "neighbours kept"]
+    return markdown([*headings, "best other", "its times smaller", "its error", "it keeps"], rows)
+
+
+def _kept(record: JSON) -> list[str]:
+    return [f"{record['ratio']:.1f}", f"{record['relative_error']:.4f}", f"{record['neighbours_kept']:.1%}"]
+
+
+def distilled(records: Records) -> str:
+    """The newest record without and with distillation (experiments/bench/distil.py)."""
+    columns = {
+        "MiniLM on AG-News": "{distillation} distillation",
+        "times smaller": "{ratio:.1f}",
+        "Spearman of similarities": "{spearman:.4f}",
+        "relative error": "{relative_error:.4f}",
+        "neighbours kept": "{neighbours_kept:.1%}",
+    }
+    return table(newest(records, "distillation"), columns)

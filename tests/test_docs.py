@@ -49,7 +49,7 @@ def test_every_guide_is_named_in_the_readme(page):
 
 def test_nothing_is_installed_from_an_index():
     """antembed is on none: `pip install '.[cli]'` in a clone is what works."""
-    sources = [file for folder in ("src", "examples", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    sources = [file for folder in ("src", "examples", "experiments") for file in (ROOT / folder).rglob("*.py")]
     for file in [*PAGES[:2], *GUIDES, *sources]:
         found = re.search(r"pip install\s[^\n`]*\bantembed\b(?! *\S*/)[^\n]*", file.read_text())
         assert found is None, f"{name_of(file)}: {found and found[0]}"

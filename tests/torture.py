@@ -27,7 +27,7 @@ from tests.command import QUICK, write_ratings
 
 import antembed
 from antembed.cli.app import app
-from antembed.cli.terminal import verbosity
+from antembed.cli.show import verbosity
 from antembed.data.download import DataSet, Remote, get
 from antembed.files import is_temporary
 from antembed.sweep.records import append_record

@@ -4,12 +4,12 @@ import re
 
 import pytest
 import typer
+from tests.command import refusal
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.cli.common import times_smaller
-from antembed.cli.config_options import MAIN_PANEL, POSITIONAL, is_main
-from antembed.cli.train import FIXED, PANEL
+from antembed.cli.train import FIXED, MAIN_PANEL, PANEL, POSITIONAL, is_main
 from antembed.train.options import options_of, typed
 from antembed.train.registry import TASKS
 
@@ -61,7 +61,7 @@ def test_every_option_is_a_field_of_the_config(name):
     """And every field an option: both are generated, and what belongs to the run alone is listed once."""
     fields = options_of(TASKS.configs[name.split()[-1]])
     of_run = {option.name for option in options(name) if option.rich_help_panel == PANEL}
-    assert of_run == FIXED.keys() | {"quiet"}
+    assert of_run == FIXED.keys()
     assert not of_run & fields.keys()
     generated = {option.name: option for option in options(name) if option.name not in of_run}
     assert generated.keys() == fields.keys() - {POSITIONAL}
@@ -106,7 +106,24 @@ def test_examples_use_options_that_there_are(name):
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_every_command_has_an_example(name):
-    assert f"Example:  {name}" in ALL[name].help or f"| {name}" in ALL[name].help
+    """Two: the common call, and one with options."""
+    assert len(re.findall(rf"^Example:  .*\b{name}\b", ALL[name].help, re.MULTILINE)) == 2
+
+
+def test_there_are_about_fourteen_commands():
+    shown = printed().split("Commands")[1]
+    assert set(re.findall(r"^│ (\w+)", shown, re.MULTILINE)) == {
+        *("train", "data", "evaluate", "export", "explain", "inspect", "report", "recommend", "similar", "predict", "generate"),
+        *("compress", "neighbours", "sweep", "demo"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("select", "antembed sweep --select"), ("bench", "experiments bench"), ("run", "experiments recipe FILE.toml")],
+)
+def test_a_command_that_has_moved_names_the_new_one(old, new):
+    assert new in refusal(old, "x.toml", "--anything", 1)
 
 
 def test_what_is_larger_is_not_called_smaller():

@@ -114,11 +114,6 @@ def test_quiet_leaves_results(data, tmp_path):
     assert len(lines) == 5  # it was for that call only
 
 
-def test_quiet_goes_on_to_a_recipe(data, tmp_path):
-    (tmp_path / "r.toml").write_text(f'command = "train recommend"\narguments = ["{data}"]\n[options]\nepochs = 1\n')
-    assert stderr_of("--quiet", "run", tmp_path / "r.toml", "--out", tmp_path / "r")[0] == []
-
-
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [

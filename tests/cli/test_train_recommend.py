@@ -199,7 +199,7 @@ def test_errors_are_one_line_and_exit_1(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("train", "recommend"), ("evaluate",), ("export",), ("inspect",), ("demo",), ("bench",), ("run",)]
+    "command", [(), ("train", "recommend"), ("evaluate",), ("export",), ("inspect",), ("demo",), ("sweep",), ("warmup",)]
 )
 def test_every_command_has_help_with_an_example(command):
     text = call(*command, "--help")

@@ -3,7 +3,7 @@
 import pytest
 from tests.command import call
 
-from antembed.cli.warmup import train_layers
+from antembed.cli.first_steps import train_layers
 from antembed.layer.lookup_kernel import bag_gradients, gradients_piece, look_up_piece, sum_bags
 
 

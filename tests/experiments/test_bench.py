@@ -1,44 +1,89 @@
 """The benchmarks at a small scale: they run, and their numbers are about what they say."""
 
+import ast
 import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from experiments.bench import NAMES, main
+from experiments.bench import factorization as bench
+from experiments.race import parse
 
-from antembed.cli.app import app
-from experiments import bench
-
-
-def call(*words):
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+ROOT = Path(__file__).parents[2]
+TYPED = re.compile(r"python -m experiments (\w+)(?: (\w+))?")
 
 
 @pytest.mark.slow
 def test_amazon_at_a_hundredth(tmp_path):
     record = tmp_path / "bench.jsonl"
-    result = json.loads(call("bench", "amazon", "--ratings", bench.AMAZON_RATINGS // 100, "--record", record, "--json"))
+    main(["factorization", "amazon", "--ratings", str(bench.AMAZON_RATINGS // 100), "--record", str(record)])
+    result = json.loads(record.read_text())
     assert result["setting"].startswith("435,000 users, 152,000 items, d=16, K=15/10")
     assert result["ratings"] == 2_330_000
     assert 0.5 < result["train_mse"] < 1.2  # the first ratings are guessed from a wrong mean; the planted variance is 0.72
-    for side in ("users", "items"):
-        assert 0 < result["nnz"][side] < result["entries"][side]
-    assert json.loads(record.read_text())["command"].startswith("antembed")
+    for name in ("users", "items"):
+        assert 0 < result["nnz"][name] < result["entries"][name]
+    assert result["command"].startswith("python -m experiments")
 
 
-def test_growth(monkeypatch):
+def test_growth(monkeypatch, capsys):
     monkeypatch.setattr(bench, "GROWTH", ((4000, 8), (8000, 16)))
-    speeds = json.loads(call("bench", "growth", "--ratings", 5000, "--repeats", 1, "--json"))["million_ratings_a_second"]
+    main(["factorization", "growth", "--ratings", "5000", "--repeats", "1"])
+    speeds = ast.literal_eval(capsys.readouterr().out)["million_ratings_a_second"]
     assert list(speeds) == ["4,000 rows, K=8", "8,000 rows, K=16"]
     assert min(speeds.values()) > 0
 
 
 def test_busy_processes_go_with_one_benchmark():
-    done = CliRunner().invoke(app, ["bench", "growth", "--busy", "1"])
-    assert done.exit_code == 2
+    with pytest.raises(SystemExit, match="--busy goes with recommend"):
+        main(["factorization", "growth", "--busy", "1"])
 
 
-def test_no_such_benchmark():
-    assert CliRunner().invoke(app, ["bench", "luck"]).exit_code == 2
+def test_no_such_benchmark(capsys):
+    assert main(["luck"]) == 2
+    assert "factorization" in capsys.readouterr().err
     assert pytest.approx(58.7e6) == bench.AMAZON_USERS + bench.AMAZON_ITEMS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_says_how_it_is_called(name):
+    module = import_module(f"experiments.bench.{name}")
+    assert f"python -m experiments bench {name}" in module.__doc__
+    assert callable(module.main)
+
+
+def test_documents_name_commands_that_there_are():
+    """And every measurement is named by a document, a recipe or the Makefile."""
+    files = [ROOT / "Makefile", ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results" / "claims.toml"]
+    files += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "results").glob("*.md"), *(ROOT / "recipes").rglob("*.toml")]
+    text = "".join(file.read_text() for file in files)
+    assert "benchmarks/" not in text
+    typed = set(TYPED.findall(text.replace("$(BIN)/python", "python")))
+    assert {command for command, _ in typed} <= {"bench", "claims", "figures", "house", "recipe", "tables"}
+    named = {name for command, name in typed if command == "bench"} | set(re.findall(r"command = \"bench (\w+)", text))
+    assert named - {""} == set(NAMES)
+
+
+def test_options_of_a_measurement():
+    given = parse(
+        ["a", "--sizes", "1", "2", "--fast", "--no-dense"],
+        "",
+        "data",
+        "files*",
+        sizes=[8],
+        fast=False,
+        no_dense=False,
+        name=None,
+    )
+    assert (given.data, given.files, given.sizes, given.fast, given.no_dense) == ("a", [], [1, 2], True, True)
+    assert (given.name, given.record) == (None, None)
+
+
+def test_the_command_line_lists_its_commands():
+    done = subprocess.run([sys.executable, "-m", "experiments"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert re.findall(r"^  (\w+)", done.stderr, re.MULTILINE) == ["bench", "claims", "figures", "house", "recipe", "tables"]

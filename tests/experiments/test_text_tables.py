@@ -1,11 +1,11 @@
 """Tables on labelled text: who is chosen by what, and the picture."""
 
 import pytest
-from experiments.growth_tables import objective
+from experiments.figures import draw_text_front
+from experiments.recommendation_tables import objective
 from experiments.text_tables import (
     best_of,
     budgets,
-    draw,
     embeddings,
     front,
     front_points,
@@ -115,7 +115,7 @@ def test_the_front_has_points_by_bytes(tmp_path):
     assert points["antembed, hashed n-grams"] == [(991, 81.0)]
     assert points["ℓ1 regression, words"] == [(9000, 70.0)]
     assert front(records).splitlines()[2].startswith("| 10 kB | 81.00 | 70.00 | 60.00 |")
-    draw(records, tmp_path / "a.svg")
+    draw_text_front(records, tmp_path / "a.svg")
     assert (tmp_path / "a.svg").stat().st_size > 1000
 
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from experiments.readme import front
+from experiments.figures import draw_front, points
+from experiments.recommendation_tables import front
 
 from antembed.recommend.config import RatingsConfig
-from antembed.sweep.front import draw, mean_by_setting, points
+from antembed.sweep.front import mean_by_setting
 from antembed.sweep.records import read_records
 from antembed.train.options import from_options
 
@@ -28,7 +29,7 @@ def test_points_are_means_over_seeds_by_size():
     }
     *_, row = front(records).splitlines()
     options = "--anchors 15 --embedding-dim 16 --l0-penalty 1 --ridge 7 --ridge-per-rating 0.02"
-    assert row == f"| anchor | 0.7000 ± 0.1000 | 1.5K | 6 kB | 1 s | 2 | `{options}` |"
+    assert row == f"| anchor | 0.7000 ± 0.1000 | 1.5K | 6 kB | 2 kB | 1 s | `{options}` |"
 
 
 def test_seeds_of_a_sweep_are_one_setting():
@@ -40,5 +41,5 @@ def test_seeds_of_a_sweep_are_one_setting():
 def test_the_same_records_give_the_same_picture(tmp_path):
     records = read_records(RECORDS)
     for name in ("a.svg", "b.svg"):
-        draw(records, tmp_path / "docs" / name)
+        draw_front(records, tmp_path / "docs" / name)
     assert (tmp_path / "docs" / "a.svg").read_bytes() == (tmp_path / "docs" / "b.svg").read_bytes()

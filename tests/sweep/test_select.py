@@ -4,12 +4,12 @@ import json
 from unittest import mock
 
 import pytest
+from tests.command import refusal
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.layer.growth import nbant_objective
-from antembed.sweep.front import draw_objective
-from antembed.sweep.select import gather, rank
+from antembed.sweep.front import draw_objective, gather, rank
 from antembed.train.options import from_options
 from antembed.train.registry import TASKS
 
@@ -87,19 +87,21 @@ def test_the_penalty_of_an_anchor_decides(tmp_path):
 def test_validation_counts_only_if_all_have_it(tmp_path):
     good, bad = record(0.9, 100, (2, 2), validation=0.5), record(0.5, 100, (2, 2), validation=0.9)
     file = write(tmp_path / "s.jsonl", bad, good)
-    told = json.loads(call("select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5, "--json"))
+    told = json.loads(call("sweep", "--select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5, "--json"))
     assert told["evaluated_on"] == "validation"
     assert [row["mse"] for row in told["ranking"]] == [0.5, 0.9]
     assert [row["source"] for row in told["ranking"]] == [f"{file}:2", f"{file}:1"]
     write(file, good, record(0.7, 100, (2, 2)))
-    text = call("select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5)
+    text = call("sweep", "--select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5)
     assert "2 runs, evaluated on test data" in " ".join(text.split())
 
 
 def test_full_tables_have_no_anchors_and_failed_trials_no_error(tmp_path):
     rows = (record(0.5, 9000, (0, 0), embedding="full"), record(0.8, 10, (0, 0)), {"failed": "the loss is nan"})
     rows[1]["nnz"] = {"users": 0, "items": 0}  # no anchor was worth it: a model of biases, which is a choice
-    told = json.loads(call("select", write(tmp_path / "s.jsonl", *rows), "--anchor-penalty", 1, "--l0-penalty", 1, "--json"))
+    told = json.loads(
+        call("sweep", "--select", write(tmp_path / "s.jsonl", *rows), "--anchor-penalty", 1, "--l0-penalty", 1, "--json")
+    )
     assert told["left_out"] == 1
     assert [row["objective"] for row in told["ranking"]] == [0.4]
     with pytest.raises(ValueError, match="0 runs with anchors"):
@@ -147,7 +149,9 @@ def test_text_is_ranked_by_its_cross_entropy(tmp_path):
     many = text_record(0.50, 0.2, 900, 9, options={"l1_penalty": 1e-4, "l0_penalty": 1e-4, "anchors": "auto"})
     full = text_record(0.10, 0.0, 9000, 0, embedding="full")
     file, picture = write(tmp_path / "s.jsonl", few, many, full), tmp_path / "o.svg"
-    told = json.loads(call("select", file, "--anchor-penalty", 0.001, "--l0-penalty", 1e-5, "--json", "--plot", picture))
+    told = json.loads(
+        call("sweep", "--select", file, "--anchor-penalty", 0.001, "--l0-penalty", 1e-5, "--json", "--plot", picture)
+    )
     assert told["left_out"] == 1
     assert [(row["anchors"]["anchors"], row["error"], row["asked"], row["auto"]) for row in told["ranking"]] == [
         (9, 0.2, None, True),  # whose loss is lower, though it errs more often
@@ -156,7 +160,7 @@ def test_text_is_ranked_by_its_cross_entropy(tmp_path):
     assert told["ranking"][0]["objective"] == pytest.approx(0.50 + 1e-5 * 900 + (0.001 - 1e-5) * 9)
     assert "anchors in use" in picture.read_text()
     assert "anchors in use, " not in picture.read_text()  # of one table there is nothing to tell apart
-    dear = call("select", file, "--anchor-penalty", 0.1)  # each with its own λ2
+    dear = call("sweep", "--select", file, "--anchor-penalty", 0.1)  # each with its own λ2
     assert "validation error" in dear  # and "rate", on the next line where paths are long
     assert dear.index("anchors=3") < dear.index("nbANT")
 
@@ -206,8 +210,21 @@ def test_the_picture_has_as_many_dimensions_as_were_asked_for(tmp_path):
 def test_pictures_are_files(tmp_path):
     for name, anchors in (("flat", (4,)), ("deep", (4, 2))):
         file = write(tmp_path / "s.jsonl", *(record(0.5, 99, (K, 2), options={"anchors": anchors}) for K in (2, 3)))
-        call("select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5, "--plot", tmp_path / f"{name}.svg")
-        call("select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5, "--plot", tmp_path / f"{name}2.svg")
+        call("sweep", "--select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5, "--plot", tmp_path / f"{name}.svg")
+        call("sweep", "--select", file, "--anchor-penalty", 0.01, "--l0-penalty", 1e-5, "--plot", tmp_path / f"{name}2.svg")
         assert (tmp_path / f"{name}.svg").read_bytes() == (tmp_path / f"{name}2.svg").read_bytes()
     assert "user anchors in use" in (tmp_path / "deep.svg").read_text()
     assert "user anchors in use" not in (tmp_path / "flat.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--select", "x.jsonl"), "add --anchor-penalty 0.01"),
+        (("--select", "x.jsonl", "--anchor-penalty", 1, "--vary", "anchors=2"), "leave out --vary"),
+        (("ratings.dat",), "what to vary, as in ratings.dat --vary anchors=5,10"),
+        (("a.dat", "b.dat", "--vary", "anchors=2"), "needs one file"),
+    ],
+)
+def test_a_sweep_trains_or_ranks(words, said):
+    assert said in refusal("sweep", *words)

@@ -108,7 +108,7 @@ def test_a_stopped_sweep_goes_on_without_repeating(data, tmp_path, count_runs):
 
 def test_data_are_read_once(data, tmp_path):
     _read.cache_clear()
-    with mock.patch("antembed.recommend.read_ratings.read_ratings", side_effect=read_ratings) as read:
+    with mock.patch("antembed.recommend.config.read_ratings", side_effect=read_ratings) as read:
         call("sweep", data, "--vary", "l0-penalty=0.1,0.3,1", *WORDS, "--out", tmp_path / "s.jsonl")
     assert read.call_count == 1
 

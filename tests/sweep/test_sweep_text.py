@@ -247,7 +247,8 @@ def test_the_records_of_a_sweep_can_be_selected_among(train_file, tmp_path):
     sweep(train_file, "--vary", "anchors=2,6", *WORDS, "--out", tmp_path / "s.jsonl", "--keep", tmp_path / "runs")
     for sources in ([tmp_path / "s.jsonl"], sorted((tmp_path / "runs").iterdir())):
         cheap, dear = (
-            json.loads(call("select", *sources, "--anchor-penalty", penalty, "--json"))["ranking"] for penalty in (1e-4, 10)
+            json.loads(call("sweep", "--select", *sources, "--anchor-penalty", penalty, "--json"))["ranking"]
+            for penalty in (1e-4, 10)
         )
         assert dear[0]["anchors"]["anchors"] < dear[1]["anchors"]["anchors"]
         assert cheap[0]["objective"] < dear[0]["objective"]
@@ -255,7 +256,7 @@ def test_the_records_of_a_sweep_can_be_selected_among(train_file, tmp_path):
 
 def test_ngram_classifiers_are_selected_among_by_a_penalty_that_is_given(train_file, tmp_path):
     sweep(train_file, "--vary", "budget=0.3KB,2KB", *ONE_WORD, "--out", tmp_path / "s.jsonl", task="classify-ngrams")
-    words = ("select", tmp_path / "s.jsonl", "--anchor-penalty", 1)
+    words = ("sweep", "--select", tmp_path / "s.jsonl", "--anchor-penalty", 1)
     ranked = json.loads(call(*words, "--l0-penalty", 0.5, "--json"))["ranking"]
     small, large = read_records(tmp_path / "s.jsonl")
     assert ranked[0]["nnz"] == small["nnz"] < ranked[1]["nnz"] == large["nnz"]

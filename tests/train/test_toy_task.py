@@ -76,7 +76,7 @@ def test_it_is_swept(edges, tmp_path):
     found = json.loads(call("sweep", edges, "--task", "links", *options, "--out", tmp_path / "s.jsonl", "--json"))
     assert found["settings"] == 2
     assert found["error"] == "validation"
-    ranked = json.loads(call("select", tmp_path / "s.jsonl", "--anchor-penalty", "0.01", "--json"))
+    ranked = json.loads(call("sweep", "--select", tmp_path / "s.jsonl", "--anchor-penalty", "0.01", "--json"))
     assert len(ranked["ranking"]) == 4
 
 

@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import MutableMapping
 
-from antembed.cli.terminal import printable, verbosity
+from antembed.cli.show import printable, verbosity
 from antembed.extras import explained
 
 SPINS = "1000"  # looks of GNU's OpenMP before a thread sleeps, 300 000 by default; others know the policy only

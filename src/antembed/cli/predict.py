@@ -1,4 +1,6 @@
-"""Commands that use finished runs and exports: recommend, similar, predict. Only convolutional networks compute with torch."""
+"""Commands that answer from finished runs, exports and tables: recommend, similar, predict, generate, neighbours.
+
+Only convolutional networks compute with torch."""
 
 import json
 import sys
@@ -7,26 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from antembed.cli.common import AsJson
-from antembed.cli.terminal import printable
+from antembed.cli.common import AsJson, folder_of
+from antembed.cli.show import printable
 
 if TYPE_CHECKING:
     from antembed.classify.predictor import TextPredictor
     from antembed.recommend.predictor import LightTables, RatingTables
 
-RecommenderArgument = Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of Recommender.save.")]
-
 
 def recommend(
-    run: RecommenderArgument,
+    run: Annotated[Path, folder_of("a run, of an export, or of Recommender.save")],
     users: Annotated[list[str], typer.Argument(help="Users, by their labels.")],
-    k: Annotated[int, typer.Option("-k", "--items", min=1, help="How many items for each.")] = 10,
-    seen: Annotated[bool, typer.Option("--seen", help="Also items that the user has rated.")] = False,
+    k: Annotated[int, typer.Option("-k", "--items", min=1, help="How many items for each user.")] = 10,
+    seen: Annotated[bool, typer.Option("--seen", help="Include items that the user has rated.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what users would like best among what they have not rated yet.
+    """Recommend items that a user has not rated yet.
 
-    Example:  antembed recommend runs/ml-1m 42 4711 --items 5
+    Example:  antembed recommend runs/ml-1m 42
+
+    Example:  antembed recommend runs/ml-1m 42 4711 --items 5 --seen
     """
     from antembed.cli import show
     from antembed.tables.model_folder import source_of
@@ -42,14 +44,9 @@ def recommend(
 
 def _tables(run: Path) -> "LightTables | RatingTables":
     """Without polars, where the folder allows it."""
-    from antembed.recommend.predictor import LightTables
+    from antembed.recommend.predictor import LightTables, RatingTables
 
-    light = LightTables.load(run)
-    if light is not None:
-        return light
-    from antembed.recommend.predictor import RatingTables
-
-    return RatingTables.load(run)
+    return LightTables.load(run) or RatingTables.load(run)
 
 
 def _with_seen(run: Path) -> "RatingTables":
@@ -62,14 +59,16 @@ def _with_seen(run: Path) -> "RatingTables":
 
 
 def similar(
-    run: RecommenderArgument,
+    run: Annotated[Path, folder_of("a run, of an export, or of Recommender.save")],
     item: Annotated[str, typer.Argument(help="An item, by its label.")],
     k: Annotated[int, typer.Option("-k", "--items", min=1, help="How many.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Say which items are most like this one.
+    """List the items that are most like this one.
 
-    Example:  antembed similar runs/ml-1m 260 --items 5
+    Example:  antembed similar runs/ml-1m 260
+
+    Example:  antembed similar runs/ml-1m 260 --items 5 --json
     """
     from antembed.cli import show
 
@@ -88,15 +87,17 @@ def _predictor(run: Path) -> "TextPredictor":
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of TextClassifier.save.")],
+    run: Annotated[Path, folder_of("a run, of an export, or of TextClassifier.save")],
     file: Annotated[str, typer.Argument(help="Text: CSV, TSV, JSON lines or Parquet; - for lines of standard input.")],
-    text: Annotated[str | None, typer.Option(help="Columns of text, by name or number from 1, as A,B.")] = None,
+    text: Annotated[str | None, typer.Option(help="Columns of text, by name or number from 1, such as A,B.")] = None,
     label: Annotated[str | None, typer.Option(help="Column of the class; found if it has the run's classes.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which class each text is of: a line each, the class and its probability.
+    """Classify texts: a line each, the class and its probability.
 
     Example:  echo 'stocks fell again' | antembed predict runs/news -
+
+    Example:  antembed predict runs/news new.csv --text title,body --json
     """
     from antembed.cli import show
 
@@ -108,12 +109,12 @@ def predict(
         documents, complaint = predictor.read_file(file, columns or None, label)
     if complaint:
         show.say(complaint)
-    for piece in predictor.probabilities(documents):
-        for row in piece:
+    for batch in predictor.probabilities(documents):
+        for row in batch:
             best = int(row.argmax())
             if as_json:
-                chances = dict(zip(predictor.classes, (round(float(p), 6) for p in row), strict=True))
-                typer.echo(json.dumps({"class": predictor.classes[best], "probabilities": chances}))
+                probabilities = dict(zip(predictor.classes, (round(float(p), 6) for p in row), strict=True))
+                typer.echo(json.dumps({"class": predictor.classes[best], "probabilities": probabilities}))
             else:
                 typer.echo(f"{printable(predictor.classes[best])}\t{row[best]:.4f}")
     for line in predictor.remarks(documents):
@@ -121,17 +122,21 @@ def predict(
 
 
 def generate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run of `train language`, of an export, or of LanguageModel.save.")],
-    prompt: Annotated[str, typer.Option(help="How the text begins.")] = "",
-    words: Annotated[int, typer.Option(min=1, help="How many more.")] = 50,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0: always the likeliest word; 1: as likely as they are.")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Among so many words; 0: all.")] = 0,
+    run: Annotated[Path, folder_of("a run of `train language`, of an export, or of LanguageModel.save")],
+    prompt: Annotated[str, typer.Option(help="The beginning of the text.")] = "",
+    words: Annotated[int, typer.Option(min=1, help="How many words to generate.")] = 50,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="0: always the most likely word; 1: sample by the model's probabilities.")
+    ] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Sample from so many most likely words; 0: from all.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write text by a language model.
+    """Generate text with a language model.
 
-    Example:  antembed generate runs/ptb --prompt "the company" --words 30 --temperature 0.8
+    Example:  antembed generate runs/ptb --prompt "the company"
+
+    Example:  antembed generate runs/ptb --words 30 --temperature 0.8 --top-k 40 --seed 1
     """
     from antembed.cli import show
     from antembed.language.generator import TextGenerator
@@ -145,3 +150,36 @@ def generate(
         return
     for line in text.split("\n"):
         typer.echo(printable(line))
+
+
+def neighbours(
+    file: Annotated[Path, typer.Argument(help="A file with words, as `antembed compress` writes it.")],
+    words: Annotated[list[str], typer.Argument(help="Words.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many for each.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """List the words that are nearest to these.
+
+    Example:  antembed neighbours glove.ant stock
+
+    Example:  antembed neighbours glove.ant stock bond -k 5 --json
+    """
+    from antembed.cli import show
+    from antembed.tables.save import load_table
+
+    table = load_table(file)
+    if table.words is None:
+        raise ValueError(f"{file} has no words; compress vectors with their words, or with --words FILE")
+    unknown = [word for word in words if word not in table]
+    asked = ", ".join(map(repr, unknown))
+    have = f"{asked}: none of the {len(table):,} words; are they written as there, in lower case for example?"
+    if len(unknown) == len(words):
+        raise ValueError(have)
+    if unknown:
+        show.note(have)
+    for word in words:
+        near = [] if word in unknown else table.most_similar(word, k)
+        if as_json:
+            show.print_json({"word": word, "neighbours": near})
+        elif near:
+            show.answer(f"{word}: " + ", ".join(f"{name} {cosine:.3f}" for name, cosine in near))

@@ -5,20 +5,20 @@ from typing import Annotated
 
 import typer
 
-from antembed.cli.common import AsJson, command
+from antembed.cli.common import AsJson, Overwrite, command, folder_of
 from antembed.files import JSON, write_atomically
-
-RunArgument = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
 
 def evaluate(
-    run: RunArgument,
+    run: Annotated[Path, folder_of("a run")],
     data: Annotated[Path | None, typer.Option(help="The data, if they have moved.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a finished run on the split it was trained with.
 
     Example:  antembed evaluate runs/ml-1m
+
+    Example:  antembed evaluate runs/ml-1m --data data/ml-1m/ratings.dat --json
     """
     from antembed.cli import show
     from antembed.train import run as runs
@@ -27,7 +27,7 @@ def evaluate(
     if as_json:
         show.print_json(result)
     else:
-        show.console().print(show.result_table({result["embedding"]: result}))
+        show.result_table({result["embedding"]: result})
 
 
 def export(
@@ -37,33 +37,27 @@ def export(
         str | None,
         typer.Option(
             help="For other programs: glove, word2vec (.bin: binary), npy, parquet, safetensors, projector, onnx; default: "
-            "as OUT is called."
+            "by the name of OUT."
         ),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Which table a file is of, if the run has several.")] = None,
+    table: Annotated[str | None, typer.Option(help="Which table to write to a file, if the run has several.")] = None,
     values: Annotated[
         str | None,
-        typer.Option(
-            help="fp32, fp16, int8, or, packed, int6, int5, int4; default: as the run's own files. onnx: the first three."
-        ),
+        typer.Option(help="fp32, fp16, int8; packed also int6, int5, int4; default: as the run's own files."),
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(help="auto (the smallest of plain, bitmap and csr), or one of these, or packed; default: as the run's."),
+        typer.Option(help="auto (the smallest of plain, bitmap and csr), one of these, or packed; default: as the run's."),
     ] = None,
     with_seen: Annotated[
-        bool, typer.Option("--with-seen", help="Recommenders: with what users have rated, so that it is not recommended again.")
+        bool, typer.Option("--with-seen", help="Include what users have rated, so that it is not recommended again.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Write a run as small files, or a table for other programs. A folder stands alone: recommend, similar, predict and explain
-    need nothing else.
+    """Write a run as small files, or a table for other programs. An exported folder needs nothing else to recommend, predict
+    or explain.
 
     Example:  antembed export runs/ml-1m small --values int8
-
-    Example:  antembed export runs/ml-1m items.ant --table items --values fp16
-
-    Example:  antembed export glove.ant glove.txt --to glove
 
     Example:  antembed export runs/ml-1m items.onnx --table items --values int8
     """
@@ -79,10 +73,8 @@ def export(
         sizes, remarks = _for_others(source, out, to, table, values)
     else:
         sizes, remarks = _small(source, out, table, values, encoding, with_seen, overwrite)
-    for path, size in sizes.items():
-        show.say(f"{path}: {size:,} bytes")
-    for remark in remarks:
-        show.say(remark)
+    for line in (*(f"{path}: {size:,} bytes" for path, size in sizes.items()), *remarks):
+        show.say(line)
 
 
 def _small(
@@ -90,18 +82,15 @@ def _small(
 ) -> tuple[dict[Path, int], list[str]]:
     """The run's tables, or one of them; → the sizes of the files, and of the folder by part."""
     from antembed.cli import show
-    from antembed.cli.config_options import usage_error
+    from antembed.cli.train import usage_errors
     from antembed.tables.model_folder import by_part
     from antembed.train import run as runs
-    from antembed.train.options import ConfigError
 
-    if out.suffix == ".ant" and seen:
-        raise typer.BadParameter(f"--with-seen goes with a folder, {out} is one table", param_hint="--with-seen")
     if out.suffix == ".ant":
-        try:
+        if seen:
+            raise typer.BadParameter(f"--with-seen goes with a folder, {out} is one table", param_hint="--with-seen")
+        with usage_errors():
             return {out: runs.export_table(run, out, table, values=values, encoding=encoding)}, []
-        except ConfigError as error:
-            raise usage_error(error) from error
     if table is not None:
         raise typer.BadParameter(f"--table {table} goes with a file, as {out}/{table}.ant", param_hint="--table")
     sizes = runs.export(run, out, values=values, encoding=encoding, seen=seen, overwrite=overwrite)
@@ -125,16 +114,16 @@ def _for_others(
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, of an export, or of what an estimator saved.")],
+    run: Annotated[Path, folder_of("a run, of an export, or of what an estimator saved")],
     items: Annotated[
         Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="A text: which of its n-grams speak for which class.")] = None,
+    text: Annotated[str | None, typer.Option(help="A text: show which of its n-grams speak for which class.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor, or n-grams of each class.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the anchors stand for (their items and genres, or their words, and what is left without a vector), or, of
-    hashed n-grams, which of them speak most for each class.
+    """Show what the anchors stand for: their items and genres, or their words. Of hashed n-grams: which of them speak most for
+    each class.
 
     Example:  antembed explain runs/ml-1m --items ml-1m/movies.dat
 
@@ -155,12 +144,14 @@ def explain(
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A table, FILE.ant.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Compare all checksums; without, of files up to 64 MB.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare all checksums; default: of files up to 64 MB.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is in a small file.
+    """Show what is in a small file.
 
-    Example:  antembed inspect items.ant --verify
+    Example:  antembed inspect items.ant
+
+    Example:  antembed inspect items.ant --verify --json
     """
     from antembed.cli import show
     from antembed.tables.save import load_table
@@ -194,7 +185,9 @@ def report(
 ) -> None:
     """Compare finished runs: metrics, sizes, and the options in which they differ.
 
-    Example:  antembed report runs/full runs/anchor --out report.md
+    Example:  antembed report runs/full runs/anchor
+
+    Example:  antembed report runs/* --out report.md
     """
     from antembed.cli import show
     from antembed.report.page import compare_runs, report_table
@@ -202,11 +195,9 @@ def report(
     rows = compare_runs(runs)
     if as_json:
         show.print_json(rows)
-        return
-    text = report_table(rows)
-    if out is None:
-        for line in text.splitlines():
-            show.answer(line)
-    else:
-        write_atomically(out, (text + "\n").encode())
+    elif out is not None:
+        write_atomically(out, (report_table(rows) + "\n").encode())
         show.say(str(out))
+    else:
+        for line in report_table(rows).splitlines():
+            show.answer(line)

@@ -1,106 +1,115 @@
-"""How results look in a terminal. Lines and lists are written plainly; rich is imported for tables, bars and moving signs."""
+"""What the command line prints: results on stdout; progress, warnings and errors on stderr, safe for a terminal.
+
+Errors are printed with it where typer and rich are not installed: both are imported by the functions that need them.
+"""
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
-import typer
-
-from antembed.cli.terminal import printable, verbosity
 from antembed.files import JSON
 
-if TYPE_CHECKING:  # `antembed inspect` must not wait for it
+if TYPE_CHECKING:  # `antembed inspect` must not wait for torch
     from rich.console import Console
-    from rich.table import Table
 
     from antembed.train.config import TaskConfig
+    from antembed.train.solver import Callback, Progress
     from antembed.train.task import Task
 
 LINES = 20  # of progress in a pipe, whatever the number of epochs
 NAMES = {"mse": "MSE", "accuracy": "accuracy"}  # metrics that progress shows, the first that is there
+# Controls (ESC begins a terminal's commands), line and paragraph separators, overrides of the direction, halves of characters.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-@cache
-def console(stderr: bool = False) -> "Console":
-    """What is printed comes from data and from file names: square brackets and colons in it mean nothing."""
-    from rich.console import Console
+@dataclass
+class Verbosity:
+    """What --quiet and --debug ask for; set by every call of the program."""
 
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-def print_json(result: object) -> None:
-    """One object on stdout, for machines."""
-    sys.stdout.write(json.dumps(result) + "\n")
+    quiet: bool = False
+    debug: bool = False
 
 
-def say(line: str) -> None:
-    """A remark on stderr, in one line whatever the width of the terminal."""
-    sys.stderr.write(printable(line) + "\n")
+verbosity = Verbosity()
+
+
+def printable(text: object) -> str:
+    """The text as one safe line: \\x1b for ESC, \\n for a line end."""
+    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+# Lines
 
 
 def answer(line: str) -> None:
-    """A line of the result, on stdout, whatever the width of the terminal."""
+    """Print a line of the result on stdout."""
     sys.stdout.write(printable(line) + "\n")
+
+
+def say(line: str) -> None:
+    """Print a line on stderr."""
+    sys.stderr.write(printable(line) + "\n")
+
+
+def note(line: str) -> None:
+    """Print a line on stderr, unless --quiet."""
+    if not verbosity.quiet:
+        say(line)
+
+
+def print_json(result: object) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def facts(about: JSON) -> None:
+    """Print names and values, one a line."""
+    for name, value in about.items():
+        answer(f"{name.replace('_', ' '):20} {pairs(value)}")
+
+
+def listing(columns: Mapping[str, Sequence[object]], as_json: bool) -> None:
+    """Print columns side by side under their names; numbers are right-aligned."""
+    rows = list(zip(*columns.values(), strict=True))
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        numbers = [bool(column) and isinstance(column[0], float) for column in columns.values()]
+        texts = [[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row] for row in rows]
+        table(list(columns), texts, numbers)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    """Print rows under headings; `right`: which columns are right-aligned."""
+    texts = [[printable(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(map(width, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        gaps = [" " * (widest - width(text)) for text, widest in zip(row, widths, strict=True)]
+        cells = [gap + text if to_right else text + gap for gap, text, to_right in zip(gaps, row, right, strict=True)]
+        sys.stdout.write(f" {'  '.join(cells)}".rstrip() + "\n")
+
+
+def width(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
 
 
 def size(n: float) -> str:
     """1234567 → 1.23M."""
-    for unit, scale in (("G", 1e9), ("M", 1e6), ("K", 1e3)):
-        if n >= scale:
-            return f"{n / scale:.3g}{unit}"
-    return f"{n:g}"
+    unit, scale = next((each for each in (("G", 1e9), ("M", 1e6), ("K", 1e3)) if n >= each[1]), ("", 1))
+    return f"{n / scale:.3g}{unit}" if unit else f"{n:g}"
 
 
 def pairs(value: object) -> str:
     """{"users": 3, "items": 4} → users 3, items 4."""
     return ", ".join(f"{name} {number}" for name, number in value.items()) if isinstance(value, dict) else str(value)
-
-
-def result_table(results: dict[str, JSON]) -> "Table":
-    """Results side by side, one row each."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold")
-    metric = next(iter(results.values()))["metric"]
-    for heading in ("table", "anchors", {"mse": "test MSE"}.get(metric, f"test {metric}"), "parameters", "bytes", "seconds"):
-        table.add_column(heading, justify="left" if heading == "table" else "right")
-    for name, result in results.items():
-        anchors = result["anchors"]
-        table.add_row(
-            printable(name),
-            pairs(anchors) if any(anchors.values() if isinstance(anchors, dict) else [anchors]) else "–",
-            "–" if result["test"] is None else f"{result['test'][metric]:.4f}",
-            f"{result['parameters']:,}",
-            f"{result['bytes']:,}",
-            f"{result['seconds']:.1f}",
-        )
-    return table
-
-
-def note(line: str) -> None:
-    """A line on stderr, unless --quiet."""
-    if not verbosity.quiet:
-        say(line)
-
-
-def baselines(result: JSON) -> str:
-    """What models that know nothing come to: a metric alone says little."""
-    found = result.get("baselines") or {}
-    return "beside it: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()) if found else ""
-
-
-def empty_rows(result: JSON) -> str:
-    """How many objects have no vector, if some have none."""
-    empty, rows = result.get("empty_rows", 0), result.get("rows", 0)
-    if isinstance(empty, int):
-        return f"rows without a vector: {empty:,} of {rows:,}" if empty else ""
-    found = ", ".join(f"{name} {empty[name]:,} of {rows[name]:,}" for name in empty)
-    return f"rows without a vector: {found}" if any(empty.values()) else ""
 
 
 def parts(sizes: Mapping[str, int]) -> str:
@@ -109,50 +118,63 @@ def parts(sizes: Mapping[str, int]) -> str:
     return f"{sizes['total']:,} bytes: {own}"
 
 
+# Results
+
+
+def result_table(results: dict[str, JSON]) -> None:
+    """Print results side by side, one row each."""
+    metric = next(iter(results.values()))["metric"]
+    rows = []
+    for name, result in results.items():
+        anchors = result["anchors"]
+        used = any(anchors.values() if isinstance(anchors, dict) else [anchors])
+        test = "–" if result["test"] is None else f"{result['test'][metric]:.4f}"
+        sizes = (f"{result['parameters']:,}", f"{result['bytes']:,}", f"{result['seconds']:.1f}")
+        rows.append((name, pairs(anchors) if used else "–", test, *sizes))
+    headings = ("table", "anchors", f"test {NAMES.get(metric, metric)}", "parameters", "bytes", "seconds")
+    table(headings, rows, [False, *[True] * (len(headings) - 1)])
+
+
+def baselines(result: JSON) -> str:
+    """The metric of trivial models, to compare with."""
+    found = result.get("baselines") or {}
+    return "beside it: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()) if found else ""
+
+
+def empty_rows(result: JSON) -> str:
+    """How many objects have no vector; empty if all have one."""
+    empty, rows = result.get("empty_rows", 0), result.get("rows", 0)
+    if isinstance(empty, int):
+        return f"rows without a vector: {empty:,} of {rows:,}" if empty else ""
+    found = ", ".join(f"{name} {empty[name]:,} of {rows[name]:,}" for name in empty)
+    return f"rows without a vector: {found}" if any(empty.values()) else ""
+
+
 def remarks(result: JSON) -> None:
-    """What a user must know of this result, a line each, on stderr."""
+    """Print the warnings of a result on stderr."""
     for line in result.get("remarks", ()):
         say(f"warning: {line}")
 
 
-def facts(about: JSON) -> None:
-    """One a line."""
-    for name, value in about.items():
-        answer(f"{name.replace('_', ' '):20} {pairs(value)}")
+def finish(result: JSON, record: Path | None, as_json: bool, lines: Sequence[str] = ()) -> None:
+    """Record and print the result of a run."""
+    from antembed.sweep.records import append_record
 
-
-def listing(columns: Mapping[str, Sequence[object]], as_json: bool) -> None:
-    """One row a line, under the columns' names."""
-    rows = list(zip(*columns.values(), strict=True))
+    if record is not None:
+        append_record(record, result)
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        remarks(result)
+        print_json(result)
         return
-    numbers = [bool(column) and isinstance(column[0], float) for column in columns.values()]
-    texts = [[f"{value:.3f}" if isinstance(value, float) else printable(value) for value in row] for row in rows]
-    widths = [max(map(cells, column)) for column in zip(columns, *texts, strict=True)]
-    for row in [list(columns), *texts]:
-        gaps = [" " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]
-        shown = [gap + text if right else text + gap for gap, text, right in zip(gaps, row, numbers, strict=True)]
-        sys.stdout.write(f" {'  '.join(shown)}".rstrip() + "\n")
+    result_table({result["embedding"]: result})
+    for line in filter(None, (baselines(result), empty_rows(result))):
+        answer(line)
+    for line in lines:
+        note(line)
+    remarks(result)
 
 
-def cells(text: str) -> int:
-    """Columns of a terminal that a text takes."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
-
-
-def status(text: str) -> AbstractContextManager[object]:
-    """A moving sign beside the text, on stderr, while something goes on."""
-    if not moves():
-        return nullcontext()
-    from rich.text import Text
-
-    return console(stderr=True).status(Text(printable(text)))
-
-
-def moves() -> bool:
-    """Whether there is somebody to look at a bar."""
-    return is_terminal(sys.stderr) and not verbosity.quiet
+# Progress
 
 
 def is_terminal(file: IO[str]) -> bool:
@@ -160,39 +182,48 @@ def is_terminal(file: IO[str]) -> bool:
     return not file.closed and file.isatty()
 
 
-@contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int, float], None]]:
-    """A bar that is given (done, seconds); where stderr is no terminal, nothing."""
-    if not moves():
-        yield lambda done, seconds: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def moves() -> bool:
+    """Whether bars are shown."""
+    return is_terminal(sys.stderr) and not verbosity.quiet
 
-    with Progress(
-        *(TextColumn("{task.description}", markup=False), BarColumn()),
-        *(TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn()),
-        console=console(stderr=True),
-    ) as bar:
-        task = bar.add_task(printable(what), total=total, state="")
-        yield lambda done, seconds: bar.update(task, completed=done, state=f"{size(done / max(seconds, 1e-9))}/s")
+
+@cache
+def console() -> "Console":
+    """stderr. Text comes from data and file names: square brackets and colons in it mean nothing."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+def status(text: str) -> AbstractContextManager[object]:
+    """A spinner beside the text while something goes on."""
+    if not moves():
+        return nullcontext()
+    from rich.text import Text
+
+    return console().status(Text(printable(text)))
+
+
+@contextmanager
+def moving(label: str, columns: Sequence[Any], total: float | None, **fields: Any) -> Iterator[Callable[..., None]]:
+    """A bar with these columns behind it → its update(completed=…, total=…, …)."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    with Progress(TextColumn("{task.description}", markup=False), BarColumn(), *columns, console=console()) as shown:
+        yield partial(shown.update, shown.add_task(printable(label), total=total, **fields))
 
 
 @contextmanager
 def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
     """A bar that is given (what is done, how far, of how much); where stderr is no terminal, a line for each thing done."""
     if not moves():
-        said = cache(lambda what: note(f"{label}: {what}"))
-        yield lambda what, done, total: said(what)
+        once = cache(lambda what: note(f"{label}: {what}"))
+        yield lambda what, done, total: once(what)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import MofNCompleteColumn
 
-    with Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), console=console(stderr=True)
-    ) as shown:
-        task = shown.add_task(printable(label), total=1.0)
-        yield lambda what, done, total: shown.update(
-            task, completed=done, total=total, description=printable(f"{label}: {what}")
-        )
+    with moving(label, [MofNCompleteColumn()], 1.0) as update:
+        yield lambda what, done, total: update(completed=done, total=total, description=printable(f"{label}: {what}"))
 
 
 @contextmanager
@@ -201,36 +232,15 @@ def fetching(what: str) -> Iterator[Callable[[int, int | None], None]]:
     if not moves():
         yield lambda done, total: None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    name = TextColumn("{task.description}", markup=False)
-    with Progress(name, BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=console(stderr=True)) as bar:
-        task = bar.add_task(printable(what), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-class Epoch(Protocol):
-    """What a solver reports (train/solver.py has it; this module must not wait for torch)."""
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def examples(self) -> int: ...
-
-    @property
-    def loss(self) -> float: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def record(self) -> JSON: ...
+    with moving(what, [DownloadColumn(), TransferSpeedColumn()], None) as update:
+        yield lambda done, total: update(completed=done, total=total)
 
 
 @contextmanager
-def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> Iterator[Callable[[Epoch], None]]:
-    """A bar over all epochs with the error, non-zeros and speed, on stderr; where that is no terminal, some lines.
+def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> "Iterator[Callback]":
+    """A bar over all epochs with the error, non-zeros and speed; where stderr is no terminal, some lines.
 
     `epochs` is 0 where their number is not known: a stream. `metric`: "MSE" if the loss is half of it.
     """
@@ -242,36 +252,29 @@ def progress_bar(label: str, epochs: int, examples: int, metric: str = "") -> It
         yield lines.update
         lines.finish()
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}", markup=False),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console(stderr=True)) as bar:
-        task = bar.add_task(printable(label), total=epochs or None, state="starting (the first run compiles for some seconds)")
+    columns = [MofNCompleteColumn(), TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn()]
+    with moving(label, columns, epochs or None, state="starting (the first run compiles for some seconds)") as update:
 
-        def update(now: Epoch) -> None:
+        def show_epoch(now: "Progress") -> None:
             completed = round(now.epoch - 1 + now.examples / max(examples, 1), 2) if epochs else now.epoch
-            bar.update(task, completed=completed, state=state(now, metric))
+            update(completed=completed, state=state(now, metric))
 
-        yield update
+        yield show_epoch
 
 
 class Lines:
     """Progress for a file or a pipe: the first epoch, the last, and some in between, evenly spaced.
 
-    Of a stream nobody knows how long it is: batches 1, 2, 4, 8, … and the last.
+    A stream has no known length: batches 1, 2, 4, 8, … and the last.
     """
 
     def __init__(self, label: str, epochs: int, metric: str):
         self.label, self.epochs, self.metric = label, epochs, metric
-        self.last: Epoch | None = None  # complete, and not printed
+        self.last: Progress | None = None  # complete, and not printed
 
-    def update(self, now: Epoch) -> None:
+    def update(self, now: "Progress") -> None:
         if now.record.get("epoch") != now.epoch:
             return
         self.last = now
@@ -292,16 +295,14 @@ class Lines:
             self.last = None
 
 
-def training_bar(
-    label: str, task: "Task", config: "TaskConfig", examples: int
-) -> AbstractContextManager[Callable[[Epoch], None]]:
+def training_bar(label: str, task: "Task", config: "TaskConfig", examples: int) -> "AbstractContextManager[Callback]":
     """The progress of a run of this task."""
     weighted = config.model_dump()["solver"].get("unobserved_weight")  # then the loss is about pairs without a rating, too
     metric = "MSE" if task.metric.label == "MSE" and not weighted else ""
     return progress_bar(label, config.solver.records, examples, metric)
 
 
-def state(now: Epoch, metric: str) -> str:
+def state(now: "Progress", metric: str) -> str:
     """The error on validation data if there are any, else on what was trained; the size of T; the speed."""
     measured, before = now.record.get("validation"), now.record.get("mse_before")
     if before is not None:
@@ -318,31 +319,10 @@ def state(now: Epoch, metric: str) -> str:
 
 
 @contextmanager
-def stoppable(folder: Path) -> Iterator[None]:
-    """Ctrl-C says how to continue."""
-
+def stoppable(advice: str) -> Iterator[None]:
+    """Ctrl-C prints how to continue and exits with 1."""
     try:
         yield
     except KeyboardInterrupt:
-        say(f"interrupted; continue with the same command and --resume --out {folder}")
-        raise typer.Exit(1) from None
-
-
-def finish(result: JSON, record: Path | None, as_json: bool, lines: Sequence[str] = (), name: str = "") -> None:
-    """Record and print what a run has come to."""
-    from antembed.sweep.records import append_record
-
-    if record is not None:
-        append_record(record, result)
-    if as_json:
-        remarks(result)
-        print_json(result)
-        return
-    console().print(result_table({name or result["embedding"]: result}))
-    if trivial := baselines(result):
-        answer(trivial)
-    if empty := empty_rows(result):
-        answer(empty)
-    for line in lines:
-        note(line)
-    remarks(result)
+        say(f"interrupted; {advice}")
+        sys.exit(1)

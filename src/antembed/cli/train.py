@@ -1,68 +1,87 @@
-"""`antembed train TASK`: one command a task, made from its config."""
+"""`antembed train TASK`: one command a task, its options made from the fields of the task's config.
+
+A field is an option, its description the help, its group the heading; values are validated by the config alone. Typer stays: of
+the libraries with nested groups it is the fastest to import (66 ms; cyclopts 73, tyro 77, jsonargparse 144, pydantic-settings
+223), and it takes generated signatures.
+"""
 
 import atexit
 import inspect
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer.core import TyperOption
 
 from antembed.budget import parse_budget
 from antembed.cli import show
 from antembed.cli.common import command, times_smaller
-from antembed.cli.config_options import show_all, usage_error, with_options_of
-from antembed.cli.show import finish, stoppable
-from antembed.cli.terminal import verbosity
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.train.config import TaskConfig
 from antembed.train.early_checks import check_early, usual_folder
-from antembed.train.options import ConfigError, options_of
+from antembed.train.options import AUTO, ConfigError, Option, options_of, typed
 from antembed.train.registry import TASKS
 
 if TYPE_CHECKING:  # what is wrong with a call is said before torch is imported
     from antembed.layer.sharded.collectives import Ranks
     from antembed.train.task import Splits, Task
 
-PANEL = "Run"
+POSITIONAL = "data"
+# What most people need; the rest is shown by --help-all.
+MAIN = {"columns", "implicit", "split", "test", "text", "label", "embedding", "embedding_dim", "model", "anchors", "solver",
+        "budget", "tolerance", "ngrams", "seed"}  # fmt: skip
+MAIN_PANEL, PANEL = "Options", "Run"
+# What is meant where an option is not given and the config's own default says nothing.
+RATINGS = {
+    "embedding_dim": "searched",
+    "anchors": "by the data",
+    "solver": "auto: by the data and the other options",
+    "tolerance": "1%",
+}
+SEARCHED = {
+    "recommend": RATINGS,
+    "recommend-events": RATINGS,
+    "classify": {
+        "tolerance": "0.5%",
+        "model": "auto: hashed n-grams; cnn where another option of a network is given",
+        "anchors": "10, of a network",
+        "embedding_dim": "256, of a network",
+    },
+}
+GROUPS = ("input", "tables", "anchors", "solver", "export", "machine")  # in the order in which people think of them
+
+
+def show_all(context: typer.Context, asked: bool) -> None:
+    """--help with every option."""
+    if asked:
+        for parameter in context.command.params:
+            if isinstance(parameter, TyperOption):
+                parameter.hidden = False
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def run_option(kind: Any, help: str, *names: str, **more: Any) -> Any:
+    """The type of an option that belongs to the run, not to the config."""
+    return Annotated[kind, typer.Option(*names, help=help, rich_help_panel=PANEL, **more)]
+
+
+# Name → type and default.
 FIXED: dict[str, tuple[Any, Any]] = {
-    "out": (
-        Annotated[
-            Path | None, typer.Option(help="Folder of the run; default: runs/TASK-EMBEDDING-SEED.", rich_help_panel=PANEL)
-        ],
-        None,
-    ),
-    "resume": (Annotated[bool, typer.Option("--resume", help="Continue the run in --out.", rich_help_panel=PANEL)], False),
-    "overwrite": (
-        Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.", rich_help_panel=PANEL)],
-        False,
-    ),
-    "dry_run": (
-        Annotated[
-            bool,
-            typer.Option("--dry-run", help="Only say what --budget means for these data.", rich_help_panel=PANEL, hidden=True),
-        ],
-        False,
-    ),
-    "record": (
-        Annotated[
-            Path | None,
-            typer.Option(help="Append the result to this JSONL file of records.", rich_help_panel=PANEL, hidden=True),
-        ],
-        None,
-    ),
-    "help_all": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--help-all", callback=show_all, is_eager=True, help="Show every option and exit.", rich_help_panel=PANEL
-            ),
-        ],
-        False,
-    ),
-    "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=PANEL)], False),
+    "out": (run_option(Path | None, "Folder of the run; default: runs/TASK-EMBEDDING-SEED."), None),
+    "resume": (run_option(bool, "Continue the run in --out.", "--resume"), False),
+    "overwrite": (run_option(bool, "Replace the run in --out, if there is one.", "--overwrite"), False),
+    "dry_run": (run_option(bool, "Only show what --budget means for these data.", "--dry-run", hidden=True), False),
+    "record": (run_option(Path | None, "Append the result to this JSONL file of records.", hidden=True), None),
+    "help_all": (run_option(bool, "Show every option and exit.", "--help-all", callback=show_all, is_eager=True), False),
+    "as_json": (run_option(bool, "Print JSON instead of a table.", "--json"), False),
+    "quiet": (run_option(bool, "Show no progress; results stay on stdout.", "--quiet"), False),
 }
 
 
@@ -70,87 +89,154 @@ def make_train_app() -> typer.Typer:
     """A command for each task there is."""
     app = typer.Typer(help="Train a model with small tables from a file of data.", no_args_is_help=True)
     for name, config in TASKS.configs.items():
-        examples = "\n\n".join(f"Example:  antembed train {name} {line}" for line in config.usage)
-        app.command(name)(with_options_of(config, run_training, FIXED, f"{inspect.getdoc(config)}\n\n{examples}"))
+        app.command(name)(command_of(name, config))
     return app
 
 
-def run_training(
-    kind: type[TaskConfig],
-    given: JSON,
-    out: Path | None,
-    resume: bool,
-    overwrite: bool,
-    dry_run: bool,
-    record: Path | None,
-    help_all: bool,
-    as_json: bool,
-) -> None:
+def command_of(name: str, config: type[TaskConfig]) -> Any:
+    """A function whose arguments are the options of a task's config and FIXED; an option that is not given is None."""
+
+    def call(**typed_in: Any) -> None:
+        asked = SimpleNamespace(**{name: typed_in.pop(name) for name in FIXED})
+        run_training(config, {name: value for name, value in typed_in.items() if value is not None}, asked)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    fixed = [inspect.Parameter(each, keyword, annotation=kind, default=default) for each, (kind, default) in FIXED.items()]
+    parameters = [*parameters_of(config), *fixed]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__doc__ = "\n\n".join(
+        [str(inspect.getdoc(config)), *(f"Example:  antembed train {name} {line}" for line in config.usage)]
+    )
+    return call
+
+
+def parameters_of(config: type[TaskConfig]) -> list[inspect.Parameter]:
+    """A parameter for each option of a task's config, those of --help first."""
+    found = []
+    groups, options = [*GROUPS, *config.model_fields], options_of(config)
+    solvers = len(options["solver"].choices) if "solver" in options else 1
+    for leaf in sorted(options.values(), key=lambda leaf: (not is_main(leaf), groups.index(leaf.path[0]))):
+        if leaf.name == POSITIONAL:
+            annotation: Any = Annotated[str, typer.Argument(help=leaf.field.description, show_default=False, metavar="DATA")]
+            default: Any = inspect.Parameter.empty
+        else:
+            annotation, default = Annotated[kind_of(leaf.field.annotation) | None, option_for(config, leaf, solvers)], None
+        found.append(inspect.Parameter(leaf.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+    return found
+
+
+def is_main(leaf: Option) -> bool:
+    """Whether --help shows it."""
+    return leaf.name in MAIN and leaf.owners != ("online",)
+
+
+def option_for(config: type[TaskConfig], leaf: Option, solvers: int) -> Any:
+    names = typed(leaf.name)
+    if kind_of(leaf.field.annotation) is bool:
+        names = f"{names}/--no-{leaf.name.replace('_', '-')}"
+    usual = SEARCHED.get(config.name(), {}).get(leaf.name, default_text(leaf.field.default))
+    remarks = [f"default {usual}"] if usual else []
+    remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers and not is_main(leaf) else []
+    choices = (AUTO, *leaf.choices) if usual.startswith(AUTO) and leaf.choices and AUTO not in leaf.choices else leaf.choices
+    return typer.Option(
+        names,
+        help=(leaf.field.description or "") + (f" ({'; '.join(remarks)})" if remarks else ""),
+        rich_help_panel=MAIN_PANEL if is_main(leaf) else leaf.heading,
+        show_default=False,
+        hidden=not is_main(leaf),
+        metavar="|".join(choices) or None,
+    )
+
+
+def default_text(value: object) -> str:
+    """A default for the help; empty where there is nothing to show."""
+    if value in (None, "", ()):
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def kind_of(annotation: Any) -> type:
+    """The type that the command line parses; everything else is text, which the config reads."""
+    if get_origin(annotation) is Annotated:
+        return kind_of(get_args(annotation)[0])
+    if annotation in (bool, int, float):
+        return annotation
+    inner = [part for part in get_args(annotation) if part is not type(None)]
+    return kind_of(inner[0]) if len(inner) == 1 and get_origin(annotation) not in (tuple, Literal) else str
+
+
+def usage_error(error: ConfigError) -> typer.BadParameter:
+    """A setting that makes no sense is a wrong call: exit code 2."""
+    return typer.BadParameter(show.printable(error), param_hint=typed(error.name) if error.name else None)
+
+
+def run_training(kind: type[TaskConfig], given: JSON, asked: SimpleNamespace) -> None:
     """Read the data, train, print. Under torchrun the processes do it together, and rank 0 prints."""
     started = time.perf_counter()
+    show.verbosity.quiet |= asked.quiet
+    overwrite, resume, search = asked.overwrite, asked.resume, not asked.dry_run
     if "RANK" not in os.environ:  # under torchrun rank 0 reads first
-        check_call(kind, given, out, resume=resume, overwrite=overwrite or dry_run, search=not dry_run)
+        with show.status(f"reading {given['data']}"), usage_errors():
+            check_early(kind, given, asked.out, resume=resume, overwrite=overwrite or asked.dry_run, search=search)
     from antembed.train.processes import launched, restarted, start, stop
     from antembed.train.run import train
 
     ranks, task = start() if launched() else None, TASKS[kind.name()]
     if ranks is not None:
-        verbosity.quiet |= not ranks.first
+        show.verbosity.quiet |= not ranks.first
         resume |= restarted()
-        atexit.register(stop)  # also after an error: the others are told at once
-    config, splits = read_options(task, given, search=not dry_run) if ranks is None else read_together(task, given, ranks)
+        atexit.register(stop)  # also after an error: the others learn of it at once
+    config, splits = read_options(task, given, search=search) if ranks is None else read_together(task, given, ranks)
     task = TASKS[config.task]
-    if dry_run:
+    if asked.dry_run:
         facts = budget_facts(task, config, splits)
-        show.print_json(facts) if as_json else show.facts(facts)
+        show.print_json(facts) if asked.as_json else show.facts(facts)
         return
-    folder = out or usual_folder(config)
-    label = f"{task.name} {config.embedding_name}"
-    with stoppable(folder), show.training_bar(label, task, config, len(splits.train)) as callback:
+    folder = asked.out or usual_folder(config)
+    label, advice = f"{task.name} {config.embedding_name}", f"continue with the same command and --resume --out {folder}"
+    with show.stoppable(advice), show.training_bar(label, task, config, len(splits.train)) as callback:
         result = train(config, folder, splits=splits, resume=resume, overwrite=overwrite, callback=callback, ranks=ranks)
     if not result:  # of another rank than 0
         return
     result |= {"command": command(), "config": config.model_dump(mode="json")}
     result["wall_seconds"] = round(time.perf_counter() - started, 3)  # with reading, searching and evaluating
-    finish(result, record, as_json, size_lines(folder, result))
+    show.finish(result, asked.record, asked.as_json, size_lines(folder, result))
 
 
-def check_call(kind: type[TaskConfig], given: JSON, out: Path | None, *, resume: bool, overwrite: bool, search: bool) -> None:
-    """Raise what can be said before torch is imported."""
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Wrong settings as wrong calls."""
     try:
-        with show.status(f"reading {given['data']}"):
-            check_early(kind, given, out, resume=resume, overwrite=overwrite, search=search)
+        yield
     except ConfigError as error:
         raise usage_error(error) from error
 
 
 def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[TaskConfig, Splits]":
-    """Options → config and data, with what there is to say of both on stderr."""
+    """Options → config and data; remarks on both are printed on stderr."""
     import torch
 
     from antembed.train.run import configure
 
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))
-        torch.set_num_threads(max(int(given["threads"]), 1))  # whether it may be is for the config to say
-    try:
-        with show.status(f"reading {given['data']}"):
-            config, splits = configure(task, given, show.note, search=search)
-    except ConfigError as error:
-        raise usage_error(error) from error
+        torch.set_num_threads(max(int(given["threads"]), 1))  # the config checks whether it may be
+    with show.status(f"reading {given['data']}"), usage_errors():
+        config, splits = configure(task, given, show.note, search=search)
     for line in splits.complaints:
         show.note(line)
     return config, splits
 
 
 def read_together(task: "Task", given: JSON, ranks: "Ranks") -> "tuple[TaskConfig, Splits]":
-    """The same of several processes: rank 0 reads first, so that what is cached and built is so once."""
+    """The same in several processes: rank 0 reads first, so that what is cached and built is so once."""
     from antembed.train.shared_run import shared_options
 
-    try:
+    with usage_errors():
         given |= shared_options(task, given)
-    except ConfigError as error:
-        raise usage_error(error) from error
     found: list[tuple[TaskConfig, Splits]] = []
     ranks.on_first(lambda: found.append(read_options(task, given, search=False)))
     return found[0] if found else read_options(task, given, search=False)
@@ -158,13 +244,13 @@ def read_together(task: "Task", given: JSON, ranks: "Ranks") -> "tuple[TaskConfi
 
 def size_lines(folder: Path, result: JSON) -> list[str]:
     """Where the files are, how they compare with full tables, and what is shipped."""
-    files = " and ".join(result["files"])
+    files = f"{folder}/{' and '.join(result['files'])}"
     shipped = f"antembed export {folder} FOLDER writes {show.parts(result['export_bytes'])}"
     if "seen_bytes" in result:
         shipped += f"; --with-seen adds {result['seen_bytes']:,}"
     if "dense_bytes" not in result:
-        return [f"{folder}/{files}: {result['bytes']:,} bytes", shipped]
-    return [f"{folder}/{files}: {times_smaller(result['dense_bytes'], result['bytes'])} than full tables in fp32", shipped]
+        return [f"{files}: {result['bytes']:,} bytes", shipped]
+    return [f"{files}: {times_smaller(result['dense_bytes'], result['bytes'])} than full tables in fp32", shipped]
 
 
 def budget_facts(task: "Task", config: TaskConfig, splits: "Splits") -> JSON:

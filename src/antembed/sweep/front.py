@@ -1,39 +1,23 @@
-"""Error against size, as a picture: python -m antembed.sweep.front results/front.jsonl docs/front.svg (extra: plot)."""
+"""Which of many runs to take: the front of error and size, or the lowest eq. 5 of the paper; and pictures of both."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from antembed.files import JSON
-from antembed.recommend.task import Ratings
+from antembed.layer.growth import nbant_objective
 from antembed.sweep.records import Records, by_setting, read_records
-
-# MERGED Eq. 5 against the number of anchors, as a picture, with the end point of runs that found their number themselves.
+from antembed.train.registry import TASKS
+from antembed.train.run_folder import RunFolder
+from antembed.train.task import Task
 
 if TYPE_CHECKING:  # matplotlib is an extra
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-QUANTIZED = {("anchor", "int8"): "--", ("anchor", "int8 packed"): ":", ("full", "fp16"): "-.", ("full", "int8"): "--"}
-COUNTED = "parameters, biases counted"
-NAMES = {"anchor": "antembed: anchored", "full": "full, biased, ridge, every k"}
-
-
-def points(records: Records, size: str) -> dict[str, list[tuple[float, float]]]:
-    """By kind of table: (size, error), means over the seeds of a setting, smallest first; `size` is parameters or bytes."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for runs in by_setting(records):
-        found.setdefault(runs[0]["embedding"], []).append((mean(r[size] for r in runs), mean(r["test"]["mse"] for r in runs)))
-    return {embedding: sorted(those) for embedding, those in found.items()}
-
-
-def quantized(record: JSON, kind: str) -> JSON:
-    """The record as if its files had been written with coarser numbers."""
-    found = record["quantized"][kind]
-    return record | {"bytes": found["bytes"], "test": {"mse": found["test_mse"]}}
+NEEDED = {"anchors", "metric", "nnz", "validation", "test", "parameters", "config"}  # of a record, to rank it
 
 
 def pareto(points: Sequence[Sequence[float]]) -> list[int]:
@@ -74,24 +58,118 @@ def mean_by_setting(rows: Sequence[JSON], part: str, error: str) -> Records:
     return found
 
 
-def draw(records: Records, out: Path) -> None:
-    """Two pictures side by side: parameters, with the paper's points, and bytes on disk."""
-    figure, sides = two_sizes()
-    for size, axes in sides.items():
-        for embedding, those in points(records, size).items():
-            name = NAMES.get(embedding, embedding)
-            axes.plot(*zip(*those, strict=True), marker="o", label=name if size == "parameters" else f"{name}, fp32")
-    for kind in ("fp16", "int8", "int8 packed"):
-        for embedding, those in points([quantized(record, kind) for record in records], "bytes").items():
-            if (embedding, kind) in QUANTIZED:
-                label = f"{NAMES.get(embedding, embedding)}, {kind}"
-                sides["bytes"].plot(*zip(*those, strict=True), marker=".", linestyle=QUANTIZED[embedding, kind], label=label)
-    sides["bytes"].legend()
-    add_points(sides["parameters"], Ratings.published)
-    sides["parameters"].set_ylabel("test MSE")
-    sides["parameters"].legend()
-    figure.suptitle("MovieLens 1M, 90/10: error against size, means over seeds")
-    save(figure, out)
+def front_of(rows: Sequence[JSON]) -> JSON:
+    """The settings that no other beats in both error and parameters, by error; error is on validation data if there are any."""
+    good = [row for row in rows if "failed" not in row]
+    if not good:
+        raise ValueError(f"all {len(rows)} trials failed; the first: {rows[0]['failed']}")
+    part, error = evaluated_on(good), TASKS[rows[0]["task"]].metric.name
+    found = mean_by_setting(good, part, error)
+    best = [found[n] for n in pareto([(setting["error"], setting["parameters"]) for setting in found])]
+    return {
+        "metric": error,
+        "error": part,
+        "settings": len(found),
+        "failed": len(rows) - len(good),
+        "front": best,
+        "all": found,
+    }
+
+
+# Eq. 5 (Appendix L of the paper): λ1 for an anchor, λ2 for a non-zero of T.
+
+
+def gather(sources: Sequence[str | Path]) -> list[JSON]:
+    """The results of run folders and of files of records, and where each is from."""
+    rows = [row for source in map(Path, sources) for row in (of_folder(source) if source.is_dir() else of_records(source))]
+    data = {row["sha256"]: row["source"] for row in rows if row.get("sha256")}
+    if len(data) > 1:
+        raise ValueError(
+            f"runs on {len(data)} different sets of data, as {' and '.join([*data.values()][:2])}; select among one"
+        )
+    return rows
+
+
+def of_folder(folder: Path) -> list[JSON]:
+    run = RunFolder(folder)
+    about = run.raw()
+    return [run.result() | {"config": about["config"], "sha256": about["data"].get("sha256"), "source": str(folder)}]
+
+
+def of_records(file: Path) -> list[JSON]:
+    if not file.is_file():
+        raise ValueError(f"{file} is neither a run folder nor a file of records")
+    rows = [row | {"source": f"{file}:{n}"} for n, row in enumerate(read_records(file), 1) if "failed" not in row]
+    for row in rows:
+        if missing := NEEDED - row.keys():
+            line = row["source"].rpartition(":")[2]
+            raise ValueError(f"{file}: line {line} is no record of a run: it has no {min(missing)}")
+    return rows
+
+
+def task_of(rows: Sequence[JSON]) -> Task:
+    """The one task of all these runs."""
+    found = {row["config"]["task"]: row["source"] for row in rows}
+    if len(found) > 1:
+        listed = " and ".join(f"{source} of {task}" for task, source in found.items())
+        raise ValueError(f"runs of {len(found)} tasks: {listed}; select among one")
+    name = next(iter(found))
+    if name not in TASKS:
+        raise ValueError(f"{found[name]} is a run of {name!r}; there are: {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def by_table(count: Mapping[str, int] | int) -> dict[str, int]:
+    """A run with one table has a number instead of a mapping."""
+    return dict(count) if isinstance(count, Mapping) else {"anchors": count}
+
+
+def rank(rows: Sequence[JSON], anchor_penalty: float, l0_penalty: float | None = None) -> tuple[str, list[JSON]]:
+    """By eq. 5, best first; → the part of the data it was evaluated on, and the ranking. No λ2: that of each run itself.
+
+    Full tables have no T and are left out. The loss is the mean loss on validation data if every run has them, else on test
+    data.
+    """
+    rows = [row for row in rows if any(by_table(row["anchors"]).values()) or not any(by_table(row["nnz"]).values())]
+    if not rows:
+        raise ValueError("0 runs with anchors to select among; give run folders or files of records")
+    error, part = task_of(rows).metric.name, evaluated_on(rows)
+    ranked = []
+    for row in rows:
+        own = own_penalty(row) if l0_penalty is None else l0_penalty
+        nnz, anchors = sum(by_table(row["nnz"]).values()), by_table(row["anchors"])
+        asked = row["config"].get("anchors", {}).get("anchors")
+        if "loss" not in row[part]:
+            raise ValueError(f"{row['source']} has no loss on {part} data, which eq. 5 needs; evaluate the run anew")
+        ranked.append(
+            {
+                "objective": nbant_objective(row[part]["loss"], nnz, sum(anchors.values()), anchor_penalty, own),
+                error: row[part][error],
+                "nnz": nnz,
+                "anchors": anchors,
+                "parameters": row["parameters"],
+                "l0_penalty": own,
+                "asked": None if asked is None or isinstance(asked, str) else tuple(asked),
+                "auto": asked == "auto",
+                "source": row["source"],
+                "settings": row.get("settings"),
+                "seed": row.get("seed"),
+            }
+        )
+    return part, sorted(ranked, key=lambda row: row["objective"])
+
+
+def own_penalty(row: JSON) -> float:
+    """λ2 as the run had it; coordinate descent counts it in the summed loss."""
+    solver = row["config"]["solver"]
+    if solver["name"] != "stochastic":
+        raise ValueError(f"{row['source']} does not say its λ2 for a mean loss; give one for all with --l0-penalty")
+    growth = solver["growth"]["l0_penalty"]
+    found = solver["sparsity"]["l1_penalty"] if growth is None or row["config"]["anchors"]["anchors"] != "auto" else growth
+    return float(found)
+
+
+# Pictures
 
 
 def draw_settings(
@@ -99,40 +177,35 @@ def draw_settings(
 ) -> None:
     """A sweep: every setting (`mean_by_setting`), and a line through those that no other beats in error and this size.
 
-    `error` says what is measured; `published`: the paper's points.
+    `error`: what is measured; `published`: the paper's points.
     """
-    figure, sides = two_sizes("parameters")
-    for size, axes in sides.items():
+    figure, axes_of = two_sizes("parameters")
+    for size, axes in axes_of.items():
         found = [(setting[size], setting["error"]) for setting in settings]
         sizes, errors = zip(*found, strict=True)
         axes.scatter(sizes, errors, s=14, alpha=0.5, label="settings tried")
         best = [found[n] for n in pareto(found)]
         axes.plot(*zip(*best, strict=True), marker="o", color="black", drawstyle="steps-post", label="not beaten in both")
-    add_points(sides["parameters"], published, " (test)")
-    sides["parameters"].set_ylabel(error)
-    sides["parameters"].legend()
+    left = axes_of["parameters"]
+    for name, points in published.items():
+        left.plot(*zip(*points, strict=True), marker="x", linestyle="none", label=f"{name} (test)")
+    left.set_ylabel(error)
+    left.legend()
     figure.suptitle("error against size, means over seeds")
     save(figure, out)
 
 
-def two_sizes(size: str = COUNTED) -> "tuple[Figure, dict[str, Axes]]":
+def two_sizes(parameters: str) -> "tuple[Figure, dict[str, Axes]]":
     """A figure, and its axes by size: parameters to the left, bytes on disk to the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
-    sides = dict(zip(("parameters", "bytes"), figure.subplots(1, 2, sharey=True), strict=True))
-    sides["parameters"].set_xlabel(size)
-    sides["bytes"].set_xlabel("bytes on disk, indices counted")
-    for axes in sides.values():
+    axes_of = dict(zip(("parameters", "bytes"), figure.subplots(1, 2, sharey=True), strict=True))
+    for axes, label in zip(axes_of.values(), (parameters, "bytes on disk, indices counted"), strict=True):
+        axes.set_xlabel(label)
         axes.set_xscale("log")
         axes.grid(alpha=0.3, which="both")
-    return figure, sides
-
-
-def add_points(axes: "Axes", published: Mapping[str, Sequence[tuple[float, float]]], remark: str = "") -> None:
-    """The paper's."""
-    for name, those in published.items():
-        axes.plot(*zip(*those, strict=True), marker="x", linestyle="none", label=name + remark)
+    return figure, axes_of
 
 
 def save(figure: "Figure", out: Path) -> None:
@@ -144,73 +217,50 @@ def save(figure: "Figure", out: Path) -> None:
         figure.savefig(out, metadata={"Date": None} if out.suffix in (".svg", ".pdf") else None)
 
 
-if __name__ == "__main__":
-    draw(read_records(sys.argv[1]), Path(sys.argv[2]))
-
-
-if TYPE_CHECKING:  # matplotlib is an extra
-    from matplotlib.figure import Figure
-
-
 def draw_objective(ranked: Records, out: Path, title: str) -> None:
-    """Over all anchors if users and items were given as many, else over both, in three dimensions.
-
-    Each of `ranked` has objective, anchors (in use, by table), asked (the numbers asked for, None if unknown) and auto.
-    """
+    """Eq. 5 over all anchors if users and items were given as many, else over both, in three dimensions; with a line or plane
+    at the lowest value of runs that found their number of anchors themselves. `ranked`: see `rank`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), layout="constrained")
-    if any(row["asked"] is not None and len(set(row["asked"])) > 1 for row in ranked):
-        draw_3d(figure, ranked)
+    deep = any(row["asked"] is not None and len(set(row["asked"])) > 1 for row in ranked)
+    axes = figure.add_subplot(projection="3d") if deep else figure.subplots()
+
+    def position(row: JSON) -> tuple[float, ...]:
+        return tuple(row["anchors"][name] for name in ("users", "items")) if deep else (sum(row["anchors"].values()),)
+
+    for auto, look in ((False, {"marker": "o"}), (True, {"marker": "*", "s": 150, "color": "red"})):
+        found = [(*position(row), row["objective"]) for row in ranked if row["auto"] == auto]
+        if found:
+            axes.scatter(*zip(*found, strict=True), label="nbANT" if auto else "anchors given", **look)
+    reached = min((row["objective"] for row in ranked if row["auto"]), default=None)
+    if deep:
+        label_3d(axes, [position(row) for row in ranked], reached)
     else:
-        draw_2d(figure, ranked)
+        label_2d(
+            axes, [(*position(row), row["objective"]) for row in ranked if not row["auto"]], reached, list(ranked[0]["anchors"])
+        )
+    axes.legend()
     figure.suptitle(title)
     save(figure, out)
 
 
-def in_use(row: JSON) -> int:
-    return sum(row["anchors"].values())
-
-
-def draw_2d(figure: "Figure", ranked: Records) -> None:
-    axes = figure.subplots()
-    for auto, look in ((False, {"marker": "o"}), (True, {"marker": "*", "s": 150, "color": "red"})):
-        found = [(in_use(row), row["objective"]) for row in ranked if row["auto"] == auto]
-        if found:
-            axes.scatter(*zip(*found, strict=True), label="nbANT" if auto else "anchors given", **look)
-    lowest: dict[int, float] = {}
-    for row in ranked:
-        if not row["auto"]:
-            K = in_use(row)
-            lowest[K] = min(row["objective"], lowest.get(K, row["objective"]))
+def label_2d(axes: "Axes", given: Sequence[tuple[float, ...]], reached: float | None, tables: list[str]) -> None:
+    lowest = {K: min(objective for k, objective in given if k == K) for K, _ in given}
     axes.plot(sorted(lowest), [lowest[K] for K in sorted(lowest)], alpha=0.5)
-    reached = [row["objective"] for row in ranked if row["auto"]]
-    if reached:
-        axes.axhline(min(reached), color="red", alpha=0.4, linestyle="--")
-    tables = ranked[0]["anchors"]
+    if reached is not None:
+        axes.axhline(reached, color="red", alpha=0.4, linestyle="--")
     axes.set_xlabel("anchors in use" + (f", {' and '.join(tables)}" if len(tables) > 1 else ""))
     axes.set_ylabel("objective (eq. 5)")
     axes.grid(alpha=0.3)
-    axes.legend()
 
 
-def draw_3d(figure: "Figure", ranked: Records) -> None:
-    axes = figure.add_subplot(projection="3d")
-    for auto, look in ((False, {"marker": "o"}), (True, {"marker": "*", "s": 150, "color": "red"})):
-        found = [(row["anchors"]["users"], row["anchors"]["items"], row["objective"]) for row in ranked if row["auto"] == auto]
-        if found:
-            axes.scatter(*zip(*found, strict=True), label="nbANT" if auto else "anchors given", **look)
-    reached = [row["objective"] for row in ranked if row["auto"]]
-    if reached:  # the paper's plane: how low nbANT got, to be held against every point of the grid
+def label_3d(axes: Any, positions: Sequence[tuple[float, ...]], reached: float | None) -> None:
+    if reached is not None:  # the paper's plane: how low nbANT got, to be compared with every point of the grid
         import numpy as np
 
-        corners = (
-            [min(row["anchors"][side] for row in ranked), max(row["anchors"][side] for row in ranked)]
-            for side in ("users", "items")
-        )
-        x, y = np.meshgrid(*corners)
-        axes.plot_surface(x, y, np.full(x.shape, min(reached)), color="red", alpha=0.2)
+        x, y = np.meshgrid(*([min(numbers), max(numbers)] for numbers in zip(*positions, strict=True)))
+        axes.plot_surface(x, y, np.full(x.shape, reached), color="red", alpha=0.2)
     axes.set_xlabel("user anchors in use")
     axes.set_ylabel("item anchors in use")
     axes.set_zlabel("objective (eq. 5)")
-    axes.legend()

@@ -1,19 +1,25 @@
-"""A space over options: `l1_penalty=1e-5,1e-4` lists values, `lr=0.003..0.03:log` is a range; its grid, or draws."""
+"""A space of options (`l1_penalty=1e-5,1e-4` lists values, `lr=0.003..0.03:log` is a range): grid, draws, Optuna's choice."""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import mean
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from scipy.stats import qmc
 
 from antembed.files import JSON
+from antembed.sweep.front import evaluated_on
 from antembed.train.options import ConfigError, Option, explained, options_of
+from antembed.train.registry import TASKS
 from antembed.train.task import Task
+
+if TYPE_CHECKING:
+    from antembed.sweep.trials import Trial
 
 DIGITS = 4  # of a drawn number, so that it can be typed again
 TURNS = 50  # draws for each point wanted, before a small space counts as used up
@@ -36,9 +42,8 @@ def value_of(option: Option, text: object) -> Any:
             raise ConfigError(f"{option.name} {text!r} is none of: {', '.join(option.choices)}", option.name)
         return text
     try:
-        kind: Any = (
-            Annotated[(option.field.annotation, *option.field.metadata)] if option.field.metadata else option.field.annotation
-        )
+        field = option.field
+        kind: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         return TypeAdapter(kind).validate_python(text.strip() if isinstance(text, str) else text)
     except ValidationError as error:
         complaint = explained(error)
@@ -60,6 +65,20 @@ class Choices:
         """The value at a share of the way, 0 ≤ share < 1."""
         return self.values[int(share * len(self.values))]
 
+    def distribution(self) -> Any:
+        """For Optuna: by position, since its values may be pairs."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(list(range(len(self.values))))
+
+    def value(self, position: int) -> Any:
+        """Optuna's number → the option's value."""
+        return self.values[position]
+
+    def numbers(self, value: Any) -> list[int]:
+        """The option's value → Optuna's number, in a list; none if it is not among the values."""
+        return [self.values.index(value)] if value in self.values else []
+
 
 @dataclass(frozen=True)
 class Range:
@@ -75,22 +94,50 @@ class Range:
         return self.option.name
 
     @cached_property
-    def whole(self) -> bool:
+    def integer(self) -> bool:
         return not isinstance(value_of(self.option, self.low), float)
 
     def at(self, share: float) -> Any:
-        high = self.high + self.whole  # so that the last whole number is as likely as the others
+        high = self.high + self.integer  # so that the last integer is as likely as the others
         number = self.low * (high / self.low) ** share if self.log else self.low + share * (high - self.low)
-        return self.value(math.floor(number) if self.whole else number)
+        return self.value(math.floor(number) if self.integer else number)
 
     def value(self, number: float) -> Any:
         """A number of the range, as the option has it."""
-        if self.whole:
+        if self.integer:
             return value_of(self.option, min(int(number), int(self.high)))
         return min(max(float(f"{number:.{DIGITS}g}"), self.low), self.high)
 
+    def distribution(self) -> Any:
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if self.integer:
+            return IntDistribution(int(self.low), int(self.high), log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def numbers(self, value: Any) -> list[float]:
+        number = value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value
+        return [number] if isinstance(number, int | float) and self.low <= number <= self.high else []
+
 
 Axis = Choices | Range
+
+
+class Space(NamedTuple):
+    """What a sweep tries."""
+
+    axes: list[Axis]
+    fixed: JSON  # options that are the same for all trials
+    seeds: list[int]  # of the runs of a point
+    trials: int | None  # points that are drawn; None: the full grid
+    seed: int  # of the draws
+
+    @classmethod
+    def parse(cls, task: Task, vary: Sequence[str], fixed: Sequence[str], seeds: str, trials: int | None, seed: int) -> "Space":
+        return cls(parse_axes(vary, task), parse_fixed(fixed, task), parse_seeds(seeds), trials, seed)
+
+    def points(self) -> list[JSON]:
+        return grid(self.axes) if self.trials is None else draws(self.axes, self.trials, self.seed)
 
 
 def parse_axes(texts: Sequence[str], task: Task) -> list[Axis]:
@@ -193,3 +240,58 @@ def draws(axes: Sequence[Axis], n: int, seed: int) -> list[JSON]:
         if len(found) == n:
             break
     return list(found.values())
+
+
+# Optuna chooses: two objectives, error and parameters; what the records have is what it has seen.
+
+
+def search(
+    asked: Space,
+    finished: Mapping[str, JSON],
+    plan: "Callable[[list[JSON]], list[Trial]]",
+    run: "Callable[[list[Trial]], list[JSON]]",
+    *,
+    together: int = 1,
+) -> list[JSON]:
+    """asked.trials points, those in `finished` (by trial.key) counted, `together` at a time; → the rows of their trials."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    n, distributions = asked.trials or 0, {axis.name: axis.distribution() for axis in asked.axes}
+    rows: dict[str, JSON] = {}
+    seen: dict[str, tuple[JSON, list[Trial]]] = {}
+    for row in finished.values():
+        if row["settings"].keys() == distributions.keys():
+            point = {name: tuple(value) if isinstance(value, list) else value for name, value in row["settings"].items()}
+            if all(axis.numbers(point[axis.name]) for axis in asked.axes):
+                trials = plan([point])
+                if all(trial.key in finished for trial in trials):
+                    seen[trials[0].key] = (point, trials)
+    # Another seed than last time, or a sampler that begins at random would begin with the same points again.
+    sampler = optuna.samplers.TPESampler(seed=asked.seed + len(seen), constant_liar=True)
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+    for point, trials in list(seen.values())[:n]:
+        found = {trial.key: finished[trial.key] for trial in trials}
+        rows |= found
+        if (values := objectives([*found.values()])) is not None:
+            params = {axis.name: axis.numbers(point[axis.name])[0] for axis in asked.axes}
+            study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, values=values))
+    for start in range(min(len(seen), n), n, together):
+        drawn = [study.ask(distributions) for _ in range(min(together, n - start))]
+        points = [{axis.name: axis.value(trial.params[axis.name]) for axis in asked.axes} for trial in drawn]
+        run([trial for point in points for trial in plan([point])])  # side by side; a point asked for twice is done once
+        for one, point in zip(drawn, points, strict=True):
+            trials = plan([point])
+            measured = run(trials)
+            values = objectives(measured)
+            study.tell(one, values) if values is not None else study.tell(one, state=optuna.trial.TrialState.FAIL)
+            rows |= {trial.key: row for trial, row in zip(trials, measured, strict=True)}
+    return [*rows.values()]
+
+
+def objectives(rows: Sequence[JSON]) -> list[float] | None:
+    """Error and parameters, means over the seeds; None if a run failed."""
+    if any("failed" in row for row in rows):
+        return None
+    part, error = evaluated_on(rows), TASKS[rows[0]["task"]].metric.name
+    return [mean(row[part][error] for row in rows), mean(row["parameters"] for row in rows)]

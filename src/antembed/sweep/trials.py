@@ -16,7 +16,6 @@ import torch
 
 from antembed.files import JSON
 from antembed.recommend.config import OnlineConfig
-from antembed.sweep.front import evaluated_on, mean_by_setting, pareto
 from antembed.sweep.records import append_record, key_of, read_records
 from antembed.tables.model_folder import RunError
 from antembed.train.checkpoint import CheckpointError
@@ -158,24 +157,6 @@ def sweep(
         callback(row)
     done = finished(records, splits, task)
     return [done[trial.key] for trial in trials]
-
-
-def front_of(rows: Sequence[JSON]) -> JSON:
-    """The settings that no other beats in both error and parameters, by error; error is on validation data if there are any."""
-    good = [row for row in rows if "failed" not in row]
-    if not good:
-        raise ValueError(f"all {len(rows)} trials failed; the first: {rows[0]['failed']}")
-    part, error = evaluated_on(good), TASKS[rows[0]["task"]].metric.name
-    found = mean_by_setting(good, part, error)
-    best = [found[n] for n in pareto([(setting["error"], setting["parameters"]) for setting in found])]
-    return {
-        "metric": error,
-        "error": part,
-        "settings": len(found),
-        "failed": len(rows) - len(good),
-        "front": best,
-        "all": found,
-    }
 
 
 def one_by_one(todo: Sequence[Trial], keep: Path | None) -> Iterator[tuple[Trial, JSON]]:
