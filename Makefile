@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # of them takes minutes.
 test test-slow check claims house: export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/antembed/kernels
 
-.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture claims house check bench bench-large readme format clean
+.PHONY: demo test test-slow test-portable test-bounds fuzz guided-fuzz torture claims house lint check bench bench-large readme format clean
 
 # constraints.txt pins torch to a release with a CPU build: a range would bring gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
@@ -28,7 +28,7 @@ test-portable: .venv/ready  ## all tests as on other processors and with other t
 	$(BIN)/python tests/portable.py
 
 test-bounds: .venv/ready  ## the tests of what calls kernels, compiled with bounds checks
-	ANTEMBED_BOUNDSCHECK=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile tests/kernels tests/optim tests/solvers tests/serving tests/data
+	ANTEMBED_BOUNDSCHECK=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile tests/native tests/layer tests/recommend tests/tables tests/data
 
 torture: .venv/ready  ## 500 kills of every command, counts appended to results/reliability.jsonl (an hour; SEED=1, KILLS=60)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --kills $(or $(KILLS),500) --seed $(or $(SEED),0) --record results/reliability.jsonl
@@ -49,10 +49,12 @@ claims: .venv/ready  ## run again what README and guides claim; fails on a loss 
 house: .venv/ready  ## the plan of the source beside the ceilings of house.toml (UPDATE=1 lowers them to what is there now)
 	$(BIN)/python -m experiments house $(if $(UPDATE),--update)
 
-check: .venv/ready  ## lint, format, types, tests with warnings as errors, README snippets
+lint: .venv/ready  ## lint, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+check: lint  ## lint, format, types, all tests with warnings as errors
 	$(BIN)/pytest -n 2 --dist loadfile
 
 .venv/ready-bench: .venv/ready

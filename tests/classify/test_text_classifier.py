@@ -96,7 +96,13 @@ def test_options_of_the_other_classifier_are_refused():
     assert model.get_params()["options"] == {"l1_penalty": 1e-4}
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param(TextClassifier, MEAN, id="text"),
+        pytest.param(HashedNgramClassifier, {"budget": "2KB"}, id="ngrams", marks=pytest.mark.slow),
+    ],
+)
 def test_scikit_learn_clones_validates_and_searches(kind, options):
     texts, labels = data(200, 60, 0.9)
     model = kind(**options, seed=4)

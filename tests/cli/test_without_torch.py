@@ -60,8 +60,10 @@ def test_labels_that_are_in_parquet_alone_need_polars(rated, tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "options"),
-    [("classify", ("--model", "mean", "--embedding-dim", 8, "--epochs", 1)), ("classify-ngrams", ("--budget", "2KB"))],
-    ids=["mean", "ngrams"],
+    [
+        pytest.param("classify", ("--model", "mean", "--embedding-dim", 8, "--epochs", 1), id="mean"),
+        pytest.param("classify-ngrams", ("--budget", "2KB"), id="ngrams", marks=pytest.mark.slow),
+    ],
 )
 def test_predicting_classes(task, options, tmp_path):
     write_topics(tmp_path / "train.csv", 300, 100, classes=2, length=10, purity=0.6)

@@ -46,6 +46,7 @@ def test_a_budget_is_met_and_used(budget, named):
     assert table.shape == (1500, 24)
 
 
+@pytest.mark.slow
 def test_more_bytes_mean_less_error():
     E = vectors()
     errors = [compare(E, ant.compress(E, budget=budget)[:])["relative_error"] for budget in ("16x", "8x", "4x")]

@@ -108,6 +108,7 @@ def test_baselines_have_equal_budgets(recipe):
             assert config.solver.optimizer.schedule == "cosine"
 
 
+@pytest.mark.slow
 def test_a_recipe_runs_and_later_options_win(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{n % 7},{n % 11},3\n" for n in range(60)))
     (tmp_path / "r.toml").write_text(

@@ -45,6 +45,10 @@ GROWN = ("--anchors", "auto", "--epochs", "12", "--initial-anchors", "2")
 # What is found by a search or an event may be another choice on another processor: there, only its metrics are compared.
 CHOSEN = {"automatic", "classify-automatic", "descent-auto", "recode", "prune", "bag-recode", "language-budget"}
 
+# Left out by -m "not slow": each has a quicker twin.
+SLOW = {"prune", "fused-polish", "fused-bytes", "fused-trend", "hashed", "descent-full", "descent-unobserved", "bag-auto",
+        "bag-kmeans", "bag-vvd-init", "bag-sparse-code", "language-transformer", "classify-automatic"}  # fmt: skip
+
 # name → task, options
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "fused": ("recommend", STEPS),

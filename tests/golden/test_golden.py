@@ -7,7 +7,7 @@ thousands of steps: there, each metric and size has its own tolerance.
 import json
 
 import pytest
-from tests.golden.cases import CASES, CHOSEN, FILE, machine, run_case, write_data
+from tests.golden.cases import CASES, CHOSEN, FILE, SLOW, machine, run_case, write_data
 
 GOLDEN = json.loads(FILE.read_text())
 SAME = 1e-5
@@ -66,7 +66,7 @@ def moved(found, expected, *, same, chosen=False):
     return lines
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES])
 def test_results_are_what_they_were(name, data, tmp_path):
     found, expected = run_case(name, data, tmp_path / "run"), GOLDEN["cases"][name]
     same = machine() == GOLDEN["machine"]

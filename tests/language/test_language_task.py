@@ -158,8 +158,15 @@ def test_evaluation_is_that_of_one_long_stream(make):
     assert found["loss"] == pytest.approx(total / 6000, rel=2e-3)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "log-uniform"])
-@pytest.mark.parametrize("loss", [Sampled, NoiseContrast])
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [
+        (Sampled, "unigram"),
+        pytest.param(Sampled, "log-uniform", marks=pytest.mark.slow),
+        pytest.param(NoiseContrast, "unigram", marks=pytest.mark.slow),
+        (NoiseContrast, "log-uniform"),
+    ],
+)
 def test_right_scores_have_no_gradient_on_average(loss, kind):
     """With few negatives, too: neither way is drawn away from the words' true probabilities."""
     model = small_model(V=12).train()
@@ -235,7 +242,10 @@ def test_a_frozen_sparse_table_trains_as_the_dense_one():
         ("--softmax", "nce", "--embedding", "low-rank"),
         ("--softmax", "adaptive", "--embedding", "full"),
         ("--model", "awd-lstm", "--embedding", "full", "--weight-dropout", "0.1"),
-        ("--model", "transformer", "--heads", "2", "--noise", "log-uniform", "--lr", "0.005", "--optimizer", "adam"),
+        pytest.param(
+            ("--model", "transformer", "--heads", "2", "--noise", "log-uniform", "--lr", "0.005", "--optimizer", "adam"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_it_learns(file, tmp_path, options):
@@ -247,7 +257,9 @@ def test_it_learns(file, tmp_path, options):
     assert again["test"]["perplexity"] == pytest.approx(result["test"]["perplexity"], rel=1e-5)
 
 
-@pytest.mark.parametrize("options", [("--dropout", "0.3"), ("--softmax", "full", "--budget", "400"), AWD])
+@pytest.mark.parametrize(
+    "options", [pytest.param(("--dropout", "0.3"), marks=pytest.mark.slow), ("--softmax", "full", "--budget", "400"), AWD]
+)
 def test_an_interrupted_run_ends_in_the_same_bytes(file, tmp_path, monkeypatch, options):
     from typer.testing import CliRunner
 

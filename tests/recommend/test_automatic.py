@@ -47,7 +47,7 @@ def test_the_search_is_told_and_cached(data):
     assert "as found before" in said[1][0]
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1e5])
+@pytest.mark.parametrize("scale", [pytest.param(1e-3, marks=pytest.mark.slow), 1e5])
 def test_the_unit_of_the_ratings_does_not_matter(data, tmp_path, scale):
     rows = [line.split(",") for line in data.read_text().splitlines()[1:6001]]
     lines = "".join(f"{u},{i},{scale * (float(r) + 2):.9g}\n" for u, i, r in rows)

@@ -140,6 +140,7 @@ def test_text_is_read_again_only_if_it_is_to_be_read_otherwise(train_file, tmp_p
     assert [row["words"] for row in read_records(tmp_path / "s.jsonl")] == [20, 20, 40, 40]
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_records(train_file, test_file, tmp_path):
     words = ("--set", f"test={test_file}", "--vary", "l1-penalty=1e-4,1e-3", *WORDS)
     sweep(train_file, *words, "--out", tmp_path / "one.jsonl")

@@ -60,7 +60,7 @@ def examples(*columns):
     return Examples(tuple(column.numpy() for column in columns), np.arange(len(columns[0])))
 
 
-@pytest.mark.parametrize("start", [1, 12])
+@pytest.mark.parametrize("start", [1, pytest.param(12, marks=pytest.mark.slow)])
 def test_the_planted_number_of_anchors_is_found(tmp_path, start):
     config = growing(initial_anchors=start, epochs=250)
     result = fit(config, tmp_path / "r", toy())
@@ -206,6 +206,7 @@ AUTO = ("--anchors", "auto", "--anchor-penalty", "0.003", "--l1-penalty", "3e-5"
         "--epochs", "110", "--initial-anchors", "6", "--engine", "fused", "--threads", "1")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_stopped_again_and_again_while_growing_a_run_ends_in_the_same_bytes(tmp_path):
     config, data = growing(batch_size=64, initial_anchors=20, epochs=90, l1_warmup=0.1), toy(n=3000)
     fit(config, tmp_path / "whole", data)

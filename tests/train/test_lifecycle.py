@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_bytes(run, data, tmp_path):
     assert (tmp_path / "s" / "users.ant").read_bytes() != (out / "users.ant").read_bytes()
 
 
-@pytest.mark.parametrize(("engine", "epochs"), [("torch", 6), ("fused", 40)])
+@pytest.mark.parametrize(("engine", "epochs"), [pytest.param("torch", 6, marks=pytest.mark.slow), ("fused", 40)])
 def test_killed_again_and_again_a_run_ends_in_the_same_bytes(data, tmp_path, engine, epochs):
     settings = [*map(str, QUICK), "--engine", engine, "--epochs", str(epochs)]
     call("train", "recommend", data, "--out", tmp_path / "whole", *settings)

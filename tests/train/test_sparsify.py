@@ -30,7 +30,7 @@ def file(tmp_path_factory):
     return write_ratings(tmp_path_factory.mktemp("ratings") / "ratings.csv")
 
 
-@pytest.mark.parametrize("way", ["recode", "prune"])
+@pytest.mark.parametrize("way", ["recode", pytest.param("prune", marks=pytest.mark.slow)])
 def test_an_interrupted_run_ends_in_the_same_bytes(file, tmp_path, monkeypatch, way):
     words = ("train", "recommend", file, *OPTIONS, "--sparsify", way)
     result = json.loads(call(*words, "--out", tmp_path / "whole", "--json"))

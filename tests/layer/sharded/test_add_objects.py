@@ -75,7 +75,7 @@ def work(ranks: Ranks, folder: Path) -> None:
             save_file(found, folder / f"{kind}.safetensors")
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_grown_tables_train_as_in_one_process(n, tmp_path):
     succeed(work, n, tmp_path)
     for kind in KINDS:

@@ -122,7 +122,7 @@ def work(ranks: Ranks, folder: Path) -> None:
             save_file(found, folder / f"{kind}-{name}.safetensors")
 
 
-@pytest.mark.parametrize("n", CASES)
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) if n in (1, 4) else n for n in CASES])
 def test_processes_equal_one(n, tmp_path):
     succeed(work, n, tmp_path)
     for kind, name in CASES[n]:

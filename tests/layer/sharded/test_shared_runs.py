@@ -91,7 +91,7 @@ def work(ranks: Ranks, folder: Path, data: dict[str, Path]) -> None:
         pytest.param(2, ("budget", "text"), id="2"),
         pytest.param(2, ("prune",), id="2, sparsified"),
         pytest.param(3, ("descent", "tolerance"), id="3, descent"),
-        *(pytest.param(n, tuple(MANY), id=f"{n}, all") for n in (1, 2, 3, 4)),
+        *(pytest.param(n, tuple(MANY), id=f"{n}, all", marks=pytest.mark.slow) for n in (1, 2, 3, 4)),
     ],
 )
 def test_processes_end_as_one(n, names, tmp_path):

@@ -82,7 +82,9 @@ def loading(ranks: Ranks, folder: Path, V: int, saved: str) -> None:
         save_file(after, folder / "after.safetensors")
 
 
-@pytest.mark.parametrize(("rows", "numbers"), [(V, (1, 4)), (5, (4,))])  # of 5 rows the last of four processes has none
+@pytest.mark.parametrize(
+    ("rows", "numbers"), [(V, (1, 4)), pytest.param(5, (4,), marks=pytest.mark.slow)]
+)  # of 5 rows the last of four processes has none
 def test_saved_by_two_loaded_by_others(rows, numbers, tmp_path):
     saved = tmp_path / "saved"
     succeed(saving, 2, saved, rows)

@@ -52,7 +52,7 @@ def test_rank_0_alone_prints_and_the_run_is_like_any_other(whole, data):
     assert json.loads(call("evaluate", out, "--data", data, "--json"))["test"] == result["test"]
 
 
-@pytest.mark.parametrize(("rank", "moment"), [(1, "sync 3")])
+@pytest.mark.parametrize(("rank", "moment"), [pytest.param(1, "sync 3", marks=pytest.mark.slow)])
 def test_a_killed_rank_restarts_and_the_end_is_the_same(rank, moment, whole, data, tmp_path):
     words = [KILLED, rank, moment, "train", "recommend", data, "--out", tmp_path / "run", *OPTIONS]
     done = torchrun(2, *words, restarts=1)
@@ -62,6 +62,7 @@ def test_a_killed_rank_restarts_and_the_end_is_the_same(rank, moment, whole, dat
     assert epochs(tmp_path / "run") == epochs(whole[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "exchange"])
 def test_a_rank_killed_at_any_time_changes_nothing(kind, whole, data, tmp_path):
     """Five moments of each kind, of all that there are in a run."""
@@ -79,6 +80,7 @@ def test_a_rank_killed_at_any_time_changes_nothing(kind, whole, data, tmp_path):
         assert epochs(out) == epochs(whole[0]), (rank, moment)
 
 
+@pytest.mark.slow
 def test_a_run_continues_with_other_numbers_of_processes(whole, data, tmp_path):
     out = tmp_path / "run"
     words = ["train", "recommend", data, "--out", out, *OPTIONS]
