@@ -21,7 +21,7 @@ TRAINED = {
     "classify-ngrams": ("text", "train classify"),
 }
 METRICS = {"mse": "MSE", "ndcg@10": "NDCG@10", "accuracy": "accuracy"}
-HEADINGS = ["data", "command", "test", "beside it", "files", "times smaller", "time"]
+HEADINGS = ["data", "command", "test", "beside it", "files", "time"]
 SMALL = "10KB"  # the file of n-grams that is shown
 
 
@@ -53,14 +53,13 @@ def default_row(name: str, runs: Records) -> list[str]:
     reached = [run["test"][metric] for run in runs]
     beside = {name: mean(run["baselines"][name] for run in runs) for name in first.get("baselines") or {}}
     size = mean(run["bytes"] for run in runs)
-    smaller = f"{mean(run['dense_bytes'] for run in runs) / size:.0f} ×" if "dense_bytes" in first else "–"
+    smaller = f", {mean(run['dense_bytes'] for run in runs) / size:.0f} × smaller" if "dense_bytes" in first else ""
     return [
         f"{DATA_SETS.get(name, name)}, {what}",
         f"`antembed {command}`",
         f"{METRICS.get(metric, metric)} **{shown(metric, mean(reached))}**" + spread(metric, reached),
         ", ".join(f"{name} {shown(metric, value)}" for name, value in beside.items()) or "–",
-        kilobytes(size),
-        smaller,
+        kilobytes(size) + smaller,
         f"{mean(float(run['wall_seconds']) for run in runs):.0f} s",
     ]
 
@@ -78,7 +77,6 @@ def paper_row(front: Records) -> list[str]:
         f"MSE **{reached:.4f}**, {parameters / 1000:.1f}K parameters",
         f"the paper's full tables {error} ({full / 1000:.1f}K), anchored {worse} ({anchored / 1000:.1f}K)",
         kilobytes(files),
-        "–",
         f"{seconds:.0f} s",
     ]
 
@@ -93,7 +91,6 @@ def ngram_row(ngrams: Records) -> list[str]:
         f"accuracy **{shown('accuracy', mean(run['test']['accuracy'] for run in runs))}**",
         f"fastText, quantized to {kilobytes(size)}: {shown('accuracy', accuracy / 100)}",
         kilobytes(mean(run["bytes"] for run in runs)),
-        "–",
         f"{mean(run['wall_seconds'] for run in runs):.0f} s",
     ]
 

@@ -17,9 +17,11 @@ Columns = Mapping[str, str | Callable[..., str]]
 
 
 def table(rows: Iterable[JSON] | Iterable[Records], columns: Columns) -> str:
-    """A line for each row: a record, or the records of one setting."""
+    """A line for each row: a record, or the records of one setting; columns without a value are left out."""
     cells = [[form.format_map(row) if isinstance(form, str) else form(row) for form in columns.values()] for row in rows]
-    return markdown(list(columns), cells)
+    filled = [column for column in zip(columns, *cells, strict=True) if not cells or {*column[1:]} - {"", "–"}]
+    headings, *lines = map(list, zip(*filled, strict=True))
+    return markdown(headings, lines)
 
 
 def grouped(records: Records, key: Callable[[JSON], Hashable]) -> dict[Hashable, Records]:

@@ -128,7 +128,7 @@ def scale(records: Records) -> str:
         elif name == "from CSV to an exported model":
             rows += [[name, f"reading: {what}", f"{seconds} s"] for what, seconds in record["reading_seconds"].items()]
             rows.append([name, "an epoch", f"{record['epoch_seconds']} s"])
-            rows.append([name, f"the whole command: {record['setting']}", f"{record['whole_command_seconds']} s"])
+            rows.append([name, f"the command: {record['setting']}", f"{record['whole_command_seconds']} s"])
     return markdown(["what", "setting", "measured"], rows)
 
 
