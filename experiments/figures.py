@@ -9,7 +9,8 @@ from statistics import mean
 
 from antembed.files import JSON
 from antembed.recommend.task import Ratings
-from antembed.sweep.front import draw_objective, rank, save, two_sizes
+from antembed.report.pictures import draw_objective, save, two_sizes
+from antembed.sweep.front import rank
 from antembed.sweep.records import Records, by_setting, read_records
 from experiments.text_tables import OURS, front_points
 

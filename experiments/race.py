@@ -1,13 +1,14 @@
 """What measurements share: their options, their records, and contestants that take turns, so that a noisy moment hits all."""
 
 import argparse
+import itertools
 import os
 import shlex
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,23 @@ def publish(path: str | None, record: JSON) -> None:
     print(record)
     if path:
         append_record(path, {**record, "command": command()})
+
+
+def counted(call: Callable[[], object]) -> Work:
+    """The call as one unit of work."""
+    return lambda: (call(), 1)[1]
+
+
+def training(layer: Any, optimizer: Any, batches: Sequence[Any], gradient: Any) -> Work:
+    """Steps of a layer on batches in turn; `gradient`: what the rest of a model would send back."""
+    order = itertools.cycle(batches)
+
+    def step() -> None:
+        layer(next(order)).backward(gradient)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return counted(step)
 
 
 def take_turns(contestants: dict[str, Work], repeats: int, clock: Clock = time.perf_counter) -> Times:

@@ -248,11 +248,7 @@ SHARED: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
             "distance of the two T": "{distance:.2g}",
         },
     ),
-    "ratings": (
-        "ratings of shared tables",
-        ("engine",),
-        {"engine": "{engine}", "ratings a second": "{ratings_a_second:,}"},
-    ),
+    "ratings": ("ratings of shared tables", ("engine",), {"engine": "{engine}", "ratings a second": "{ratings_a_second:,}"}),
     "cost": (
         "cost model",
         ("V", "zipf"),

@@ -116,11 +116,7 @@ def quantized(records: Records) -> str:
     return markdown(["table", "file", "cnn: bytes", "accuracy, %", "mean: bytes", "accuracy, %"], rows)
 
 
-COMMANDS = {
-    "cnn": "`train classify --model cnn`",
-    "mean": "`train classify --model mean`",
-    "ngrams": "`train classify-ngrams`",
-}
+COMMANDS = {"cnn": "`train classify --model cnn`", "mean": "`train classify --model mean`", "ngrams": "`train classify-ngrams`"}
 
 
 def large(records: Records) -> str:

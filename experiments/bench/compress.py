@@ -204,11 +204,5 @@ def main(words: list[str]) -> None:
                 print(f"{name}, {ratio}x: {error}")
                 continue
             seconds = {"seconds": round(time.perf_counter() - started, 1), "cpu_seconds": round(time.process_time() - busy, 1)}
-            found = {
-                "method": name,
-                "frequency": given.frequency,
-                "ratio": 4 * E.size / size,
-                "wanted": ratio,
-                "bytes": size,
-            }
+            found = {"method": name, "frequency": given.frequency, "ratio": 4 * E.size / size, "wanted": ratio, "bytes": size}
             publish(given.record, about | found | measured(E, F) | seconds)

@@ -24,20 +24,16 @@ from antembed.language.softmax_kernel import sparse_log_totals
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.tables.nonzeros import Nonzeros
 from antembed.tables.save import read_table, serialized
-from experiments.race import Work, median_turns, parse, publish
+from experiments.race import counted, median_turns, parse, publish
 
 V, D, K, NONZEROS = 267_735, 400, 500, 10
 WORDS, NEGATIVES, STATES = 8192, 4096, 256
 FEWER = 16  # words of the full softmax: all scores of all words are 9 GB
 
 
-def interleaved(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def turns(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median seconds of each, in turns."""
-
-    def once(run: Callable[[], object]) -> Work:
-        return lambda: (run(), 1)[1]
-
-    return median_turns({name: once(run) for name, run in contestants.items()}, repeats)
+    return median_turns({name: counted(run) for name, run in contestants.items()}, repeats)
 
 
 def peak_memory() -> int:
@@ -55,7 +51,7 @@ def logits(threads: int, repeats: int) -> dict[str, object]:
     E, h = torch.from_numpy(rng.normal(size=(V, D)).astype(np.float32)), torch.from_numpy(hidden)
     T = Nonzeros(K, np.full(V, NONZEROS, np.uint16), columns.astype(np.uint16), values)
     table = read_table(b"".join(bytes(piece) for piece in serialized(T, A, encoding="csr")))
-    found = interleaved(
+    found = turns(
         {
             "sparse": lambda: table.scores(hidden),
             "dense": lambda: h @ E.T,
@@ -70,18 +66,8 @@ def logits(threads: int, repeats: int) -> dict[str, object]:
         "times faster, log of the total": found["dense, log of the total"] / found["sparse, log of the total"],
         "times less memory": memory["dense"] / memory["sparse"],
     }
-    return {
-        "bench": "logits",
-        "V": V,
-        "d": D,
-        "K": K,
-        "nonzeros": NONZEROS,
-        "states": STATES,
-        "threads": threads,
-        "seconds": found,
-        "bytes": memory,
-        **ratios,
-    }
+    shape = {"V": V, "d": D, "K": K, "nonzeros": NONZEROS, "states": STATES, "threads": threads}
+    return {"bench": "logits", **shape, "seconds": found, "bytes": memory, **ratios}
 
 
 class Nothing(Network):
@@ -138,21 +124,11 @@ def steps(repeats: int) -> dict[str, object]:
         weight.grad = None
 
     contestants = {"ours": ours, "nn.Embedding, SparseAdam": full_table, "adaptive softmax": adaptive_softmax}
-    found = interleaved(contestants | {"full softmax": full_softmax}, repeats)
+    found = turns(contestants | {"full softmax": full_softmax}, repeats)
     found["full softmax"] *= FEWER
     state = 3 * 4 * V * K  # T, momentum, second moment
-    return {
-        "bench": "step",
-        "V": V,
-        "d": D,
-        "K": K,
-        "words": WORDS,
-        "negatives": NEGATIVES,
-        "seconds": found,
-        "T and state": state,
-        "memory": taken,
-        "memory ÷ T and state": round(taken / state, 2),
-    }
+    memory = {"T and state": state, "memory": taken, "memory ÷ T and state": round(taken / state, 2)}
+    return {"bench": "step", "V": V, "d": D, "K": K, "words": WORDS, "negatives": NEGATIVES, "seconds": found, **memory}
 
 
 def main(words: list[str]) -> None:

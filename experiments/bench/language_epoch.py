@@ -1,6 +1,6 @@
 """Words a second of training on a corpus of Penn Treebank's shape, the whole step: table, LSTM-200, softmax, optimizer.
 
-    python -m experiments bench language_epoch [--record results/language-speed.jsonl] [--threads 2] [--repeats 7] [--profile]
+    python -m experiments bench language_epoch [--record results/language-speed.jsonl] [--threads 2] [--repeats 7]
 
 plain      nn.Embedding, nn.LSTM, tied full softmax, Adam, as people write it in PyTorch
 full       ours, full softmax over a T of 10 non-zeros a row (500 anchors), zeros frozen: the epochs after a budget is met
@@ -8,7 +8,6 @@ sampled    ours, 1 000 negatives, T dense (500 anchors): the epochs before
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -90,7 +89,7 @@ def turns(steps: Iterator[int]) -> Callable[[], int]:
 
 
 def main(words: list[str]) -> None:
-    given = parse(words, __doc__, threads=2, repeats=7, profile=False)
+    given = parse(words, __doc__, threads=2, repeats=7)
     torch.set_num_threads(given.threads)
     splits = make_splits(corpus(), from_options(LanguageConfig, {"threads": given.threads}))
     contestants = {
@@ -98,15 +97,6 @@ def main(words: list[str]) -> None:
         "full": turns(ours(splits, given.threads, "full")),
         "sampled": turns(ours(splits, given.threads, "sampled")),
     }
-    if given.profile:
-        for name, work in contestants.items():
-            work()
-            with torch.profiler.profile() as found:
-                started = time.perf_counter()
-                words = work()
-                print(name, words / (time.perf_counter() - started), "words/s")
-            print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=16, max_name_column_width=40))
-        return
     seconds = median_turns(contestants, given.repeats)
     rates = {name: round(1 / found) for name, found in seconds.items()}
     ratios = {f"{name} ÷ plain": round(rates[name] / rates["plain"], 2) for name in ("full", "sampled")}

@@ -47,12 +47,12 @@ def generate(seed: int) -> Ratings:
 def main(words: list[str]) -> None:
     given = parse(words, __doc__, seeds=[0, 1, 2], only=list(WAYS))
     for seed in given.seeds:
-        given = generate(seed)
+        made = generate(seed)
         for way in given.only:
             started = time.perf_counter()
             with tempfile.TemporaryDirectory() as folder:
                 data = Path(folder) / "ratings.csv"
-                frame = pl.DataFrame({"user": given.users, "item": given.items, "rating": given.values})
+                frame = pl.DataFrame({"user": made.users, "item": made.items, "rating": made.values})
                 frame.write_csv(data)
                 config, splits = configure(TASKS["recommend"], {"data": str(data), "seed": seed, **WAYS[way]}, print)
                 result = train(config, Path(folder) / "run", splits=splits)

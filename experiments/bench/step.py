@@ -8,6 +8,7 @@ two moments, to write the vectors and to read their gradients, and to do nothing
 processes that compute all the time.
 """
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from numba import njit
 
 import antembed as ant
 from antembed.native.threads import parallel_for
-from experiments.race import Others, Work, busy_processes, compare, parse, publish, take_turns
+from experiments.race import Others, Work, busy_processes, compare, counted, parse, publish, take_turns, training
 
 V, d, IDS = 500_000, 256, 25_600
 SETTINGS = ((100, "Zipf"), (128, "uniform"))
@@ -27,21 +28,6 @@ def batches_of(kind: str) -> list[torch.Tensor]:
     rng = np.random.default_rng(0)
     popularity = 1 / np.arange(1, V + 1) if kind == "Zipf" else np.ones(V)
     return [torch.from_numpy(rng.choice(V, IDS, p=popularity / popularity.sum())) for _ in range(16)]
-
-
-def step_of(layer: torch.nn.Module, optimizer: torch.optim.Optimizer, batches: list[torch.Tensor]) -> Work:
-    arriving = torch.randn(IDS, d) * 1e-3  # the gradient that the rest of a model would send back
-    turn = 0
-
-    def work() -> int:
-        nonlocal turn
-        turn += 1
-        layer(batches[turn % len(batches)]).backward(arriving)
-        optimizer.step()
-        optimizer.zero_grad()
-        return 1
-
-    return work
 
 
 @njit(nogil=True)
@@ -65,18 +51,15 @@ def moving(K: int, batches: list[torch.Tensor], threads: int) -> Work:
     tables = [np.ones((V, K), np.float32) for _ in range(3)]
     vectors, gradients = np.ones((2, IDS, d), np.float32)
     distinct = [np.unique(batch.numpy()) for batch in batches]
-    turn = 0
+    order = itertools.cycle(distinct)
 
-    def work() -> int:
-        nonlocal turn
-        turn += 1
-        ids = distinct[turn % len(distinct)]
+    def move_all() -> None:
+        ids = next(order)
         for table in tables:
             parallel_for(on(move, ids, table), len(ids), K, threads)
         parallel_for(on(write_and_read, vectors, gradients), IDS, d, threads)
-        return 1
 
-    return work
+    return counted(move_all)
 
 
 def on(kernel: Callable[..., None], *arrays: np.ndarray) -> Callable[[int, int], None]:
@@ -88,27 +71,26 @@ def main(words: list[str]) -> None:
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
     for K, kind in SETTINGS:
-        batches = batches_of(kind)
+        batches, arriving = batches_of(kind), torch.randn(IDS, d) * 1e-3
         lazy, full = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True), torch.nn.Embedding(V, d, sparse=True)
         contestants = {
-            OURS: step_of(lazy, ant.ProximalYogi(lazy.param_groups(l1_penalty=1e-6)), batches),
-            PEER: step_of(full, torch.optim.SparseAdam(full.parameters(), lr=1e-3), batches),
+            OURS: training(lazy, ant.ProximalYogi(lazy.param_groups(l1_penalty=1e-6)), batches, arriving),
+            PEER: training(full, torch.optim.SparseAdam(full.parameters(), lr=1e-3), batches, arriving),
             LIMIT: moving(K, batches, chosen.threads),
         }
         if kind == "Zipf" and not chosen.no_dense:
             dense = ant.AnchorEmbedding(V, d, num_anchors=K)
-            contestants[DENSE] = step_of(dense, ant.ProximalYogi(dense.param_groups(l1_penalty=1e-6)), batches)
+            contestants[DENSE] = training(dense, ant.ProximalYogi(dense.param_groups(l1_penalty=1e-6)), batches, arriving)
         for work in contestants.values():  # compile, allocate
             work(), work()
         with busy_processes(chosen.busy):
             others, times = Others(), take_turns(contestants, chosen.repeats)
             busy_cores = others()
+        name = "training step" + ", uniform ids" * (kind == "uniform") + f", {chosen.busy} busy" * (chosen.busy > 0)
         publish(
             chosen.record,
             {
-                "benchmark": "training step"
-                + ", uniform ids" * (kind == "uniform")
-                + f", {chosen.busy} busy" * (chosen.busy > 0),
+                "benchmark": name,
                 "setting": f"V={V:,}, d={d}, K={K}, {IDS:,} {kind} ids, {chosen.threads} threads",
                 "rows": compare(times, OURS, LIMIT, chosen.busy),
                 "busy_cores_of_others": busy_cores,

@@ -14,7 +14,7 @@ import torch
 import antembed as ant
 from antembed.native.threads import usable_cpus
 from antembed.tables.sparse_product_kernel import mix_csr
-from experiments.race import Others, Work, parse, publish, rounded, take_turns
+from experiments.race import Others, Work, counted, parse, publish, rounded, take_turns, training
 
 BASE = {"V": 100_000, "K": 48, "d": 128, "ids": 8192}
 VARIED = {
@@ -29,18 +29,8 @@ NONZEROS = (1, 2, 4, 8, 16, 32)
 def step(V: int, K: int, d: int, ids: int) -> Work:
     layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True)
     optimizer = ant.ProximalYogi(layer.param_groups(l1_penalty=1e-6))
-    batches, turn = np.random.default_rng(0).integers(0, V, (4, ids)), 0
-    arriving = torch.full((ids, d), 1e-3)
-
-    def work() -> int:
-        nonlocal turn
-        turn += 1
-        layer(torch.from_numpy(batches[turn % 4])).backward(arriving)
-        optimizer.step()
-        optimizer.zero_grad()
-        return 1
-
-    return work
+    batches = [torch.from_numpy(batch) for batch in np.random.default_rng(0).integers(0, V, (4, ids))]
+    return training(layer, optimizer, batches, torch.full((ids, d), 1e-3))
 
 
 def stored(nonzeros: int) -> Work:
@@ -49,12 +39,7 @@ def stored(nonzeros: int) -> Work:
     columns, values = rng.integers(0, K, n).astype(np.uint8), np.ones(n, np.float32)
     starts, wanted = np.arange(0, n + 1, nonzeros, dtype=np.int32), rng.integers(0, V, ids)
     anchors, out, damaged = np.ones((K, d), np.float32), np.empty((ids, d), np.float32), np.full(1, -1)
-
-    def work() -> int:
-        mix_csr(0, ids, wanted, starts, columns, values, anchors, out, damaged)
-        return 1
-
-    return work
+    return counted(lambda: mix_csr(0, ids, wanted, starts, columns, values, anchors, out, damaged))
 
 
 def measured(works: dict[str, Work], repeats: int, clock: object = time.process_time) -> dict[str, object]:
@@ -64,11 +49,7 @@ def measured(works: dict[str, Work], repeats: int, clock: object = time.process_
 
 
 def with_threads(n: int, work: Work) -> Work:
-    def set_and_work() -> int:
-        torch.set_num_threads(n)
-        return work()
-
-    return set_and_work
+    return lambda: (torch.set_num_threads(n), work())[1]
 
 
 def main(words: list[str]) -> None:

@@ -13,7 +13,7 @@ from antembed.layer import lookup_kernel as anchored
 from antembed.layer.group_kernel import Groups, group, sum_groups
 from antembed.layer.optim.lazy_kernel import read_rows, step_rows
 from experiments.bench.instructions import rows_of
-from experiments.race import Work, parse, publish, rounded, take_turns
+from experiments.race import Work, counted, parse, publish, rounded, take_turns
 
 V, d, K, IDS = 500_000, 256, 100, 25_600
 
@@ -28,34 +28,22 @@ def parts() -> dict[str, Work]:
     anchors, arriving, out = np.ones((K, d), np.float32), np.ones((IDS, d), np.float32), np.empty((IDS, d), np.float32)
     read = anchored.look_up(groups, rows, rule, 4, anchors, out, 1)
     A, T, index = torch.from_numpy(anchors), torch.from_numpy(read[:U]), torch.from_numpy(group_of)
-    summed, gradient, places = torch.empty(U, d), np.ones((U, K), np.float32), np.arange(U + 1, dtype=np.int32)
-
-    def sum_equal() -> None:
-        sum_groups(0, U, starts, order, arriving, summed.numpy())
-
+    summed, gradient, positions = torch.empty(U, d), np.ones((U, K), np.float32), np.arange(U + 1, dtype=np.int32)
     calls = {
         "grouping of ids": lambda: group(ids, slot),
         "look-up, compiled pass": lambda: anchored.look_up(groups, rows, rule, 4, anchors, out, 1),
         "gradients, compiled pass": lambda: anchored.gradients(groups, read, anchors, arriving, 1),
         "update and prox, compiled pass": lambda: step_rows(
-            0, U, unique, places, places, gradient, rows, rule, 4, 1.0, 0.01, 1e-9
+            0, U, unique, positions, positions, gradient, rows, rule, 4, 1.0, 0.01, 1e-9
         ),
         "look-up, part: rows up to date": lambda: read_rows(0, U, unique, read, rows, rule, 4),
         "look-up, part in torch: T·A": lambda: T @ A,
-        "look-up, part in torch: to their places": lambda: summed.index_select(0, index),
-        "gradients, part: sums of equal ids": sum_equal,
+        "look-up, part in torch: to their positions": lambda: summed.index_select(0, index),
+        "gradients, part: sums of equal ids": lambda: sum_groups(0, U, starts, order, arriving, summed.numpy()),
         "gradients, part in torch: of T": lambda: summed @ A.T,
         "gradients, part in torch: of A": lambda: T.T @ summed,
     }
     return {name: counted(call) for name, call in calls.items()}
-
-
-def counted(call) -> Work:
-    def work() -> int:
-        call()
-        return 1
-
-    return work
 
 
 def main(words: list[str]) -> None:

@@ -6,7 +6,9 @@ All do look-up, filters, backward and update. Peers: nn.Embedding and nn.Conv1d 
 with SparseAdam and Adam (`plain`) or Adam throughout (`plain, dense Adam`, as most write it).
 """
 
+import itertools
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 
 import antembed as ant
 from antembed.classify.model import TextCNN
-from experiments.race import median_turns, parse, publish
+from experiments.race import Work, counted, median_turns, parse, publish
 
 V, d, K, DOCUMENTS, WIDTHS, FILTERS, CLASSES = 62_000, 256, 10, 256, (3, 4, 5), 100, 4
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -59,12 +61,8 @@ def contestant(name: str) -> Callable[[Batch], Tensor]:
         table = torch.optim.SparseAdam if name == "plain" else torch.optim.Adam
         optimizers = [table(model.embedding.parameters(), lr=1e-3), torch.optim.Adam(rest, lr=1e-3)]
     else:
-        layer = (
-            ant.baselines.FullEmbedding(V, d, 0, sparse=True)
-            if name == "full"
-            else ant.AnchorEmbedding(V, d, 0, num_anchors=K, sparse=True)
-        )
-        model = TextCNN(layer, CLASSES)
+        full, anchored = ant.baselines.FullEmbedding, partial(ant.AnchorEmbedding, num_anchors=K)
+        model = TextCNN((full if name == "full" else anchored)(V, d, 0, sparse=True), CLASSES)
         optimizers = [ant.ProximalYogi(ant.param_groups(model, l1_penalty=1e-5), lr=1e-3, eps=1e-5, initial_second=1e-10)]
     labels = torch.randint(0, CLASSES, (DOCUMENTS,))
 
@@ -84,14 +82,12 @@ def main(words: list[str]) -> None:
     chosen = parse(words, __doc__, threads=2, repeats=15)
     torch.set_num_threads(chosen.threads)
     made, names = batches(8), ("plain", "plain, dense Adam", "full", f"anchored, K={K}")
-    steps, turn = {name: contestant(name) for name in names}, dict.fromkeys(names, 0)
 
-    def take(name: str) -> int:
-        steps[name](made[turn[name] % len(made)])
-        turn[name] += 1
-        return 1
+    def steps(name: str) -> Work:
+        step, order = contestant(name), itertools.cycle(made)
+        return counted(lambda: step(next(order)))
 
-    seconds = median_turns({name: lambda name=name: take(name) for name in names}, chosen.repeats)
+    seconds = median_turns({name: steps(name) for name in names}, chosen.repeats)
     publish(
         chosen.record,
         {

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from antembed.cli.app import app
 from antembed.layer.growth import nbant_objective
-from antembed.sweep.front import draw_objective, gather, rank
+from antembed.report.pictures import draw_objective
+from antembed.sweep.front import gather, rank
 from antembed.train.options import from_options
 from antembed.train.registry import TASKS
 
@@ -197,7 +198,7 @@ def test_the_picture_has_as_many_dimensions_as_were_asked_for(tmp_path):
     common = {"anchors": {"users": 3, "items": 2}, "objective": 0.5, "auto": False}
     even = [common | {"asked": (K, K), "anchors": {"users": 3, "items": K}} for K in (2, 4, 6)]
     itself = common | {"asked": None, "auto": True, "objective": 0.4}
-    with mock.patch("antembed.sweep.front.save") as saved:
+    with mock.patch("antembed.report.pictures.save") as saved:
         draw_objective([*even, itself], tmp_path / "o.svg", "")
         draw_objective([*even, itself, common | {"asked": (3, 2)}], tmp_path / "o.svg", "")
     flat, deep = (call.args[0] for call in saved.call_args_list)

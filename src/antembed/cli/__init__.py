@@ -9,7 +9,7 @@ from antembed.cli.show import printable, verbosity
 from antembed.extras import explained
 
 SPINS = "1000"  # looks of GNU's OpenMP before a thread sleeps, 300 000 by default; others know the policy only
-LONGEST = 1000  # letters of an error: some libraries put whole tables into theirs
+LONGEST = 1000  # letters of an error: some libraries put entire tables into theirs
 
 
 def main() -> None:

@@ -83,21 +83,9 @@ def train() -> None:
 
 app.add_typer(train_app, name="train")
 app.add_typer(first_steps.data_app, name="data")
-for function in (
-    runs.evaluate,
-    runs.export,
-    runs.explain,
-    runs.inspect,
-    runs.report,
-    predict.recommend,
-    predict.similar,
-    predict.predict,
-    predict.generate,
-    compress.compress,
-    predict.neighbours,
-    sweep.sweep,
-    first_steps.demo,
-):
+of_runs = (runs.evaluate, runs.export, runs.explain, runs.inspect, runs.report)
+answers = (predict.recommend, predict.similar, predict.predict, predict.generate, predict.neighbours)
+for function in (*of_runs, *answers, compress.compress, sweep.sweep, first_steps.demo):
     app.command()(function)
 
 

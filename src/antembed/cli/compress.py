@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 def compress(
     source: Annotated[
-        Path,
-        typer.Argument(help="Vectors: .npy, .npz, .safetensors, GloVe, word2vec (.bin, text; .gz, .zst), or a model's folder."),
+        Path, typer.Argument(help="Vectors (.npy, .npz, .safetensors, GloVe, word2vec; .gz, .zst), or a model's folder.")
     ],
     out: Annotated[Path, typer.Argument(help="The file to write, NAME.ant; or, of a model's folder, the folder to write.")],
     budget: Annotated[
         str | None,
-        typer.Option(help="16x (times smaller than fp32, words not counted), or 2MB, all counted.", show_default="16x"),
+        typer.Option(help="16x (times smaller than fp32, words not counted) or 2MB, all counted.", show_default="16x"),
     ] = None,
     tolerance: Annotated[
         str | None, typer.Option(help="Instead of a budget: the smallest file of at most this relative squared error, 1%.")
@@ -32,14 +31,11 @@ def compress(
     tensor: Annotated[str, typer.Option(help="Which table, if a file has several.")] = "",
     words: Annotated[Path | None, typer.Option(help="A word a line, one for each vector.")] = None,
     tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="A tokenizer.json to keep inside, for StaticModel.encode; default: that of a static model's folder."),
+        Path | None, typer.Option(help="A tokenizer.json to keep inside, for StaticModel.encode; default: that of the folder.")
     ] = None,
     by_frequency: Annotated[
         bool | None,
-        typer.Option(
-            "--by-frequency/--no-frequency", help="The first rows are the frequent ones, and kept better; default: of words."
-        ),
+        typer.Option("--by-frequency/--no-frequency", help="Keep the first rows better; default: if there are words."),
     ] = None,
     distil: Annotated[
         Path | None,
@@ -47,10 +43,7 @@ def compress(
     ] = None,
     word_tests: Annotated[
         Path | None,
-        typer.Option(
-            help="A folder of word similarities (word word score) and analogies (a b c d), one a line, to measure the loss.",
-            show_default="wordsim and analogy in ANTEMBED_DATA, if there",
-        ),
+        typer.Option(help="A folder of word similarities (word word score) and analogies (a b c d); default: ANTEMBED_DATA."),
     ] = None,
     overwrite: Overwrite = False,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
@@ -168,7 +161,7 @@ def _similarity_in_words(spearman: dict[str, float]) -> list[str]:
 def _compress_folder(
     source: Path, out: Path, how: JSON, tensor: str, distil: Path | None, overwrite: bool
 ) -> tuple[JSON, list[str]]:
-    """A whole model, its input embedding small → the result, and lines that say it."""
+    """A model folder with a small input embedding → the result, and lines that say it."""
     from antembed.cli import show
     from antembed.compression import METHOD_OF, as_array
     from antembed.compression import compress as make

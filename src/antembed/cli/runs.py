@@ -35,23 +35,16 @@ def export(
     out: Annotated[Path, typer.Argument(help="A folder for all tables of the run, FILE.ant, or a file of another format.")],
     to: Annotated[
         str | None,
-        typer.Option(
-            help="For other programs: glove, word2vec (.bin: binary), npy, parquet, safetensors, projector, onnx; default: "
-            "by the name of OUT."
-        ),
+        typer.Option(help="glove, word2vec (.bin: binary), npy, parquet, safetensors, projector or onnx; default: by OUT."),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Which table to write to a file, if the run has several.")] = None,
     values: Annotated[
-        str | None,
-        typer.Option(help="fp32, fp16, int8; packed also int6, int5, int4; default: as the run's own files."),
+        str | None, typer.Option(help="fp32, fp16, int8; packed also int6, int5, int4; default: the run's.")
     ] = None,
     encoding: Annotated[
-        str | None,
-        typer.Option(help="auto (the smallest of plain, bitmap and csr), one of these, or packed; default: as the run's."),
+        str | None, typer.Option(help="auto (the smallest), plain, bitmap, csr or packed; default: the run's.")
     ] = None,
-    with_seen: Annotated[
-        bool, typer.Option("--with-seen", help="Include what users have rated, so that it is not recommended again.")
-    ] = False,
+    with_seen: Annotated[bool, typer.Option("--with-seen", help="Keep what users have rated out of later lists.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a run as small files, or a table for other programs. An exported folder needs nothing else to recommend, predict
@@ -116,7 +109,7 @@ def _for_others(
 def explain(
     run: Annotated[Path, folder_of("a run, of an export, or of what an estimator saved")],
     items: Annotated[
-        Path | None, typer.Option(help="Titles and genres: MovieLens movies.dat, or label, title, genres.")
+        Path | None, typer.Option(help="Titles and genres: movies.dat, or a file of label, title, genres.")
     ] = None,
     text: Annotated[str | None, typer.Option(help="A text: show which of its n-grams speak for which class.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many items or words of each anchor, or n-grams of each class.")] = 5,

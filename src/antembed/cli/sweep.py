@@ -70,6 +70,7 @@ def sweep(
     if len(data) > 1 or not vary:
         raise typer.BadParameter("needs one file and what to vary, as in ratings.dat --vary anchors=5,10", param_hint="DATA")
     from antembed.cli.train import usage_errors
+    from antembed.report.pictures import draw_settings
     from antembed.sweep import front, space
     from antembed.train.registry import TASKS
 
@@ -88,7 +89,7 @@ def sweep(
     beside = swept.is_published(splits) if paper is None else paper
     if plot is not None:
         error = f"{result['error']} {swept.metric.label}"
-        front.draw_settings(found, plot, error=error, published=swept.published if beside else {})
+        draw_settings(found, plot, error=error, published=swept.published if beside else {})
     if beside:
         result["paper"] = swept.published
     show.print_json(result | {"records": str(out)}) if as_json else print_front(result, swept.metric.label)
@@ -168,7 +169,8 @@ def _select(
     runs: list[Path], anchor_penalty: float, l0_penalty: float | None, top: int, plot: Path | None, as_json: bool
 ) -> None:
     """Rank finished runs, and print the first."""
-    from antembed.sweep.front import draw_objective, gather, rank, task_of
+    from antembed.report.pictures import draw_objective
+    from antembed.sweep.front import gather, rank, task_of
     from antembed.sweep.trials import label
 
     rows = gather(runs)

@@ -38,22 +38,11 @@ MAIN = {"columns", "implicit", "split", "test", "text", "label", "embedding", "e
         "budget", "tolerance", "ngrams", "seed"}  # fmt: skip
 MAIN_PANEL, PANEL = "Options", "Run"
 # What is meant where an option is not given and the config's own default says nothing.
-RATINGS = {
-    "embedding_dim": "searched",
-    "anchors": "by the data",
-    "solver": "auto: by the data and the other options",
-    "tolerance": "1%",
-}
-SEARCHED = {
-    "recommend": RATINGS,
-    "recommend-events": RATINGS,
-    "classify": {
-        "tolerance": "0.5%",
-        "model": "auto: hashed n-grams; cnn where another option of a network is given",
-        "anchors": "10, of a network",
-        "embedding_dim": "256, of a network",
-    },
-}
+BY_DATA = "auto: by the data and the other options"
+RATINGS = {"embedding_dim": "searched", "anchors": "by the data", "solver": BY_DATA, "tolerance": "1%"}
+TEXT = {"tolerance": "0.5%", "anchors": "10, of a network", "embedding_dim": "256, of a network"}
+TEXT["model"] = "auto: hashed n-grams; cnn where another option of a network is given"
+SEARCHED = {"recommend": RATINGS, "recommend-events": RATINGS, "classify": TEXT}
 GROUPS = ("input", "tables", "anchors", "solver", "export", "machine")  # in the order in which people think of them
 
 

@@ -56,7 +56,7 @@ def read_records(path: str | Path) -> Records:
 
 
 def upgraded(record: JSON) -> JSON:
-    """The record with the whole config of today, so that it can be compared with others."""
+    """The record with the complete config of today, so that it can be compared with others."""
     config = record.get("config")
     if not isinstance(config, dict) or config.get("task") not in TASKS:
         return record

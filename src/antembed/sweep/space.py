@@ -21,6 +21,9 @@ from antembed.train.task import Task
 if TYPE_CHECKING:
     from antembed.sweep.trials import Trial
 
+    Plan = Callable[[list[JSON]], list[Trial]]
+    Run = Callable[[list[Trial]], list[JSON]]
+
 DIGITS = 4  # of a drawn number, so that it can be typed again
 TURNS = 50  # draws for each point wanted, before a small space counts as used up
 PER_TABLE = "anchors"  # an option with a number for each table, of which one will do
@@ -162,10 +165,8 @@ def parse_axis(text: str, task: Task) -> Axis:
     option = option_of(name, task)
     if not equals or not body.strip():
         raise ConfigError(f"{text!r} lists no values; say --vary {name}=VALUE,VALUE,… or --vary {name}=LOW..HIGH[:log]")
-    remedy = {
-        "seed": "repeat trials with --seeds 0,1,2",
-        "threads": "it changes no result: give it with --set",
-    } | dict.fromkeys(WHICH_DATA, "the data are the same for all trials")
+    remedy = dict.fromkeys(WHICH_DATA, "the data are the same for all trials")
+    remedy |= {"seed": "repeat trials with --seeds 0,1,2", "threads": "it changes no result: give it with --set"}
     if option.name in remedy:
         raise ConfigError(f"{option.name} cannot be varied; {remedy[option.name]}")
     if ".." in body:
@@ -188,9 +189,7 @@ def parse_range(option: Option, body: str) -> Range:
     try:
         low, high = (float(end) for end in ends.split(".."))
     except ValueError as error:
-        raise ConfigError(
-            f"{option.name}={body} is no range; say {option.name}=LOW..HIGH or {option.name}=LOW..HIGH:log"
-        ) from error
+        raise ConfigError(f"{option.name}={body} is no range; say {option.name}=LOW..HIGH[:log]") from error
     found = value_of(option, int(low) if low == int(low) else low)
     if isinstance(found, bool | str) or (isinstance(found, tuple) and option.name != PER_TABLE):
         raise ConfigError(f"{option.name} is no number, so {body} is no range of it; list its values, as in a,b")
@@ -200,9 +199,8 @@ def parse_range(option: Option, body: str) -> Range:
         raise ConfigError(f"{option.name}={body}: {low:g} is not below {high:g}; the lower end comes first")
     if scale and low <= 0:
         raise ConfigError(f"{option.name}={body}: a log scale starts above 0, not at {low:g}")
-    return Range(
-        option, low if isinstance(found, float) else int(low), high if isinstance(found, float) else int(high), bool(scale)
-    )
+    kind = float if isinstance(found, float) else int
+    return Range(option, kind(low), kind(high), bool(scale))
 
 
 def parse_fixed(texts: Sequence[str], task: Task) -> JSON:
@@ -245,14 +243,7 @@ def draws(axes: Sequence[Axis], n: int, seed: int) -> list[JSON]:
 # Optuna chooses: two objectives, error and parameters; what the records have is what it has seen.
 
 
-def search(
-    asked: Space,
-    finished: Mapping[str, JSON],
-    plan: "Callable[[list[JSON]], list[Trial]]",
-    run: "Callable[[list[Trial]], list[JSON]]",
-    *,
-    together: int = 1,
-) -> list[JSON]:
+def search(asked: Space, finished: Mapping[str, JSON], plan: "Plan", run: "Run", *, together: int = 1) -> list[JSON]:
     """asked.trials points, those in `finished` (by trial.key) counted, `together` at a time; → the rows of their trials."""
     import optuna
 

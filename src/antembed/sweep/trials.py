@@ -20,7 +20,7 @@ from antembed.sweep.records import append_record, key_of, read_records
 from antembed.tables.model_folder import RunError
 from antembed.train.checkpoint import CheckpointError
 from antembed.train.config import TaskConfig
-from antembed.train.options import ConfigError, from_options, typed, validated
+from antembed.train.options import ConfigError, from_options, typed
 from antembed.train.registry import TASKS
 from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """A name for its run; the hash tells it from runs with other fixed options."""
+        """A name for its run; the hash differs between runs with other fixed options."""
         digest = hashlib.sha256(self.key.encode()).hexdigest()
         name = label(self.varied | {"seed": self.config.machine.seed})
         return name.replace(" ", "_").replace("/", "-") + "_" + digest[:8]
@@ -113,15 +113,7 @@ def finished(records: Path, splits: Splits, task: Task) -> dict[str, JSON]:
                 f"{records} has trials on other data: {row[task.examples]} {task.examples} with sha256 "
                 f"{row['sha256'][:12]}…, here {splits.count} with {splits.digest[:12]}…; choose another file with --out"
             )
-    return {trial_key(row["config"], task): row for row in rows}
-
-
-def trial_key(config: JSON, task: Task) -> str:
-    """The key of a recorded config. Options that there were not yet when it was written had their default."""
-    try:
-        return key_of(validated(task.Config, config).model_dump(mode="json"))
-    except ConfigError:  # of an antembed whose options were others: none of today's trials
-        return key_of(config)
+    return {key_of(row["config"]): row for row in rows}
 
 
 def sweep(
@@ -144,24 +136,14 @@ def sweep(
     done = finished(records, splits, task)
     todo = [*{trial.key: trial for trial in trials if trial.key not in done}.values()]  # one asked for twice is done once
     folder = None if keep is None else Path(keep)
-    run = one_by_one(todo, folder) if min(jobs, len(todo)) < 2 else side_by_side(todo, folder, jobs)
-    for trial, measured in run:
-        row = measured | {
-            "settings": trial.varied,
-            "config": trial.config.model_dump(mode="json"),
-            "sha256": splits.digest,
-            task.examples: splits.count,
-            "command": trial.command,
-        }
+    one_by_one = ((trial, run_trial(trial, folder)) for trial in todo)
+    for trial, measured in one_by_one if min(jobs, len(todo)) < 2 else side_by_side(todo, folder, jobs):
+        about = {"settings": trial.varied, "config": trial.config.model_dump(mode="json"), "command": trial.command}
+        row = measured | about | {"sha256": splits.digest, task.examples: splits.count}
         append_record(records, row)
         callback(row)
     done = finished(records, splits, task)
     return [done[trial.key] for trial in trials]
-
-
-def one_by_one(todo: Sequence[Trial], keep: Path | None) -> Iterator[tuple[Trial, JSON]]:
-    for trial in todo:
-        yield trial, run_trial(trial, keep)
 
 
 def run_trial(trial: Trial, keep: Path | None) -> JSON:
