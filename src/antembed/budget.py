@@ -1,4 +1,4 @@
-"""A size in the user's words ("40x", "400k", "2MB"), and the penalty that leads there while training goes on."""
+"""Budgets ("40x", "400k", "2MB"), tolerances ("1%"), and the penalty that leads to a budget while training goes on."""
 
 import re
 from collections.abc import Callable
@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from antembed.files import JSON
 
-# MERGED How much worse than the dense model a small one may be, in the user's words: "1%".
-
-UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 RAMP = 0.7  # share of the adjusted epochs over which the size falls to the budget
 EXPONENT = 1.2  # sizes fall about as penalty^−0.7 (MovieLens 1M), so this is a little less than Newton's step
 LARGEST_STEP = 3.0  # the most by which a penalty changes at once
@@ -52,7 +50,7 @@ def parse_budget(text: str, dense_bytes: float) -> Budget:
     number = float(match[1])
     if match[2] == "x":
         return Budget(dense_bytes / number, "bytes")
-    return Budget(number * UNITS[match[3]], "bytes" if match[4] else "parameters")
+    return Budget(number * FACTORS[match[3]], "bytes" if match[4] else "parameters")
 
 
 def counts_bytes(budget: str) -> bool:
@@ -104,26 +102,22 @@ class BudgetController:
                 f"on the way to a budget of {self.budget} every weight was lost: empty tables have {empty:,.0f}, and "
                 "a few weights more than that; allow more, or take fewer anchors or dimensions"
             )
-        if (whole := size(count)) <= self.budget.amount:
+        if (full := size(count)) <= self.budget.amount:
             return
-        if count > MANY:
-            low = self._near(size, (0, empty), (count, whole))
-        else:
-            low, high = 0, count
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if size(middle) <= self.budget.amount else (low, middle)
+        low = self._most_within(size, (0, empty), (count, full))
         if low == 0:
             raise BudgetError(f"a budget of {self.budget} leaves no weight at all: one alone makes {size(1):,.0f}; allow more")
         keep(low)
 
-    def _near(self, size: Callable[[int], float], low: tuple[int, float], high: tuple[int, float]) -> int:
-        """Between these (weights, size): a number of weights whose size is within the budget, and close to it. Sizes are nearly
-        linear, so a few measurements are enough where each takes seconds."""
-        wanted, turn = (1 - CLOSE / 2) * self.budget.amount, 0
-        while high[0] - low[0] > 1 and low[1] < (1 - CLOSE) * self.budget.amount:
-            share = (wanted - low[1]) / (high[1] - low[1]) if turn % 3 < 2 and high[1] > low[1] else 0.5
-            n = min(max(low[0] + round(share * (high[0] - low[0])), low[0] + 1), high[0] - 1)
+    def _most_within(self, size: Callable[[int], float], low: tuple[int, float], high: tuple[int, float]) -> int:
+        """Between these (weights, size): the largest number of weights whose size is within the budget. From MANY on, close to it:
+        sizes are nearly linear, so a few measurements are enough where each takes seconds."""
+        near, turn = high[0] > MANY, 0
+        wanted = (1 - CLOSE / 2) * self.budget.amount
+        while high[0] - low[0] > 1 and not (near and low[1] >= (1 - CLOSE) * self.budget.amount):
+            straight = near and turn % 3 < 2 and high[1] > low[1]
+            share = (wanted - low[1]) / (high[1] - low[1]) if straight else 0.5
+            n = min(max(low[0] + int(share * (high[0] - low[0])), low[0] + 1), high[0] - 1)
             found = n, size(n)
             low, high = (found, high) if found[1] <= self.budget.amount else (low, found)
             turn += 1

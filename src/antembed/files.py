@@ -1,10 +1,13 @@
-"""Atomic writes (temporary name, sync, rename), locks, JSON lines that survive a crash, folders that nobody else can write."""
+"""Atomic writes (temporary name, sync, rename), locks, JSON lines that survive a crash, folders that no other user can write."""
 
 import atexit
 import functools
+import glob
 import json
 import logging
+import mmap
 import os
+import secrets
 import shutil
 import socket
 import stat
@@ -26,7 +29,6 @@ except ImportError:  # not on Windows, where two processes must not write to one
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".antembed-tmp"  # how names of files end that are being written; those of killed processes are removed
-TAIL = 1 << 16  # bytes at the end of a log in which its last line is sought
 MOST_LINKS = 40  # symbolic links on the way to a folder: as Linux
 log = logging.getLogger("antembed")
 
@@ -104,32 +106,25 @@ class LockedError(ValueError):
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to, which becomes `path` at the end. After a crash or a full disk, the old or the new file is there as a
-    whole; a temporary file that a killed process has left is removed by the next write to `path`."""
+    """A file to write to, which becomes `path` at the end. After a crash or a full disk, the old or the new file is there,
+    complete; a temporary file that a killed process has left is removed by the next write to `path`."""
     path = Path(path)
     _remove_leftovers(path)
-    handle, temporary = _open_temporary(path)
-    file = os.fdopen(handle, "wb")
+    file = _open_temporary(path)
     try:
         yield file
         file.flush()
-        os.fsync(handle)
+        os.fsync(file.fileno())
         if os.name == "nt":
             file.close()  # Windows renames no open file; elsewhere it stays locked until it has its name
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates a private file
-        os.replace(temporary, path)
+        os.replace(file.name, path)
     except BaseException:
-        _close_quietly(file)
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):  # what a full disk cannot take was reported before
+            file.close()
+        Path(file.name).unlink(missing_ok=True)
         raise
     file.close()
     _sync_folder(path.parent)
-
-
-def _close_quietly(file: BinaryIO) -> None:
-    """Of a file that is thrown away: what a full disk cannot take of it was reported before."""
-    with suppress(OSError):
-        file.close()
 
 
 def is_temporary(path: Path) -> bool:
@@ -137,26 +132,21 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(TEMPORARY)
 
 
-def _open_temporary(path: Path) -> tuple[int, str]:
+def _open_temporary(path: Path) -> BinaryIO:
     """A new file, locked as long as it is open: what is not locked is left over."""
     while True:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
-        _try_lock(handle, wait=True)
-        if os.fstat(handle).st_nlink:
-            return handle, name
-        os.close(handle)  # another process has taken it for a leftover, before it was locked
+        file = open(path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}", "xb")  # noqa: SIM115 (closed by replacing)
+        _try_lock(file.fileno(), wait=True)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another process has taken it for a leftover, before it was locked
 
 
 def _remove_leftovers(path: Path) -> None:
-    for left in path.parent.glob(f".{_literal(path.name)}.*{TEMPORARY}"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
         with suppress(FileNotFoundError), open(left, "rb") as file:
             if _try_lock(file.fileno()):
                 left.unlink()
-
-
-def _literal(name: str) -> str:
-    """A name in which glob finds no pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _try_lock(handle: int, wait: bool = False) -> bool:
@@ -220,12 +210,12 @@ def _check_host(file: IO[str], path: Path, what: object) -> None:
 def _owner(file: IO[str]) -> JSON | None:
     """Who wrote the lock file; None if it does not say."""
     file.seek(0)
-    owner = _parsed(file.read(TAIL).encode())
+    owner = _parsed(file.read().encode())
     return owner if owner is not None and {"pid", "host"} <= owner.keys() else None
 
 
 def write_atomically(path: str | os.PathLike[str], data: "bytes | Iterable[Buffer]") -> None:
-    """Write `data`, or its pieces, to `path`, as a whole or not at all."""
+    """Write `data`, or its chunks, to `path`, completely or not at all."""
     with replacing(path) as file:
         file.writelines([data] if isinstance(data, bytes) else data)
 
@@ -252,17 +242,12 @@ def append_json(path: str | os.PathLike[str], row: JSON) -> None:
 
 
 def _last_line(file: BinaryIO) -> tuple[bytes, int]:
-    """What follows the last line end, and where it begins; read from the end, however long the file is."""
-    start, tail = file.seek(0, os.SEEK_END), b""
-    while start:
-        step = min(TAIL, start)
-        start -= step
-        file.seek(start)
-        before, newline, rest = file.read(step).rpartition(b"\n")
-        tail = rest + tail
-        if newline:
-            return tail, start + len(before) + 1
-    return tail, 0
+    """What follows the last line end, and where it begins."""
+    if not file.seek(0, os.SEEK_END):
+        return b"", 0
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        start = mapped.rfind(b"\n") + 1
+        return mapped[start:], start
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> list[JSON]:
@@ -285,11 +270,11 @@ def write_checked(path: str | os.PathLike[str], row: JSON) -> None:
 def read_checked(path: str | os.PathLike[str]) -> JSON | None:
     """What `write_checked` wrote; None if it is not there, or not as it was written."""
     try:
-        whole = _parsed(Path(path).read_bytes())
+        found = _parsed(Path(path).read_bytes()) or {}
     except OSError:
         return None
-    content = None if whole is None else whole.get("content")
-    return content if whole is not None and isinstance(content, dict) and whole.get("crc32") == _checksum(content) else None
+    content = found.get("content")
+    return content if isinstance(content, dict) and found.get("crc32") == _checksum(content) else None
 
 
 def _checksum(row: JSON) -> str:
@@ -302,12 +287,6 @@ def _parsed(line: bytes) -> JSON | None:
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

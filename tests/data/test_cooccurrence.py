@@ -69,16 +69,6 @@ def test_a_memory_map_will_do(tmp_path):
     assert (cooccurrences(mapped, starts, V) != cooccurrences(tokens, starts, V)).nnz == 0
 
 
-def test_wrong_input_is_named():
-    tokens, starts = documents()
-    with pytest.raises(ValueError, match=f"token {tokens.max()} is none of the 5 words"):
-        cooccurrences(tokens, starts, 5)
-    with pytest.raises(ValueError, match=rf"starts must rise from 0 to {len(tokens)}, the number of tokens"):
-        cooccurrences(tokens, starts[:-3], V)
-    with pytest.raises(ValueError, match="must be ≥ 1, got 0 and 1"):
-        cooccurrences(tokens, starts, V, window=0, min_count=1)
-
-
 def test_features_are_the_truncated_svd():
     tokens, starts = documents(3, n=60)
     counts = cooccurrences(tokens, starts, V, **ALL)

@@ -1,4 +1,4 @@
-"""What exists → small: tables of vectors as entropy-coded files.
+"""Compress tables of vectors that exist to small, entropy-coded files.
 
 table = compress(vectors, vocabulary=words, budget="16x")
 table.save("words.ant"); table["stock"], table.most_similar("stock", k=10)
@@ -14,7 +14,7 @@ from antembed.compression import principal_axes as transform
 from antembed.compression import sparse_anchors as sparse
 from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, relative_error
 from antembed.compression.quality import QUERIES, Progress, compare, named, neighbours_kept, quiet
-from antembed.compression.sources import Source, is_static, read_source, read_tokens
+from antembed.compression.sources import read_tokens
 from antembed.compression.sparse_anchors_kernel import choose_rows
 from antembed.native.compile import is_compiled
 from antembed.tables.entropy_kernel import quantize_rows
@@ -23,13 +23,11 @@ from antembed.tables.static_model import pack_tokens
 from antembed.tables.table import Table
 from antembed.tables.word_index import pack_words
 
-__all__ = ["METHOD_OF", "Source", "compare", "compress", "is_static", "read_source"]
-
 METHODS = ("auto", "transform", "sparse")
 METHOD_OF = {"coded": "transform", "sparse": "sparse"}  # by the encoding of a file
 WEIGHTING = 0.25  # rows that come first, the frequent ones, are kept better: (place + 10)^−¼
 SAMPLE, LEAST_ROWS, MOST_ROWS = 1 << 21, 4096, 20_000  # numbers, and rows, by which a method is chosen
-PIECE = 1 << 14  # rows
+CHUNK = 1 << 14  # rows
 LARGEST = 1e18  # its square is still a number in fp32
 HEADER = 2048  # bytes of a file beside its arrays, at most
 SPARSE_FROM_RATIO, SPARSE_FROM_ERROR = 12.0, 0.1  # below, sparse codes lose everywhere
@@ -92,20 +90,20 @@ def compress(
     _say_if_compiled(how, progress)
     more = {} if importance is None else {"importance": importance}
     coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=named(f"{how}: ", progress), **more)
-    about = coded.about | {"norm_base": unit * coded.norm_base}
+    about = coded.about | {"norm_base": unit * coded.about["norm_base"]}
     return read_table(serialize_coded(coded.arrays, about, words))
 
 
 def _unit(E: np.ndarray) -> float:
     """A power of two that brings numbers of another size near 1, where fp16 and the coders' limits are far."""
-    pieces = (E[first : first + PIECE] for first in range(0, len(E), PIECE))
-    size = float(np.sqrt(sum(float(np.square(piece, dtype=np.float64).sum()) for piece in pieces) / E.size))
+    chunks = (E[first : first + CHUNK] for first in range(0, len(E), CHUNK))
+    size = float(np.sqrt(sum(float(np.square(chunk, dtype=np.float64).sum()) for chunk in chunks) / E.size))
     return 1.0 if size == 0 or 1e-2 < size < 1e2 else float(2.0 ** np.round(np.log2(size)))
 
 
 FITS: dict[str, Callable[..., Coded]] = {"transform": transform.fit, "sparse": sparse.fit}
-FIRST_KERNELS = {"transform": quantize_rows, "sparse": choose_rows}  # that a method calls
-SECONDS_TO_COMPILE = {"transform": 5, "sparse": 6}  # where none are kept, on one core of the machine of results/
+# The kernel that a method calls first, and seconds to compile all of its kernels, on one core of the machine of results/.
+KERNELS = {"transform": (quantize_rows, 5), "sparse": (choose_rows, 6)}
 Way = tuple[str, bool]  # method, lengths apart
 
 
@@ -134,8 +132,9 @@ def _ways(E: np.ndarray, goal: Goal, method: str, split_norms: bool | None) -> l
 
 def _say_if_compiled(how: str, progress: Progress) -> None:
     """Said before the first call of a method whose machine code is not kept yet."""
-    if not is_compiled(FIRST_KERNELS[how]):
-        progress(f"compiling {how} (once, about {SECONDS_TO_COMPILE[how]} s)", 0, 1)
+    first, seconds = KERNELS[how]
+    if not is_compiled(first):
+        progress(f"compiling {how} (once, about {seconds} s)", 0, 1)
 
 
 def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: int, progress: Progress) -> Way:

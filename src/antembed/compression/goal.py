@@ -1,4 +1,4 @@
-"""What both ways of compressing begin and end with: rows made alike, a goal, and the step that meets it."""
+"""What both methods of compression share: rows centred and weighted, blocks of coded rows, and the step that meets a goal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from antembed.compression.quality import Progress
+from antembed.files import JSON
 from antembed.tables.container import unpack
 from antembed.tables.entropy_rows import HEAD, row_weights
 from antembed.tables.save import read_table, serialize_coded
 from antembed.tables.table import Table
 
-COARSE = 1e-3  # the share of what rows differ by that may be lost where a mean is rounded
+COARSE = 1e-3  # the share of the rows' variance that rounding their mean to fp16 may cost; else it is stored as fp32
+OVERHEAD = 0.012  # of a block's bytes, for its state
 ATTEMPTS, MOST_ATTEMPTS = 6, 30  # as a rule; until one meets the goal
 
 
@@ -24,13 +26,7 @@ class Coded:
     """A compressed table, as the arrays of its file."""
 
     arrays: dict[str, np.ndarray]
-    about: dict[str, object]
-
-    @property
-    def norm_base(self) -> float:
-        base = self.about["norm_base"]
-        assert isinstance(base, float)
-        return base
+    about: JSON
 
     @property
     def size(self) -> int:
@@ -57,6 +53,11 @@ class Goal:
         """How much of what is allowed was taken."""
         return error / self.error if self.by_error else size / self.size
 
+    def check(self, least: float, V: int) -> None:
+        """Raise if V vectors cannot take so few bytes."""
+        if not self.by_error and self.size < least:
+            raise TooFewBytesError(f"{self.size:,.0f} bytes are too few for {V:,} vectors: {least:,.0f} at least; allow more")
+
     def __str__(self) -> str:
         return f"a relative error of {self.error:.3g}" if self.by_error else f"a size of {self.size:,.0f} bytes"
 
@@ -73,7 +74,7 @@ class Weighted:
     norms: np.ndarray | None  # (V,) uint8
     norm_base: float
 
-    def about(self) -> dict[str, object]:
+    def about(self) -> JSON:
         return {"weighting": self.weighting, "mean_place": self.mean_place, "norm_base": self.norm_base}
 
 
@@ -112,8 +113,20 @@ def weighted(E: np.ndarray, weighting: float, exact: np.ndarray | None, norm_ste
 def int8_anchors(A: np.ndarray, mean: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays of anchors in a file: int8 with a scale each, and the mean."""
     scales = np.maximum(np.abs(A).max(1, initial=0) / 127, 1e-7).astype(np.float16)
-    whole = np.clip(np.rint(A / scales.astype(np.float32)[:, None]), -127, 127).astype(np.int8)
-    return {"anchors": whole, "anchor_scales": scales, "mean": mean}
+    rounded = np.clip(np.rint(A / scales.astype(np.float32)[:, None]), -127, 127).astype(np.int8)
+    return {"anchors": rounded, "anchor_scales": scales, "mean": mean}
+
+
+def coded_blocks(
+    encode: Callable[[int, np.ndarray, np.ndarray], int], rows: int, estimate: float
+) -> tuple[dict[str, np.ndarray], int]:
+    """Payload and offsets, and the rows of a block. encode(rows of a block, out, offsets) → bytes, about `estimate`."""
+    per_block = int(np.clip(np.ceil(8 * rows / max(OVERHEAD * estimate, 1e-9)), 1, 256))
+    blocks = -(-rows // per_block)
+    out, offsets = np.empty(int(1.3 * estimate) + 16 * blocks + 1024, np.uint8), np.zeros(blocks + 1, np.int64)
+    end = encode(per_block, out, offsets)
+    assert end >= 0  # `out` is large enough
+    return {"payload": out[:end].copy(), "offsets": offsets.astype(np.uint32 if end < 1 << 32 else np.uint64)}, per_block
 
 
 def with_anchors(table: Table, anchors: np.ndarray) -> Table:
@@ -128,7 +141,7 @@ def with_anchors(table: Table, anchors: np.ndarray) -> Table:
 
 def decoded(coded: Coded) -> np.ndarray:
     """All vectors of a compressed table."""
-    return Table(coded.arrays, dict(coded.about), coded.size)[:]
+    return Table(coded.arrays, coded.about, coded.size)[:]
 
 
 def relative_error(E: np.ndarray, F: np.ndarray, weighting: float = 0.0) -> float:

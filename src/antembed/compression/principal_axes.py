@@ -1,10 +1,10 @@
-"""E ≈ T·A + mean: the anchors are the principal axes, T is on one grid, chosen with a price for each bit."""
+"""Compression by transform, E ≈ T·A + mean: anchors are the principal axes, T is on one grid and entropy-coded."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from antembed.compression.goal import Coded, Goal, TooFewBytesError, Weighted, divisors, int8_anchors, meet, weighted
+from antembed.compression.goal import OVERHEAD, Coded, Goal, Weighted, coded_blocks, divisors, int8_anchors, meet, weighted
 from antembed.compression.quality import Progress, quiet
 from antembed.native.threads import parallel_for, usable_cpus
 from antembed.tables.entropy_kernel import CLASSES, LARGEST, MOST, MOVES, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
@@ -16,7 +16,6 @@ SAMPLE = 1 << 19  # numbers
 SEARCHED = 14  # steps, halving
 ROUNDS = 3  # of frequencies and numbers that follow each other
 SMALLEST = 1e-6  # deviation
-OVERHEAD = 0.012  # of a block's bytes, for its state
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ def laplacian(step: float, deviations: np.ndarray) -> Model:
     stands = np.where(m > 0, 2 * m - (np.arange(2 * CLASSES) >= CLASSES)[:, None], 0)
     p = np.exp(-np.sqrt(2) * stands / scale[:, None]) * np.where(m > 0, 2, 1)
     promise = np.rint(UNIT * np.minimum((p * m).sum(1) / p.sum(1), MOST)).astype(np.int64)[:CLASSES]
-    return Model(step, classes, promise, whole(p), np.zeros((2 * CLASSES, 4), np.int8))
+    return Model(step, classes, promise, integer_frequencies(p), np.zeros((2 * CLASSES, 4), np.int8))
 
 
-def whole(weights: np.ndarray) -> np.ndarray:
+def integer_frequencies(weights: np.ndarray) -> np.ndarray:
     """Frequencies that sum to TOTAL in each row, none of them zero."""
     weights = weights + 1e-3 * weights.sum(1, keepdims=True) / weights.shape[1] + 1e-12
     shares = np.maximum((weights / weights.sum(1, keepdims=True) * TOTAL).astype(np.int64), 1)
@@ -79,7 +78,7 @@ def whole(weights: np.ndarray) -> np.ndarray:
 
 
 def quantized(Y: np.ndarray, shifts: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers and contexts."""
+    """Integers and contexts."""
     Q, C = np.empty(Y.shape, np.int32), np.empty(Y.shape, np.uint8)
     X = (Y / np.float32(model.step)).astype(np.float32)
     centres = model.centres.astype(np.float64) / 128
@@ -94,7 +93,7 @@ def learned(Y: np.ndarray, shifts: np.ndarray, Q: np.ndarray, C: np.ndarray, mod
     symbol, context = np.minimum(m, LARGEST), C.astype(np.int64)
     counts = np.bincount((context * (LARGEST + 1) + symbol).reshape(-1), minlength=2 * CLASSES * (LARGEST + 1))
     before = laplacian(model.step, model.step * 2.0 ** ((model.classes - OFFSET) / 4)).frequencies / TOTAL
-    frequencies = whole(counts.reshape(2 * CLASSES, -1) + 8 * before)
+    frequencies = integer_frequencies(counts.reshape(2 * CLASSES, -1) + 8 * before)
     columns = np.clip(model.classes + shifts[:, None], 0, CLASSES - 1).reshape(-1)
     number = np.bincount(columns, minlength=CLASSES)
     sums = np.bincount(columns, np.minimum(m, MOST).reshape(-1), CLASSES)
@@ -111,56 +110,33 @@ def learned(Y: np.ndarray, shifts: np.ndarray, Q: np.ndarray, C: np.ndarray, mod
 def estimated_bits(Q: np.ndarray, C: np.ndarray, model: Model) -> float:
     """Of these numbers by this model; escapes are rare."""
     m = np.abs(Q)
-    return float(
-        model.bits[C, np.minimum(m, LARGEST)].sum()
-        + (np.where(m >= LARGEST, 5 + np.log2(np.maximum(m - LARGEST + 1, 1)), 0)).sum()
-    )
+    escapes = np.where(m >= LARGEST, 5 + np.log2(np.maximum(m - LARGEST + 1, 1)), 0)
+    return float(model.bits[C, np.minimum(m, LARGEST)].sum() + escapes.sum())
 
 
 def used_columns(Q: np.ndarray) -> np.ndarray:
     return np.flatnonzero((Q != 0).any(0))
 
 
-def encode(prepared: Prepared, Q: np.ndarray, C: np.ndarray, model: Model, rows: int) -> Coded:
-    """The numbers as arrays of a file; `rows` in a block."""
+def encode(prepared: Prepared, Q: np.ndarray, C: np.ndarray, model: Model) -> Coded:
+    """The numbers as arrays of a file."""
     n, K = Q.shape
-    blocks = -(-n // rows)
-    out, offsets = (
-        np.empty(int(1.3 * estimated_bits(Q, C, model) / 8) + 16 * blocks + 1024, np.uint8),
-        np.zeros(blocks + 1, np.int64),
-    )
     shares = model.frequencies.astype(np.int64)
     firsts = np.cumsum(shares, 1) - shares
-    end = encode_blocks(Q, C, shares, firsts, rows, out, offsets)
-    assert end >= 0
-    arrays = {
-        "payload": out[:end].copy(),
-        "offsets": offsets.astype(np.uint32 if end < 1 << 32 else np.uint64),
-        "classes": model.classes.astype(np.uint8),
-        "promise": model.promise.astype(np.uint16),
-        "frequencies": model.frequencies.astype(np.uint16),
-        "centres": model.centres,
-        "anchors": prepared.stored["anchors"][:K],
-        "anchor_scales": prepared.stored["anchor_scales"][:K],
-        "mean": prepared.stored["mean"],
-    }
+    arrays, per_block = coded_blocks(
+        lambda rows, out, offsets: encode_blocks(Q, C, shares, firsts, rows, out, offsets), n, estimated_bits(Q, C, model) / 8
+    )
+    arrays |= {"classes": model.classes.astype(np.uint8), "promise": model.promise.astype(np.uint16)}
+    arrays |= {"frequencies": model.frequencies.astype(np.uint16), "centres": model.centres, "mean": prepared.stored["mean"]}
+    arrays |= {name: prepared.stored[name][:K] for name in ("anchors", "anchor_scales")}
     if prepared.shifts.any():
         arrays["shift_places"] = np.repeat(np.arange(1, n), -np.diff(prepared.shifts)).astype(np.uint32)
     if prepared.rows.norms is not None:
         arrays["norms"] = prepared.rows.norms
-    about = {
-        "encoding": "coded",
-        "values": "int8",
-        "objects": n,
-        "columns": K + 1,
-        "nonzeros": int(np.count_nonzero(Q)) + n,
-        "dimensions": prepared.stored["anchors"].shape[1],
-        "step": float(model.step),
-        "first_shift": int(prepared.shifts[0]),
-        "rows_per_block": rows,
-        **prepared.rows.about(),
-    }
-    return Coded(arrays, about)
+    about = {"encoding": "coded", "values": "int8", "objects": n, "columns": K + 1}
+    about |= {"nonzeros": int(np.count_nonzero(Q)) + n, "dimensions": prepared.stored["anchors"].shape[1]}
+    about |= {"step": float(model.step), "first_shift": int(prepared.shifts[0]), "rows_per_block": per_block}
+    return Coded(arrays, about | prepared.rows.about())
 
 
 def fixed_bytes(d: int) -> int:
@@ -181,10 +157,7 @@ def fit(
     """E (V, d) → a table that meets the goal."""
     V, d = E.shape
     fixed = fixed_bytes(d) + (V if split_norms or importance is not None else 0)
-    if not goal.by_error and goal.size < fixed + 0.05 * V:
-        raise TooFewBytesError(
-            f"{goal.size:,.0f} bytes are too few for {V:,} vectors: {fixed + 0.05 * V:,.0f} at least; allow more"
-        )
+    goal.check(fixed + 0.05 * V, V)
     progress("principal axes", 0, 1)
     prepared = prepare(E, weighting, split_norms, importance)
     if goal.by_error:
@@ -217,10 +190,7 @@ def _searched(prepared: Prepared, target: float, fixed: float, seed: int, progre
             model = learned(sample, shifts, Q, C, model)
         used = len(used_columns(Q))
         size = estimated_bits(Q, C, model) / 8 * V / len(sample) * (1 + OVERHEAD) + fixed + (d + 2) * used
-        if size > target:
-            low = step
-        else:
-            high = step
+        low, high = (step, high) if size > target else (low, step)
     return high
 
 
@@ -238,6 +208,4 @@ def _coded(prepared: Prepared, step: float, before: Model | None) -> tuple[Coded
     model = replace(model, classes=model.classes[:columns])
     Q, C = quantized(cut.Y, cut.shifts, model)
     model = replace(learned(cut.Y, cut.shifts, Q, C, model), promise=model.promise)  # contexts follow from it
-    each = estimated_bits(Q, C, model) / 8 / max(len(Q), 1)
-    rows = int(np.clip(np.ceil(8 / max(OVERHEAD * each, 1e-9)), 1, 256))
-    return encode(cut, Q, C, model, rows), full
+    return encode(cut, Q, C, model), full

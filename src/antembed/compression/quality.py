@@ -1,4 +1,4 @@
-"""How much of a table is left after it was compressed, and callbacks for progress."""
+"""How much of a table is left after compression: error, neighbours, word similarities and analogies; callbacks for progress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +11,8 @@ from antembed.data.text_file import DataError
 from antembed.files import JSON
 from antembed.tables.word_evaluation import solved, spearman
 
-# MERGED What words lose: similarities as people see them, and analogies, before and after.
-
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
-QUERIES, NEIGHBOURS = 1000, 10
+QUERIES, NEIGHBOURS = 1000, 10  # vectors whose ten nearest are compared
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -54,7 +52,7 @@ def neighbours_kept(E: np.ndarray, F: np.ndarray, queries: np.ndarray) -> float:
 
 def nearest(E: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     """(queries, k): rows of largest cosine, each row itself left out."""
-    unit = E / np.maximum(np.linalg.norm(E, axis=1, keepdims=True), 1e-12)
+    unit = _normalized(E)
     found = np.empty((len(queries), k), np.int64)
     for start in range(0, len(queries), 256):
         some = queries[start : start + 256]
@@ -64,13 +62,13 @@ def nearest(E: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     return found
 
 
-ASKED = 2000  # analogies
-FOLDERS = ("wordsim", "analogy")
+ANALOGIES = 2000  # that are asked of each file
+FOLDERS = ("wordsim", "analogy")  # of ANTEMBED_DATA
 
 
 @dataclass(frozen=True)
 class WordTest:
-    """A file of it."""
+    """A file of pairs of words with people's scores, or of analogies."""
 
     name: str
     words: np.ndarray  # (n, 2) or (n, 4) rows of the table
@@ -101,51 +99,34 @@ def _read(file: Path, rows: dict[str, int]) -> WordTest:
         raise DataError(
             f"{file} is no test of words: a line has 3 (word word score) or 4 (analogy) parts, here {sorted(widths)}"
         )
-    pairs = widths == {3}
-    number = 2 if pairs else 4
-    known = [[_row(word, rows) for word in line[:number]] for line in lines]
-    kept = [n for n, found in enumerate(known) if all(row is not None for row in found)]
+    n = 2 if widths == {3} else 4
+    asked = [(line, [rows.get(word, rows.get(word.lower())) for word in line[:n]]) for line in lines]
+    known = [(line, ids) for line, ids in asked if None not in ids]
     try:
-        scores = np.array([float(lines[n][2]) for n in kept]) if pairs else None
+        scores = np.array([float(line[2]) for line, _ in known]) if n == 2 else None
     except ValueError as error:
         raise DataError(f"{file} has a score that is no number ({error}); a line is `word word score`") from error
-    return WordTest(file.stem, np.array([known[n] for n in kept], np.int64).reshape(len(kept), number), scores)
-
-
-def _row(word: str, rows: dict[str, int]) -> int | None:
-    found = rows.get(word)
-    return rows.get(word.lower()) if found is None else found
+    return WordTest(file.stem, np.array([ids for _, ids in known], np.int64).reshape(-1, n), scores)
 
 
 def changes(E: np.ndarray, F: np.ndarray, tests: list[WordTest], seed: int = 0) -> dict[str, JSON]:
-    """By name: the rank correlation with people's scores, or the share of analogies that come out, with E and with F."""
-    if not tests:
-        return {}
+    """By name: the rank correlation with people's scores, or the share of analogies that are solved, with E and with F."""
     found: dict[str, JSON] = {}
-    before, after = (X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12) for X in (E, F))
     for test in tests:
-        measure, asked = (_similarity, test) if test.scores is not None else (_analogies, _some(test, seed))
-        of = "pairs" if test.scores is not None else "questions"
-        found[test.name] = {
-            "before": measure(before, asked),
-            "after": measure(after, asked),
-            "asked": len(asked.words),
-            "of": of,
-        }
+        words, n = test.words, len(test.words)
+        if test.scores is None:
+            words = words[np.sort(np.random.default_rng(seed).choice(n, min(n, ANALOGIES), replace=False))]
+        before, after = (_score(_normalized(X), words, test.scores) for X in (E, F))
+        of = "questions" if test.scores is None else "pairs"
+        found[test.name] = {"before": before, "after": after, "asked": len(words), "of": of}
     return found
 
 
-def _some(test: WordTest, seed: int) -> WordTest:
-    n = len(test.words)
-    drawn = np.sort(np.random.default_rng(seed).choice(n, min(n, ASKED), replace=False))
-    return WordTest(test.name, test.words[drawn], None)
+def _score(unit: np.ndarray, words: np.ndarray, scores: np.ndarray | None) -> float:
+    if scores is None:
+        return float(solved(unit, words).mean())
+    return spearman((unit[words[:, 0]] * unit[words[:, 1]]).sum(1), scores)
 
 
-def _similarity(unit: np.ndarray, test: WordTest) -> float:
-    assert test.scores is not None
-    return spearman((unit[test.words[:, 0]] * unit[test.words[:, 1]]).sum(1), test.scores)
-
-
-def _analogies(unit: np.ndarray, test: WordTest) -> float:
-    """The share of questions that come out."""
-    return float(solved(unit, test.words).mean())
+def _normalized(X: np.ndarray) -> np.ndarray:
+    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)

@@ -1,10 +1,10 @@
-"""E ≈ T·A + mean: many anchors, of which each row takes a few, in small whole non-negative multiples of a step."""
+"""Compression by sparse codes, E ≈ T·A + mean: each row takes a few of many anchors, times small multiples of a step ≥ 0."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from antembed.compression.goal import Coded, Goal, TooFewBytesError, Weighted, divisors, int8_anchors, meet, weighted
+from antembed.compression.goal import Coded, Goal, Weighted, coded_blocks, divisors, int8_anchors, meet, weighted
 from antembed.compression.quality import Progress, quiet
 from antembed.compression.sparse_anchors_kernel import add_combined, add_products, anchor_products, choose_rows, fit_anchors
 from antembed.native.threads import parallel_for, usable_cpus
@@ -19,7 +19,6 @@ SAMPLE = 20_000  # rows that the anchors are first fitted to
 PLACES = 4096  # of the line that anchors share by how often they are used
 PARTS = 8  # of the rows, summed one by one: the same sums for any number of threads
 PASSES = 3  # of least squares in a round
-OVERHEAD = 0.012  # of a block's bytes, for its state
 SIZES = (1024, 512, 256, 128, 64, 32)  # numbers of anchors: the first whose bytes are few
 LARGEST_SHARE = 0.25  # of the bytes, that anchors may take
 
@@ -66,10 +65,10 @@ class Model:
 def first_model(K: int, bits: float) -> Model:
     """Before anything is known; `bits` of a row."""
     often = np.full(K, np.clip(bits / 9 / K, 1e-6, 0.5))
-    return Model(often, np.zeros(K, np.int64), whole(np.tile(np.exp(-0.5 * np.arange(VALUES)), (GROUPS, 1))))
+    return Model(often, np.zeros(K, np.int64), integer_frequencies(np.tile(np.exp(-0.5 * np.arange(VALUES)), (GROUPS, 1))))
 
 
-def whole(weights: np.ndarray) -> np.ndarray:
+def integer_frequencies(weights: np.ndarray) -> np.ndarray:
     """Frequencies that sum to TOTAL in each row, none of them zero."""
     n = weights.shape[1]
     shares = (weights / weights.sum(1, keepdims=True) * (TOTAL - n)).astype(np.int64) + 1
@@ -87,7 +86,7 @@ def learned(codes: Codes, K: int) -> Model:
     group[np.argsort(mean, kind="stable")] = np.arange(K) * GROUPS // K
     counts = np.bincount(group[anchors] * VALUES + values - 1, minlength=GROUPS * VALUES).reshape(GROUPS, VALUES)
     before = np.exp(-0.5 * np.arange(VALUES))
-    return Model(often, group, whole(counts + 4 * before / before.sum()))
+    return Model(often, group, integer_frequencies(counts + 4 * before / before.sum()))
 
 
 def estimated_bits(codes: Codes, model: Model) -> float:
@@ -95,11 +94,6 @@ def estimated_bits(codes: Codes, model: Model) -> float:
     anchors, values = codes.index[codes.used], codes.value[codes.used]
     bits = model.anchor_bits[anchors].sum() + model.value_bits[model.group[anchors], values].sum()
     return float(bits) + len(codes) * model.bits_of_no_anchor()
-
-
-def unit(A: np.ndarray) -> np.ndarray:
-    """Rows of length 1."""
-    return (A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-12)).astype(np.float32)
 
 
 def choose(X: np.ndarray, A: np.ndarray, model: Model, step: float, most: int) -> Codes:
@@ -139,7 +133,8 @@ def combined(codes: Codes, A: np.ndarray) -> np.ndarray:
 
 def rounded(A: np.ndarray) -> np.ndarray:
     """Unit anchors, as a file holds them."""
-    arrays = int8_anchors(unit(A), np.zeros(0))
+    unit = (A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    arrays = int8_anchors(unit, np.zeros(0))
     held: np.ndarray = arrays["anchors"] * arrays["anchor_scales"].astype(np.float32)[:, None]
     return held
 
@@ -158,32 +153,19 @@ def encode(rows: Weighted, codes: Codes, model: Model, A: np.ndarray) -> Coded:
     norms, norm_firsts = np.empty(0, np.uint8), np.zeros(1, np.int64)
     if rows.norms is not None:
         norms = rows.norms
-        shares = whole(np.bincount(norms, minlength=2)[None] + 0.0)[0]
+        shares = integer_frequencies(np.bincount(norms, minlength=2)[None] + 0.0)[0]
         arrays["norm_frequencies"], norm_firsts = shares.astype(np.uint16), cumulative(shares)
-    size = estimated_bits(codes, model) / 8 + len(codes)
-    per_block = int(np.clip(np.ceil(8 * len(codes) / max(OVERHEAD * size, 1e-9)), 1, 256))
-    blocks = -(-len(codes) // per_block)
-    out, offsets = np.empty(int(1.3 * size) + 16 * blocks + 1024, np.uint8), np.zeros(blocks + 1, np.int64)
     index = np.where(codes.used, place[codes.index], len(kept))
     order = np.argsort(index, 1, kind="stable")
     chosen = (np.take_along_axis(index, order, 1), np.take_along_axis(codes.value, order, 1), codes.count, norms)
     known = (ends, reached(int(ends[-1]), rate), model.group[kept], cumulative(model.frequencies), norm_firsts)
-    end = encode_sparse(*chosen, *known, per_block, out, offsets)
-    assert end >= 0
-    arrays |= {"payload": out[:end].copy(), "offsets": offsets.astype(np.uint32 if end < 1 << 32 else np.uint64)}
-    about = {
-        "encoding": "sparse",
-        "values": "int8",
-        "objects": len(codes),
-        "columns": len(kept) + 1,
-        "nonzeros": int(codes.count.sum()) + len(codes),
-        "dimensions": A.shape[1],
-        "step": codes.step,
-        "rate": rate,
-        "rows_per_block": per_block,
-        **rows.about(),
-    }
-    return Coded(arrays, about)
+    blocks, per_block = coded_blocks(
+        lambda *block: encode_sparse(*chosen, *known, *block), len(codes), estimated_bits(codes, model) / 8 + len(codes)
+    )
+    about = {"encoding": "sparse", "values": "int8", "objects": len(codes), "columns": len(kept) + 1}
+    about |= {"nonzeros": int(codes.count.sum()) + len(codes), "dimensions": A.shape[1]}
+    about |= {"step": codes.step, "rate": rate, "rows_per_block": per_block}
+    return Coded(arrays | blocks, about | rows.about())
 
 
 def fit(
@@ -200,23 +182,17 @@ def fit(
     rows = weighted(E, weighting, divisors(E, split_norms), NORM_STEP, NORMS)
     K = min(num_anchors or number_of_anchors(E.shape, goal), len(E))
     fixed, least = fixed_bytes(E.shape[1], K), (0.1 + 0.5 * split_norms) * len(E)
-    if not goal.by_error and goal.size < fixed + least:
-        raise TooFewBytesError(
-            f"{goal.size:,.0f} bytes are too few for {len(E):,} vectors: {fixed + least:,.0f} at least; allow more"
-        )
+    goal.check(fixed + least, len(E))
     A, model, step, most = _trained(rows, goal, 8 * (goal.size - fixed) / len(E), K, seed, progress)
-
     least_step = smallest_step(rows.X)
 
     def attempt(step: float) -> Coded:
         nonlocal A, model
         step = max(step, least_step)
         codes = choose(rows.X, A, model, step, most)
-        model = learned(codes, K)
-        fitted = refit(rows.X, codes, A)[0]
-        coded = encode(rows, codes, model, fitted)
+        model, fitted = learned(codes, K), refit(rows.X, codes, A)[0]
         A = rounded(fitted)  # the next attempt begins with these
-        return coded
+        return encode(rows, codes, model, fitted)
 
     return meet(goal, E, attempt, step, progress)
 

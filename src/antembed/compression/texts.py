@@ -1,4 +1,4 @@
-"""Texts say which rows matter: a token that occurs often is kept better, and sentences stay as similar as they were."""
+"""Compress a static model for given texts: frequent tokens are kept better, and sentences stay as similar as they were."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -64,7 +64,7 @@ def rank_correlation(found: np.ndarray, wanted: np.ndarray) -> float:
 def compress_for_texts(E: np.ndarray, tokens: Tokens, texts: list[str], *, progress: Progress = quiet, how: JSON) -> Distilled:
     """A static model's table, its rows weighed by the texts if sentences that were held out are better for it.
 
-    `how`: what `compress` is told besides."""
+    `how`: other arguments of `compress`."""
     check_texts(texts)
     plain = compress(E, **how, progress=progress)
     ids = [text for text in StaticModel(plain, tokens).tokenize(texts, max_length=None) if text]

@@ -26,13 +26,6 @@ def cooccurrences(
     least `min_pmi`. The paper keeps all pairs (1 and −inf; features are made of those too), but then frequent words are
     related to nearly every word. `tokens` may be a memory map.
     """
-    if window < 1 or min_count < 1:
-        raise ValueError(f"window and min_count must be ≥ 1, got {window} and {min_count}")
-    if starts[0] != 0 or starts[-1] != len(tokens) or (np.diff(starts) < 0).any():
-        raise ValueError(f"starts must rise from 0 to {len(tokens)}, the number of tokens; got {starts[0]} to {starts[-1]}")
-    if len(tokens) and not (tokens.min() >= 0 and tokens.max() < V):
-        wrong = tokens.min() if tokens.min() < 0 else tokens.max()
-        raise ValueError(f"token {wrong} is none of the {V} words; pass the vocabulary of these tokens")
     counts = sparse.csr_array((V, V), dtype=np.int32)
     ends = np.repeat(starts[1:], np.diff(starts))  # of each token's document
     for first in range(0, len(tokens), TOKENS):

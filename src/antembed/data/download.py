@@ -52,43 +52,31 @@ class DataSet:
     files: tuple[Remote, ...]
 
 
-def _one(about: str, url: str, checksum: str = "") -> DataSet:
-    return DataSet(about, (Remote(url, checksum),))
+def _data_set(about: str, *urls: str) -> DataSet:
+    return DataSet(about, tuple(Remote(url, CHECKSUMS.get(url.rpartition("/")[2], "")) for url in urls))
 
 
+CHECKSUMS = {
+    "dbpedia_csv.tgz": "sha256:42db5221ddedddb673a4cabcc5f3a7d869714c878bcfe4ba94b29d14aa38e417",
+    "yelp_review_full_csv.tgz": "sha256:56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559",
+    "sogou_news_csv.tgz": "sha256:6b77fc935561d339b82aa552d7e31ea59eff492a494920579b3ce70604efb5c2",
+    "ml-1m.zip": "md5:c4d9eecfca2ab87c1945afe126590906",
+    "ml-25m.zip": "md5:6b51fb2759a8657d3bfcbfc42b592ada",
+    "ptb.train.txt": "md5:f26c4b92c5fdc7b3f8c7cdcb991d8420",
+    "ptb.valid.txt": "md5:aa0affc06ff7c36e977d7cd49e3839bf",
+    "ptb.test.txt": "md5:8b80168b89c18661a38ef683c0dc3721",
+}
+PTB_FILES = (PTB + f"ptb.{part}.txt" for part in ("train", "valid", "test"))
 DATA_SETS = {
-    "ag-news": _one("120,000 news articles, 4 classes", FAST_AI + "ag_news_csv.tgz"),
-    "dbpedia": _one(
-        "560,000 abstracts, 14 classes",
-        FAST_AI + "dbpedia_csv.tgz",
-        "sha256:42db5221ddedddb673a4cabcc5f3a7d869714c878bcfe4ba94b29d14aa38e417",
-    ),
-    "yelp-full": _one(
-        "650,000 reviews, 5 classes",
-        FAST_AI + "yelp_review_full_csv.tgz",
-        "sha256:56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559",
-    ),
-    "sogou": _one(
-        "450,000 news articles in Pinyin, 5 classes",
-        FAST_AI + "sogou_news_csv.tgz",
-        "sha256:6b77fc935561d339b82aa552d7e31ea59eff492a494920579b3ce70604efb5c2",
-    ),
-    "ml-1m": _one(
-        "MovieLens, 1 million ratings; research use", GROUPLENS + "ml-1m.zip", "md5:c4d9eecfca2ab87c1945afe126590906"
-    ),
-    "ml-25m": _one(
-        "MovieLens, 25 million ratings; research use", GROUPLENS + "ml-25m.zip", "md5:6b51fb2759a8657d3bfcbfc42b592ada"
-    ),
-    "wikitext-2": _one("Wikipedia, words, 2 million", WIKITEXT + "wikitext-2-v1.zip"),
-    "wikitext-103": _one("Wikipedia, words, 103 million, 267,735 different ones", WIKITEXT + "wikitext-103-v1.zip"),
-    "ptb": DataSet(
-        "Penn Treebank, words, 1 million; needs a licence of the LDC",
-        (
-            Remote(PTB + "ptb.train.txt", "md5:f26c4b92c5fdc7b3f8c7cdcb991d8420"),
-            Remote(PTB + "ptb.valid.txt", "md5:aa0affc06ff7c36e977d7cd49e3839bf"),
-            Remote(PTB + "ptb.test.txt", "md5:8b80168b89c18661a38ef683c0dc3721"),
-        ),
-    ),
+    "ag-news": _data_set("120,000 news articles, 4 classes", FAST_AI + "ag_news_csv.tgz"),
+    "dbpedia": _data_set("560,000 abstracts, 14 classes", FAST_AI + "dbpedia_csv.tgz"),
+    "yelp-full": _data_set("650,000 reviews, 5 classes", FAST_AI + "yelp_review_full_csv.tgz"),
+    "sogou": _data_set("450,000 news articles in Pinyin, 5 classes", FAST_AI + "sogou_news_csv.tgz"),
+    "ml-1m": _data_set("MovieLens, 1 million ratings; research use", GROUPLENS + "ml-1m.zip"),
+    "ml-25m": _data_set("MovieLens, 25 million ratings; research use", GROUPLENS + "ml-25m.zip"),
+    "wikitext-2": _data_set("Wikipedia, words, 2 million", WIKITEXT + "wikitext-2-v1.zip"),
+    "wikitext-103": _data_set("Wikipedia, words, 103 million, 267,735 different ones", WIKITEXT + "wikitext-103-v1.zip"),
+    "ptb": _data_set("Penn Treebank, words, 1 million; needs a licence of the LDC", *PTB_FILES),
 }
 
 

@@ -4,7 +4,7 @@ Sources are wordnet.py, cooccurrence.py, and files of edges, read here.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import numpy as np
@@ -34,15 +34,7 @@ def from_pairs(u: np.ndarray, v: np.ndarray, V: int, weights: np.ndarray | None 
 
 def union(*relations: sparse.csr_array) -> sparse.csr_array:
     """Pairs that are related in any of the relations; the weight is the largest."""
-    if not relations:
-        raise ValueError("a union of 0 relations has no size; give at least 1")
-    shapes = {matrix.shape for matrix in relations}
-    if len(shapes) > 1:
-        raise ValueError(f"relations have the shapes {sorted(shapes)}; make them with one vocabulary")
-    joined = relations[0].astype(np.float32)
-    for more in relations[1:]:
-        joined = joined.maximum(more.astype(np.float32))
-    return sparse.csr_array(joined)
+    return reduce(lambda joined, more: joined.maximum(more), (matrix.astype(np.float32) for matrix in relations))
 
 
 def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,10 +43,6 @@ def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.n
     Pass FreeEntries(*free_entries(relations, anchors), (V, K)) to a penalty.
     """
     anchors = np.asarray(anchors, np.int64)
-    V = relations.shape[0]
-    if len(anchors) and not (anchors.min() >= 0 and anchors.max() < V):
-        wrong = anchors.min() if anchors.min() < 0 else anchors.max()
-        raise ValueError(f"anchor {wrong} is none of the {V} objects of these relations; make them with one vocabulary")
     columns, objects = relations[anchors].nonzero()  # rows instead of columns: the matrix is symmetric, and rows are cheap
     K = len(anchors)
     flat = np.unique(np.concatenate([objects.astype(np.int64) * K + columns, anchors * K + np.arange(K)]))

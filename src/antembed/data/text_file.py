@@ -176,14 +176,18 @@ def _unpack(path: Path, chunks: Iterable[bytes], create: Callable[[], Any]) -> I
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """(line number from 1, the line without its end) of a UTF-8 file, perhaps compressed; only a chunk of it is in memory."""
     with open(path, "rb") as file:
-        held, number = b"", 0
-        for chunk in decompressed(path, file):
-            *lines, held = (held + chunk).split(b"\n")
-            for line in lines:
-                number += 1
-                yield number, line if number > 1 else line.removeprefix(codecs.BOM_UTF8)
-        if held:
-            yield number + 1, held if number else held.removeprefix(codecs.BOM_UTF8)
+        chunks = decompressed(path, file)
+        first = next(chunks, b"").removeprefix(codecs.BOM_UTF8)
+        yield from enumerate(_lines(chain([first], chunks)), 1)
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    held = b""
+    for chunk in chunks:
+        *lines, held = (held + chunk).split(b"\n")
+        yield from lines
+    if held:
+        yield held
 
 
 class Converted(NamedTuple):

@@ -204,18 +204,13 @@ def _split(path: Path, number: int, line: bytes, width: int, promised: bool) -> 
 
 def _numbers(lines: list[tuple[int, bytes]], width: int, path: Path) -> np.ndarray:
     try:
-        flat = np.array(b" ".join(line for _, line in lines).split(), np.float32)
-        return flat.reshape(len(lines), width)
+        return np.array(b" ".join(line for _, line in lines).split(), np.float32).reshape(len(lines), width)
     except ValueError:
-        number, wrong = next((number, part) for number, line in lines for part in line.split(b" ") if not _is_number(part))
-        raise DataError(
-            f"{path}, line {number}: {wrong.decode('utf-8', 'replace')!r} is no number; mend or remove the line"
-        ) from None
-
-
-def _is_number(part: bytes) -> bool:
-    try:
-        float(part)
-    except ValueError:
-        return False
-    return True
+        for number, line in lines:
+            for part in line.split(b" "):
+                try:
+                    float(part)
+                except ValueError:
+                    wrong = part.decode("utf-8", "replace")
+                    raise DataError(f"{path}, line {number}: {wrong!r} is no number; mend or remove the line") from None
+        raise
