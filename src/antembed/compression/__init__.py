@@ -13,7 +13,7 @@ from antembed.budget import parse_budget, parse_tolerance
 from antembed.compression import principal_axes as transform
 from antembed.compression import sparse_anchors as sparse
 from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, relative_error
-from antembed.compression.quality import QUERIES, Progress, compare, named, neighbours_kept, quiet
+from antembed.compression.quality import QUERIES, Progress, named, neighbours_kept, quiet
 from antembed.compression.sources import read_tokens
 from antembed.compression.sparse_anchors_kernel import choose_rows
 from antembed.native.compile import is_compiled

@@ -97,9 +97,9 @@ def weighted(E: np.ndarray, weighting: float, exact: np.ndarray | None, norm_ste
         steps = np.clip(np.rint(np.log2(np.maximum(exact, base) / base) / norm_step), 0, norms - 1)
         codes, lengths = steps.astype(np.uint8), (base * 2.0 ** (steps * norm_step)).astype(np.float32)
         E = E / lengths[:, None]
-    places = np.arange(len(E))
-    mean_place = float(np.mean((places + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
-    weights = row_weights(places, weighting, mean_place)
+    positions = np.arange(len(E))
+    mean_place = float(np.mean((positions + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
+    weights = row_weights(positions, weighting, mean_place)
     share = weights.astype(np.float64) ** 2
     mean = ((share[:, None] * E).sum(0) / share.sum()).astype(np.float32)
     held = mean.astype(np.float16)

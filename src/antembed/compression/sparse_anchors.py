@@ -16,7 +16,7 @@ GROUPS = 8  # of anchors, by how large their values are
 NORMS = 64  # at most
 ROUNDS = 14  # of rows and anchors that follow each other
 SAMPLE = 20_000  # rows that the anchors are first fitted to
-PLACES = 4096  # of the line that anchors share by how often they are used
+LINE = 4096  # length of the line on which anchors have parts, by how often they are used
 PARTS = 8  # of the rows, summed one by one: the same sums for any number of threads
 PASSES = 3  # of least squares in a round
 SIZES = (1024, 512, 256, 128, 64, 32)  # numbers of anchors: the first whose bytes are few
@@ -145,7 +145,7 @@ def encode(rows: Weighted, codes: Codes, model: Model, A: np.ndarray) -> Coded:
     place = np.zeros(len(A), np.int16)
     place[kept] = np.arange(len(kept))
     hazard = -np.log(1 - model.often[kept])
-    widths = np.clip(np.rint(hazard * (PLACES / max(hazard.sum(), 1e-12))), 1, TOTAL // 32).astype(np.uint16)
+    widths = np.clip(np.rint(hazard * (LINE / max(hazard.sum(), 1e-12))), 1, TOTAL // 32).astype(np.uint16)
     ends = cumulative(widths)
     rate = int((1 - np.exp(-hazard.sum() / max(int(ends[-1]), 1))) * (1 << UNIT))
     arrays = {"widths": widths, "groups": model.group[kept].astype(np.uint8), **int8_anchors(A[kept], rows.mean)}

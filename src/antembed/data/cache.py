@@ -33,7 +33,7 @@ from antembed.files import JSON, locked, read_checked, write_checked
 
 VERSION = 2  # of the layout of an entry; a change invalidates all old entries
 CACHED_FROM = 32 << 20  # bytes; reading smaller files is faster than the cache
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # rows changed, or bytes checked, at a time
 ABOUT = "about.json"
 STALE = 24 * 3600  # seconds after which an unfinished entry is removed
 # What cached data depend on: contents of arrays and files, and anything that JSON can hold.

@@ -6,7 +6,7 @@ from scipy.sparse.linalg import svds
 
 from antembed.data.vocabulary import RESERVED
 
-WINDOW = 10
+WINDOW = 10  # words on each side, as in the paper
 TOKENS = 1 << 20  # whose pairs are in memory at a time
 
 

