@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from antembed.data.text_file import DataError
 from antembed.files import JSON
@@ -35,27 +36,18 @@ class Tensor:
 
 def read_safetensors(file: Path) -> tuple[list[Tensor], JSON]:
     """The tensors of a file, mapped, and its metadata."""
+    try:
+        with safe_open(file, framework="np"):  # checks that the header fits the file
+            pass
+    except SafetensorError as error:
+        raise DataError(f"{file} is no safetensors file ({error}); download it again") from error
     with file.open("rb") as opened:
         mapped = np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    try:
-        start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
-        header = json.loads(mapped[8:start].tobytes())
-        about = header.pop("__metadata__", {})
-        tensors = [
-            Tensor(
-                name,
-                entry["dtype"],
-                entry["shape"],
-                mapped[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]],
-            )
-            for name, entry in header.items()
-        ]
-        ends = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is no safetensors file ({error}); download it again") from error
-    if start + ends != len(mapped):
-        raise DataError(f"{file} has {len(mapped):,} bytes, its header says {start + ends:,}; download it again")
-    return tensors, about
+    start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+    header = json.loads(mapped[8:start].tobytes())
+    about = header.pop("__metadata__", {})
+    spans = {name: slice(*(start + at for at in entry["data_offsets"])) for name, entry in header.items()}
+    return [Tensor(name, entry["dtype"], entry["shape"], mapped[spans[name]]) for name, entry in header.items()], about
 
 
 def safetensors_chunks(tensors: Iterable[Tensor], about: JSON) -> Iterator[bytes | memoryview]:

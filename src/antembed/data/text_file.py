@@ -30,12 +30,6 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-TITLES = {
-    UTF8_BOM: "UTF-8 (byte order mark)",
-    "utf-16": "UTF-16 (byte order mark)",
-    "utf-32": "UTF-32 (byte order mark)",
-    WESTERN: "Windows-1252 (it is not UTF-8)",
-}
 SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")  # of UTF-8
 ASCII = bytes(range(128))
 # Letters and signs of Windows-1252. ÿ and þ are left out: bytes 255 and 254 are a sign of damage.
@@ -79,13 +73,13 @@ class Dialect:
 
 def assumed(path: Path, dialect: Dialect, separator: str, decimal_comma: bool = False) -> tuple[str, ...]:
     """One line that says what was assumed of a file, or none if it is plain."""
-    found = [TITLES[dialect.encoding]] if dialect.encoding in TITLES else []
+    marked = f"{dialect.encoding.removesuffix('-sig').upper()} (byte order mark)"
+    found = ["Windows-1252 (it is not UTF-8)" if dialect.encoding == WESTERN else marked] if dialect.encoding != UTF8 else []
     found += [f"separator {separator!r}"] if separator == ";" else []
     found += ['quotes escaped as \\"'] if dialect.escaped else []
     found += ["decimal commas"] if decimal_comma else []
-    if not found:
-        return ()
-    return (f"{path}: read as {', '.join(found)}; if that is wrong, convert the file to UTF-8 with commas",)
+    read = f"{path}: read as {', '.join(found)}; if that is wrong, convert the file to UTF-8 with commas"
+    return (read,) if found else ()
 
 
 def encoding_of(first: bytes) -> str:
