@@ -21,7 +21,7 @@ Times = dict[str, list[float]]
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends if the benchmark is killed
 
 
-def parse(words: list[str], doc: str | None, *positional: str, **defaults: Any) -> argparse.Namespace:
+def parse(words: list[str], doc: str | None, /, *positional: str, **defaults: Any) -> argparse.Namespace:
     """Options of a measurement. `positional`: NAME, NAME* (any number) or NAME=DEFAULT. `defaults`: of the options; False is a
     flag, a list takes any number of values of its first one's type, None a text. All have --record FILE."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

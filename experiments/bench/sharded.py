@@ -378,7 +378,11 @@ def torchrec(record: str | None) -> None:
         publish(record, about | row | {"torchrec": version("torchrec")})
 
 
-INSIDE = {"work": lambda kind, rank, n, folder: work(kind, int(rank), int(n), folder), "read": read, "parse-one": parse_one}
+INSIDE = {
+    "work": lambda kind, rows, steps, folder: work(kind, int(rows), int(steps), folder),
+    "read": read,
+    "parse-one": parse_one,
+}
 KINDS = {
     "traffic": traffic,
     "network": network,
