@@ -112,7 +112,7 @@ def test_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [({"min_count": 0}, "min_count must be ≥ 1, got 0"), ({"max_vocab": 2}, "max_vocab must be > 2.*got 2"),
-     ({"length": -1}, "length must be ≥ 1.*got -1"), ({"threads": 0}, "threads must be ≥ 1, got 0")],
+     ({"length": -1}, "length must be ≥ 1.*got -1")],
 )  # fmt: skip
 def test_bad_settings(options, told):
     with pytest.raises(ValueError, match=told):
@@ -122,8 +122,8 @@ def test_bad_settings(options, told):
 def test_a_line_of_ten_megabytes(tmp_path):
     many = "word " * 2_000_000
     (tmp_path / "a.csv").write_text(f'1,"{many}"\n2,short\n')
-    assert read_documents(tmp_path / "a.csv").lengths.tolist() == [100, 1]
-    assert read_documents(tmp_path / "a.csv", length=None).lengths.tolist() == [2_000_000, 1]
+    assert read_documents(tmp_path / "a.csv", length=100).lengths.tolist() == [100, 1]
+    assert read_documents(tmp_path / "a.csv").lengths.tolist() == [2_000_000, 1]
 
 
 def test_labels_that_training_has_not_seen(tmp_path):
@@ -152,14 +152,14 @@ def test_text_without_labels(tmp_path, name):
 def test_missing_texts_have_no_words(tmp_path):
     pl.DataFrame({"label": [1, 2, 2], "text": [None, "a", None]}).write_parquet(tmp_path / "a.parquet")
     assert read_documents(tmp_path / "a.parquet").lengths.tolist() == [0, 1, 0]
-    assert documents_of([None, "a", ""], [1, 2, 2]).padded(np.arange(3), 2).tolist() == [[0, 0], [2, 0], [0, 0]]
+    assert documents_of([None, "a", ""], [1, 2, 2]).lengths.tolist() == [0, 1, 0]
     assert documents_of([None, ""]).vocabulary.words == ["<pad>", "<unk>"]
 
 
 @pytest.mark.parametrize(
     ("texts", "labels", "told"),
-    [([], [], "has no documents"), (["a", 3], [1, 2], "text 1 is of type int"), (["a"], [1, 2], "1 texts, and more labels"),
-     (["a", "b"], [1], "1 labels, and more texts"),
+    [([], [], "has no documents"), (["a", 3], [1, 2], "text 1 is of type int"), (["a"], [1, 2], "there are 1 texts and 2 labels; give equally many"),
+     (["a", "b"], [1], "there are 2 texts and 1 labels; give equally many"),
      (["a", "x\ud800"], None, r"text 1 has a lone surrogate, '\\ud800', as character 2 of 'x\\ud800'.* replace it: text"),
      (["a", "b", "c"], ["x", "y", "\udc80"], "label 2 has a lone surrogate, .* as character 1 of .*; read its source")],
 )  # fmt: skip
@@ -169,7 +169,7 @@ def test_bad_texts_in_memory(texts, labels, told):
 
 
 def test_words_by_falling_count_then_by_the_alphabet():
-    documents = documents_of(["b b b c c a", "a d é c", "b"], threads=2)
+    documents = documents_of(["b b b c c a", "a d é c", "b"])
     vocabulary = documents.vocabulary
     assert vocabulary.words == ["<pad>", "<unk>", "b", "c", "a", "d", "é"]
     assert vocabulary.counts.tolist() == [0, 0, 4, 3, 2, 1, 1]
@@ -188,14 +188,13 @@ def test_rare_words_are_unknown():
     assert few.tokens.tolist() == [2, 2, 2, 3, 3, 1, 1, 1, 1, 3, 2]
 
 
-def test_ids_do_not_depend_on_threads_or_order():
+def test_ids_do_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{n}" for n in rng.zipf(1.3, 30) % 5000) for _ in range(2000)]
-    one, three, back = documents_of(texts, threads=1), documents_of(texts, threads=3), documents_of(texts[::-1])
-    assert one.vocabulary.words == three.vocabulary.words == back.vocabulary.words
-    assert (one.tokens == three.tokens).all()
+    one, back = documents_of(texts), documents_of(texts[::-1])
+    assert one.vocabulary.words == back.vocabulary.words
     assert (one.take(np.arange(2000)[::-1]).tokens == back.tokens).all()
-    again = documents_of(texts, vocabulary=one.vocabulary, threads=2)
+    again = documents_of(texts, vocabulary=one.vocabulary)
     assert (again.tokens == one.tokens).all()
 
 
@@ -211,17 +210,14 @@ def test_vocabulary_is_written_and_read(tmp_path):
         Vocabulary.read(tmp_path / "no.parquet")
 
 
-def test_padded_and_taken():
+def test_some_documents_are_taken():
     documents = documents_of(["a b c", "", "d"], [1, 2, 1])
-    assert documents.padded(np.array([2, 0, 1]), 2).tolist() == [[5, 0], [2, 3], [0, 0]]
-    assert documents.padded(np.array([], np.int32), 4).shape == (0, 4)
     taken = documents.take(np.array([2, 0, 2]))
     assert words(taken) == [["d"], ["a", "b", "c"], ["d"]]
     assert taken.labels.tolist() == [0, 0, 0]
     assert taken.starts.tolist() == [0, 1, 4, 5]
-    for wrong in (documents.take, documents.padded):
-        with pytest.raises(IndexError, match="rows -1 to 3 are not all within the 3 documents"):
-            wrong([-1, 3])
+    with pytest.raises(IndexError, match="rows -1 to 3 are not all within the 3 documents"):
+        documents.take([-1, 3])
 
 
 def test_shares_are_cut_by_seed_and_class():
@@ -303,20 +299,13 @@ def test_what_may_be_the_class_is_noted(tmp_path):
 def test_documents_that_are_cut_are_counted():
     texts = ["w " * n for n in range(1, 101)]
     documents = documents_of(texts, length=90)
-    assert (documents.limit, documents.cut, documents.length_95) == (90, 10, 95)
+    assert documents.truncated == (
+        "10 % of the documents are longer than --max-length 90 words and are cut; 95 % have at most 95"
+    )
     assert documents.lengths.max() == 90
-    none = documents_of(texts, length=100)
-    assert (none.cut, none.length_95) == (0, 95)
-    for length in (None, 0):
+    for length in (99, 100, None, 0):
         whole = documents_of(texts, length=length)
-        assert (whole.limit, whole.cut, whole.length_95, whole.lengths.max()) == (0, 0, 95, 100)
-
-
-def test_many_long_documents_are_sampled():
-    lengths = np.random.default_rng(0).integers(1, 41, 5000)
-    documents = documents_of(["w " * n for n in lengths], length=10)
-    assert abs(documents.cut - (lengths > 10).sum()) < 150
-    assert abs(documents.length_95 - 38) <= 1
+        assert (whole.truncated, whole.lengths.max()) == ("", length or 100)
 
 
 def labelled(labels: list) -> Documents:

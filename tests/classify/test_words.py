@@ -1,8 +1,8 @@
-"""What a word is: the compiled pass and the library agree, on chosen texts and on any text."""
+"""What a word is: polars and Hugging Face's library agree, on chosen texts and on any text."""
 
 import unicodedata
+from functools import cache
 from importlib.util import find_spec
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -10,10 +10,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antembed.classify.tokenizer import Numberer, characters, library_tokenizer, library_words, words_of
-from antembed.classify.tokenizer_kernel import count_words
+from antembed.classify.documents import documents_of
+from antembed.classify.tokenizer import ALONE, LETTER, tokenize
+from antembed.data.vocabulary import Vocabulary
 
 with_library = pytest.mark.skipif(find_spec("tokenizers") is None, reason="tokenizers is not installed: the extra `text`")
+
+# The definition in one expression, with looks ahead and back.
+ANY = r"[\p{L}\p{M}\p{N}]"
+WORD = rf"{ALONE}|{LETTER}+(?:(?<=[0-9])[.,](?=[0-9]){LETTER}+)*|'(?:s|t|d|m|re|ve|ll)(?!{ANY})"
+REFERENCE = rf"#[0-9]+;|#x[0-9a-f]+;|(?<!{LETTER})(?:quot|amp|lt|gt|nbsp|apos);"
+
+
+@cache
+def library_tokenizer():
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    replaced = [(r"\\n(?![a-z])", " "), None, (r"’|#39;|#x27;", "'"), (REFERENCE, " ")]
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace(Regex(pair[0]), pair[1]) if pair else normalizers.Lowercase() for pair in replaced]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), behavior="removed", invert=True)
+    return tokenizer
+
+
+def library_words(text):
+    tokenizer = library_tokenizer()
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+
+
+def words_of(texts):
+    words, counts = tokenize(pl.Series(texts, dtype=pl.String))
+    ends = np.cumsum(counts).tolist()
+    return [words[end - n : end].to_list() for end, n in zip(ends, counts.tolist(), strict=True)]
+
 
 CHOSEN = {
     "The Company's": ["the", "company", "'s"],
@@ -74,26 +105,11 @@ def test_any_text_is_read_like_the_library_does(texts):
     assert words_of(texts) == [library_words(text) for text in texts]
 
 
-@with_library
-def test_the_library_with_our_words_gives_our_ids():
-    words = ["<pad>", "<unk>", "stock", "'s", "up"]
-    with Numberer(words, threads=1) as numberer:
-        ((ids, sizes),) = numberer(pl.Series(["Stock's up", "", "the STOCK"]), None)
-    assert ids.tolist() == [2, 3, 4, 1, 2]
-    assert sizes.tolist() == [3, 0, 2]
-    assert library_tokenizer(words).encode("Stock's up").ids == [2, 3, 4]
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_share_the_texts_and_lose_none(threads):
-    texts = ["", "a b", *(f"w{n} w{n + 1} {'x ' * (n % 7)}" for n in range(5000)), ""]
-    with Numberer(threads=threads) as numberer:
-        parts = numberer(pl.Series(texts), 5)
-    words = [lexicon.words for lexicon in numberer.lexicons]
-    found = [words[owner][n] for owner, (numbers, _) in enumerate(parts) for n in numbers]
-    assert found == [word for text in texts for word in text.split()[:5]]
-    assert np.concatenate([sizes for _, sizes in parts]).tolist() == [min(len(text.split()), 5) for text in texts]
-    assert sum(int(lexicon.counts.sum()) for lexicon in numberer.lexicons) == len(found)
+def test_a_given_vocabulary_gives_its_ids():
+    vocabulary = Vocabulary(["<pad>", "<unk>", "stock", "'s", "up"], np.zeros(5), np.zeros(5), 0)
+    documents = documents_of(["Stock's up", "", "the STOCK"], vocabulary=vocabulary)
+    assert documents.tokens.tolist() == [2, 3, 4, 1, 2]
+    assert documents.lengths.tolist() == [3, 0, 2]
 
 
 def test_words_and_texts_of_any_size():
@@ -104,23 +120,14 @@ def test_words_and_texts_of_any_size():
     assert second == many.split()
 
 
-def test_only_one_letter_has_two_in_lower_case():
-    assert [chr(code) for code in range(0x40000) if len(chr(code).lower()) > 1] == ["İ"]
-    kind, lower = characters()
-    assert kind[ord("_")] == 0
-    assert lower[ord("É")] == ord("é")
-
-
 def test_words_are_counted_like_numpy_does():
     rng = np.random.default_rng(0)
-    sizes = rng.integers(0, 9, 50)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    tokens = rng.integers(0, 12, starts[-1]).astype(np.int32)
-    counts, documents = np.zeros(13, np.int64), np.zeros(13, np.int64)
-    count_words(tokens, starts, counts, documents)
-    assert counts.tolist() == np.bincount(tokens, minlength=13).tolist()
-    each = [np.unique(tokens[a:b]) for a, b in pairwise(starts)]
-    assert documents.tolist() == np.bincount(np.concatenate(each), minlength=13).tolist()
+    texts = [" ".join(f"w{n}" for n in rng.integers(0, 12, size)) for size in rng.integers(0, 9, 50)]
+    found = documents_of(texts)
+    V = len(found.vocabulary)
+    assert found.vocabulary.counts.tolist() == np.bincount(found.tokens, minlength=V).tolist()
+    each = [np.unique(found[n]) for n in range(len(found))]
+    assert found.vocabulary.document_counts.tolist() == np.bincount(np.concatenate(each), minlength=V).tolist()
 
 
 @with_library

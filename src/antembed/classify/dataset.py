@@ -151,7 +151,7 @@ def make_splits(
     parts = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
     noticed = [_taken(documents.file_columns), *documents.notes, *(() if test is None else test.notes)]
     noticed += [documents.complaint, "" if test is None else test.complaint]
-    noticed += [_header(documents) or _single(documents), _cut_short(documents)]
+    noticed += [_header(documents) or _single(documents), documents.truncated]
     complaints = tuple(line for line in noticed if line)
     return TextSplits(
         parts["train"],
@@ -186,17 +186,6 @@ def _single(documents: Documents) -> str:
     if not single:
         return ""
     return f"{single} of {len(documents.classes)} classes have a single document: they are not learned, or not tested"
-
-
-def _cut_short(documents: Documents) -> str:
-    """Whether more than one document in a hundred is longer than what is used of it."""
-    share = documents.cut / len(documents)
-    if share <= 0.01:
-        return ""
-    return (
-        f"{100 * share:.0f} % of the documents are longer than --max-length {documents.limit} words and are cut; "
-        f"95 % have at most {documents.length_95}"
-    )
 
 
 def largest_class(splits: TextSplits) -> dict[str, float]:

@@ -1,15 +1,13 @@
-"""Labelled text → ids: document n is tokens[starts[n]:starts[n + 1]], of class labels[n].
+"""Labelled text as numbers: document n is tokens[starts[n]:starts[n + 1]], of class labels[n].
 
-Text is read piece by piece, and its words are numbered in the order of their appearance (classify/tokenizer.py); at the end they are
-renumbered by count, so that ids depend neither on the order of the documents nor on the number of threads.
+Words are numbered as they come, and at the end by their counts, so that ids do not depend on the order of the documents.
 """
 
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +15,198 @@ import numpy as np
 import polars as pl
 
 from antembed.classify.labelled_text import PIECE, Chosen, LabelledText, OtherDialect
-from antembed.classify.tokenizer import THREADS, Numberer
-from antembed.classify.tokenizer_kernel import count_words
-from antembed.data.cache import CACHED_FROM, CacheEntry, Column
+from antembed.classify.tokenizer import tokenize
+from antembed.data.cache import CACHED_FROM, CacheEntry
 from antembed.data.delimited import DECIMAL_COMMA, is_number
 from antembed.data.text_file import DataError, check_unicode
-from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
+from antembed.data.vocabulary import SPECIAL, Vocabulary
 from antembed.files import JSON
 
-# MERGED The classes of documents: numbered in the order of their appearance, and by sorted name at the end.
-# Documents of large files, kept in the cache: read once, then mapped into memory, and shared by the processes of a machine.
-# How long documents are before they are cut.
-#
-# Only documents that fill the limit can be longer. Their words are counted in a sample of them, so that reading stays as fast.
+SLICE = 1 << 24  # bytes of text that are tokenized at a time: their words take some ten times as much memory
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents, concatenated. A document may be empty; the label −1 means none, or an unknown class."""
+
+    tokens: np.ndarray  # (total,) int32
+    starts: np.ndarray  # (n + 1,) int64
+    labels: np.ndarray  # (n,) int32
+    vocabulary: Vocabulary
+    classes: list[str]
+    complaint: str = ""  # a warning about missing or unknown labels
+    notes: tuple[str, ...] = ()  # what was assumed of the file, a line each
+    truncated: str = ""  # a warning about documents that are longer than what is used of them
+    file_columns: JSON | None = None  # of a file: those of the "text" (a list), and that of the "label", or None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, n: int) -> np.ndarray:
+        """The words of one document."""
+        return self.tokens[self.starts[n] : self.starts[n + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64"""
+        return np.diff(self.starts)
+
+    def take(self, rows: "np.ndarray | Sequence[int]") -> "Documents":
+        """These documents, in this order, with the same vocabulary and classes."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} are not all within the {len(self)} documents")
+        lengths = self.lengths[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        positions = np.repeat(self.starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])
+        return replace(self, tokens=self.tokens[positions], starts=starts, labels=self.labels[rows])
+
+
+def documents_of(texts: Iterable[str | None], labels: Iterable[object] | None = None, **options: Any) -> Documents:
+    """Documents from memory, with the options of `read_documents`. Labels are converted to text; None is no text, or no label."""
+    return _number("the texts given", iter([_frame(list(texts), labels)]), **options)
+
+
+def read_documents(
+    path: str | Path, *, text: Chosen | Sequence[Chosen] | None = None, label: Chosen | None = None, **options: Any
+) -> Documents:
+    """Read text, labelled or not, from CSV, TSV, JSON lines or Parquet (classify/labelled_text.py).
+
+    `text`, `label`: columns, by name or by number from 1; by default those with usual names, or the first for the label.
+
+    Options: the first `length` words of each document are used (0 or None: all). Words with fewer than `min_count` occurrences are
+    unknown; so are all but the most frequent ones with `max_vocab`, the number of rows of the table (including padding and
+    unknown). Pass `vocabulary` and `classes` for test files and predictions. Classes have the names in the file, sorted. A
+    missing text has no words; a missing label or one that is none of the classes becomes −1, and `complaint` counts them.
+    """
+    frames = LabelledText(Path(path), text, label)
+    try:
+        documents = _number(str(path), frames, **options)
+    except OtherDialect as found:
+        frames = replace(frames, dialect=found.dialect, notes=())
+        documents = _number(str(path), frames, **options)
+    return replace(documents, notes=frames.notes, file_columns=frames.columns)
+
+
+def _frame(texts: list[str | None], labels: Iterable[object] | None) -> pl.DataFrame:
+    """Like LabelledText, from memory."""
+    columns = {"text": texts}
+    if labels is not None:
+        columns["label"] = [None if label is None else str(label) for label in labels]
+        if len(columns["label"]) != len(texts):
+            raise DataError(f"there are {len(texts)} texts and {len(columns['label'])} labels; give equally many")
+    for number, text in enumerate(texts):
+        if text is not None and not isinstance(text, str):
+            raise DataError(f"text {number} is of type {type(text).__name__}; give a string, or None")
+    try:
+        return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
+    except UnicodeEncodeError:
+        for role, values in columns.items():
+            check_unicode(values, role)
+        raise
+
+
+def _number(
+    source: str,
+    frames: Iterable[pl.DataFrame],
+    *,
+    vocabulary: Vocabulary | None = None,
+    classes: Sequence[str] | None = None,
+    min_count: int = 1,
+    max_vocab: int | None = None,
+    length: int | None = None,
+) -> Documents:
+    if min_count < 1:
+        raise ValueError(f"min_count must be ≥ 1, got {min_count}")
+    if max_vocab is not None and max_vocab <= len(SPECIAL):
+        raise ValueError(f"max_vocab must be > {len(SPECIAL)}, the rows of padding and of unknown words; got {max_vocab}")
+    if length is not None and length < 0:
+        raise ValueError(f"length must be ≥ 1, or 0 or None for all words; got {length}")
+    categories = pl.Categorical(pl.Categories.random())
+    tokens, sizes, labels = list[pl.Series](), list[np.ndarray](), list[pl.Series]()
+    for frame in frames:
+        for part in frame.iter_slices(max(len(frame) * SLICE // int(frame["text"].str.len_bytes().sum() + 1), 1)):
+            words, counts = tokenize(part["text"])
+            if length:
+                words = words.filter(np.arange(len(words)) - np.repeat(np.cumsum(counts) - counts, counts) < length)
+            tokens.append(words.cast(categories))
+            sizes.append(counts)
+        labels += [frame["label"]] if "label" in frame.columns else []
+    if not sizes:
+        raise DataError(f"{source} has no documents: 0 rows")
+    lengths = np.concatenate(sizes)
+    starts = np.concatenate([[0], np.cumsum(np.minimum(lengths, length) if length else lengths)])
+    if vocabulary is None:
+        ids, vocabulary = _ranked(pl.concat(tokens), starts, min_count, max_vocab)
+    else:
+        ids = _ids(pl.concat(tokens), vocabulary.ids)
+    numbers, classes, complaint = _classes(source, pl.concat(labels) if labels else None, classes, len(lengths))
+    return Documents(ids, starts, numbers, vocabulary, classes, complaint, truncated=_truncated(lengths, length))
+
+
+def _ids(words: pl.Series, number: Callable[[list[str]], np.ndarray]) -> np.ndarray:
+    """The number of each word (n,) int32; `number` is asked for each of these categories once."""
+    distinct = words.unique()
+    physical = distinct.to_physical().to_numpy()
+    id_of = np.zeros(physical.max(initial=0) + 1, np.int32)
+    id_of[physical] = number(distinct.cast(pl.String).to_list())
+    return id_of[words.to_physical().to_numpy()]
+
+
+def _ranked(words: pl.Series, starts: np.ndarray, min_count: int, max_vocab: int | None) -> tuple[np.ndarray, Vocabulary]:
+    """The ids of the words, by their vocabulary: the special words, then all by falling count, ties alphabetically."""
+    ranked = words.alias("word").value_counts().cast({"word": pl.String}).filter(pl.col("count") >= min_count)
+    ranked = ranked.sort("count", "word", descending=[True, False])[: max_vocab - len(SPECIAL) if max_vocab else None]
+    names = [*SPECIAL, *ranked["word"].to_list()]
+    ids = _ids(words, Vocabulary(names, np.empty(0), np.empty(0), 0).ids)
+    documents, counts = len(starts) - 1, np.zeros(len(names), np.int64)
+    for first in range(0, documents, PIECE):  # sorted, since that is faster than a table of pairs
+        some = starts[first : first + PIECE + 1]
+        pairs = np.sort(np.repeat(np.arange(len(some) - 1), np.diff(some)) << 32 | ids[some[0] : some[-1]])
+        counts += np.bincount(pairs[np.diff(pairs, prepend=-1) > 0] & 0xFFFFFFFF, minlength=len(names))
+    return ids, Vocabulary(names, np.bincount(ids, minlength=len(names)), counts, documents)
+
+
+def _truncated(lengths: np.ndarray, limit: int | None) -> str:
+    """Whether more than one document in a hundred is longer than what is used of it."""
+    share = float((lengths > limit).mean()) if limit else 0.0
+    if share <= 0.01:
+        return ""
+    return (
+        f"{100 * share:.0f} % of the documents are longer than --max-length {limit} words and are cut; "
+        f"95 % have at most {int(np.quantile(lengths, 0.95, method='inverted_cdf'))}"
+    )
+
+
+# The classes of documents.
 
 SEPARATORS = "|;,"  # of several labels in one field
 FEWEST = 20  # documents from which on the number of classes can be judged
 MOST, MOST_FRACTIONS = 0.5, 0.1  # classes per document; of labels that are numbers, not all of them whole
 
 
-class ClassLabels:
-    """Labels, piece by piece."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.column: Column | None = None
-
-    def add(self, frame: pl.DataFrame) -> None:
-        if "label" not in frame.columns:
-            return
-        for name in frame["label"].unique(maintain_order=True).drop_nulls():
-            if "\0" in name:  # what the reader of JSON makes of a lone surrogate
-                row = len(self.column or ()) + int((frame["label"] == name).arg_max() or 0)
-                raise DataError(f"label {row} is {name!r}: a NUL or a lone surrogate is no text; correct it, or remove the row")
-            self.numbers.setdefault(name, len(self.numbers))
-        self.column = self.column or Column(np.int32, None)
-        numbered = frame["label"].replace_strict(self.numbers, default=-1, return_dtype=pl.Int32)
-        self.column.append(numbered.fill_null(-1).to_numpy())
-
-    def finish(self, source: str, classes: Sequence[str] | None, n: int) -> tuple[np.ndarray, list[str], str]:
-        """The label of each document, the classes, and a complaint."""
-        if self.column is None:
-            return np.full(n, -1, np.int32), list(classes or ()), ""
-        found = self.column.finish()
-        if classes is None:
-            counts = np.bincount(found[found >= 0], minlength=len(self.numbers)).tolist()
-            check_single(source, dict(zip(self.numbers, counts, strict=True)))
-            check_classes(source, self.numbers, int((found >= 0).sum()), n)
-            classes = in_order(self.numbers)
-        ids = {name: number for number, name in enumerate(classes)}
-        rank = np.array([*(ids.get(name, -1) for name in self.numbers), -1], np.int32)  # the last one is for −1, no label
-        labels = rank[found]
-        unknown, without = [name for name in self.numbers if name not in ids], int((labels < 0).sum())
-        complaint = ""
-        if without:
-            example = f" (for example {unknown[0]!r})" if unknown else ""
-            complaint = (
-                f"{source}: {without} of {n} documents have none of the {len(classes)} classes{example}; their label is −1"
-            )
-        return labels, list(classes), complaint
+def _classes(
+    source: str, labels: pl.Series | None, classes: Sequence[str] | None, n: int
+) -> tuple[np.ndarray, list[str], str]:
+    """The class of each of the n documents, the names of the classes, and a complaint."""
+    if labels is None:
+        return np.full(n, -1, np.int32), list(classes or ()), ""
+    found = labels.drop_nulls().unique(maintain_order=True)
+    if len(odd := found.filter(found.str.contains("\0", literal=True))):  # what the reader of JSON makes of a lone surrogate
+        row = int((labels == odd[0]).arg_max() or 0)
+        raise DataError(f"label {row} is {odd[0]!r}: a NUL or a lone surrogate is no text; correct it, or remove the row")
+    if classes is None:
+        counts = dict(labels.drop_nulls().value_counts().iter_rows())
+        check_single(source, {name: counts[name] for name in found})
+        check_classes(source, found, sum(counts.values()), n)
+        classes = in_order(found)
+    numbers = labels.replace_strict(classes, range(len(classes)), default=-1, return_dtype=pl.Int32).fill_null(-1).to_numpy()
+    complaint = ""
+    if without := int((numbers < 0).sum()):
+        unknown = [name for name in found if name not in set(classes)]
+        example = f" (for example {unknown[0]!r})" if unknown else ""
+        complaint = f"{source}: {without} of {n} documents have none of the {len(classes)} classes{example}; their label is −1"
+    return numbers, list(classes), complaint
 
 
 def check_single(source: str, documents: Mapping[str, int]) -> None:
@@ -144,248 +275,13 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (float(name), name)) if all(map(is_number, names)) else sorted(names)
 
 
-SAMPLE = 512  # documents of a piece whose words are all counted
-SHARE = 0.95
-
-
-class Lengths:
-    """Count the words of documents that were cut at `limit` words; None: none were."""
-
-    def __init__(self, limit: int | None):
-        self.limit = limit
-        self._whole: list[np.ndarray] = []  # lengths of sampled documents
-        self._weights: list[np.ndarray] = []  # of how many each is an example
-
-    def add(self, texts: pl.Series, sizes: np.ndarray) -> None:
-        """A piece of texts and the words that were used of each."""
-        if self.limit is None:
-            return
-        full = np.flatnonzero(sizes == self.limit)
-        if not len(full):
-            return
-        some = full[:: -(-len(full) // SAMPLE)]
-        with Numberer(list(SPECIAL), threads=1) as numberer:  # a fixed vocabulary, since only the number of words counts
-            ((_, whole),) = numberer(texts.gather(some), None)
-        self._whole.append(whole)
-        self._weights.append(np.full(len(some), len(full) / len(some)))
-
-    def finish(self, sizes: np.ndarray) -> tuple[int, int]:
-        """How many documents are longer than the limit, and the length that 95 % do not exceed. `sizes`: of all, cut."""
-        if not self._whole:
-            return 0, int(np.quantile(sizes, SHARE, method="inverted_cdf"))
-        whole, weights = np.concatenate(self._whole), np.concatenate(self._weights)
-        assert self.limit is not None
-        cut = round(float(weights[whole > self.limit].sum()))
-        short = np.bincount(sizes[sizes < self.limit], minlength=1)  # (longest + 1,): documents of each length
-        lengths = np.concatenate([np.arange(len(short)), whole])
-        order = np.argsort(lengths, kind="stable")
-        below = np.cumsum(np.concatenate([short, weights])[order])
-        return cut, int(lengths[order][np.searchsorted(below, SHARE * len(sizes) - 1e-6)])
-
-
-LENGTH = 100  # words of a document that are used, as in the paper's baseline
-
-
-@dataclass(frozen=True)
-class Documents:
-    """Documents, concatenated. A document may be empty; the label −1 means none, or an unknown class."""
-
-    tokens: np.ndarray  # (total,) int32
-    starts: np.ndarray  # (n + 1,) int64
-    labels: np.ndarray  # (n,) int32
-    vocabulary: Vocabulary
-    classes: list[str]
-    complaint: str = ""  # a warning about missing or unknown labels
-    notes: tuple[str, ...] = ()  # what was assumed of the file, a line each
-    limit: int = 0  # words of a document that were used at most; 0: all
-    cut: int = 0  # documents that are longer; estimated if there are many
-    length_95: int = 0  # so many words have 95 % of the documents at most, before they were cut
-    file_columns: JSON | None = None  # of a file: those of the "text" (a list), and that of the "label", or None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, n: int) -> np.ndarray:
-        """The words of one document."""
-        return self.tokens[self.starts[n] : self.starts[n + 1]]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(n,) int64"""
-        return np.diff(self.starts)
-
-    def take(self, rows: "np.ndarray | Sequence[int]") -> "Documents":
-        """These documents, in this order, with the same vocabulary and classes."""
-        rows, begins, lengths = self._spans(rows)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        positions = np.repeat(begins - starts[:-1], lengths) + np.arange(starts[-1])
-        return replace(self, tokens=self.tokens[positions], starts=starts, labels=self.labels[rows])
-
-    def padded(self, rows: "np.ndarray | Sequence[int]", length: int = LENGTH) -> np.ndarray:
-        """The first `length` words of these documents, shorter ones padded with 0: (B, length) int64."""
-        _, begins, lengths = self._spans(rows)
-        positions = np.arange(length)
-        there = positions < lengths[:, None]
-        out = np.full(there.shape, PADDING, np.int64)
-        out[there] = self.tokens[(begins[:, None] + positions)[there]]
-        return out
-
-    def _spans(self, rows: "np.ndarray | Sequence[int]") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The rows as an array, and the start and length of each document."""
-        rows = np.asarray(rows, np.int64)
-        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            raise IndexError(f"rows {rows.min()} to {rows.max()} are not all within the {len(self)} documents")
-        return rows, self.starts[rows], self.starts[rows + 1] - self.starts[rows]
-
-
-def documents_of(
-    texts: Iterable[str | None],
-    labels: Iterable[object] | None = None,
-    *,
-    vocabulary: Vocabulary | None = None,
-    classes: Sequence[str] | None = None,
-    min_count: int = 1,
-    max_vocab: int | None = None,
-    length: int | None = LENGTH,
-    threads: int = THREADS,
-) -> Documents:
-    """Documents from memory, like read_documents from a file. Labels are converted to text; None is no text, or no label."""
-    return _collect("the texts given", _frames(texts, labels), vocabulary, classes, min_count, max_vocab, length, threads)
-
-
-def read_documents(
-    path: str | Path,
-    *,
-    text: Chosen | Sequence[Chosen] | None = None,
-    label: Chosen | None = None,
-    vocabulary: Vocabulary | None = None,
-    classes: Sequence[str] | None = None,
-    min_count: int = 1,
-    max_vocab: int | None = None,
-    length: int | None = LENGTH,
-    threads: int = THREADS,
-) -> Documents:
-    """Read text, labelled or not, from CSV, TSV, JSON lines or Parquet (classify/labelled_text.py).
-
-    `text`, `label`: columns, by name or by number from 1; by default those with usual names, or the first for the label.
-
-    The first `length` words of each document are used (None or 0: all), and `cut` counts longer documents. Words with less
-    than `min_count` occurrences are unknown; so are all but the most frequent ones with `max_vocab`, the number of rows of the
-    table (including padding and unknown). Pass `vocabulary` and `classes` for test files and predictions. Classes have the
-    names in the file, sorted. A missing text has no words; a missing label or one that is none of the classes becomes −1, and
-    `complaint` counts them.
-    """
-    more = (vocabulary, classes, min_count, max_vocab, length, threads)
-    frames = LabelledText(Path(path), text, label)
-    try:
-        documents = _collect(str(path), frames, *more)
-    except OtherDialect as found:
-        frames = LabelledText(Path(path), text, label, found.dialect)
-        documents = _collect(str(path), frames, *more)
-    return replace(documents, notes=frames.notes, file_columns=frames.columns)
-
-
-def _frames(texts: Iterable[str | None], labels: Iterable[object] | None) -> Iterator[pl.DataFrame]:
-    """Like LabelledText, from memory."""
-    missing, done = object(), 0
-    pairs = ((text, None) for text in texts) if labels is None else zip_longest(texts, labels, fillvalue=missing)
-    while piece := list(islice(pairs, PIECE)):
-        for number, (text, label) in enumerate(piece, done):
-            if text is missing or label is missing:
-                more, fewer = ("labels", "texts") if text is missing else ("texts", "labels")
-                raise DataError(f"there are {number} {fewer}, and more {more}; give equally many")
-            if text is not None and not isinstance(text, str):
-                raise DataError(f"text {number} is of type {type(text).__name__}; give a string, or None")
-        done += len(piece)
-        columns = {"text": [text for text, _ in piece]}
-        if labels is not None:
-            columns["label"] = [None if label is None else str(label) for _, label in piece]
-        try:
-            yield pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
-        except UnicodeEncodeError:
-            for role, values in columns.items():
-                check_unicode(values, role, done - len(piece))
-            raise
-
-
-def _collect(
-    source: str,
-    frames: Iterable[pl.DataFrame],
-    vocabulary: Vocabulary | None,
-    classes: Sequence[str] | None,
-    min_count: int,
-    max_vocab: int | None,
-    length: int | None,
-    threads: int,
-) -> Documents:
-    _check(min_count, max_vocab, length)
-    tokens, sizes, labels = Column(np.int32, None), Column(np.int64, None), ClassLabels()
-    whole = Lengths(length or None)
-    with Numberer(vocabulary.words if vocabulary else None, threads) as numberer:
-        lexicons = numberer.lexicons
-        for frame in frames:
-            parts = numberer(frame["text"], length or None)
-            for owner, (numbers, lengths) in enumerate(parts):
-                # With a given vocabulary, lexicons give ids; otherwise each has its own numbers.
-                tokens.append(numbers if vocabulary else numbers * np.int32(len(lexicons)) + np.int32(owner))
-                sizes.append(lengths)
-            whole.add(frame["text"], np.concatenate([lengths for _, lengths in parts]))
-            labels.add(frame)
-    if not len(sizes):
-        raise DataError(f"{source} has no documents: 0 rows")
-    lengths = sizes.finish()
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    if vocabulary is not None:
-        ids = tokens.finish()
-    else:
-        words, id_of = _ranked([(lexicon.words, lexicon.counts) for lexicon in lexicons], min_count, max_vocab)
-        ids = tokens.finish(lambda numbers: id_of[numbers])
-        counts, document_counts = np.zeros(len(words), np.int64), np.zeros(len(words), np.int64)
-        count_words(ids, starts, counts, document_counts)
-        vocabulary = Vocabulary(words, counts, document_counts, len(starts) - 1)
-    numbered, classes, complaint = labels.finish(source, classes, len(starts) - 1)
-    cut, length_95 = whole.finish(lengths)
-    return Documents(ids, starts, numbered, vocabulary, classes, complaint, limit=length or 0, cut=cut, length_95=length_95)
-
-
-def _check(min_count: int, max_vocab: int | None, length: int | None) -> None:
-    if min_count < 1:
-        raise ValueError(f"min_count must be ≥ 1, got {min_count}")
-    if max_vocab is not None and max_vocab <= len(SPECIAL):
-        raise ValueError(f"max_vocab must be > {len(SPECIAL)}, the rows of padding and of unknown words; got {max_vocab}")
-    if length is not None and length < 0:
-        raise ValueError(f"length must be ≥ 1, or 0 or None for all words; got {length}")
-
-
-def _ranked(
-    lexicons: list[tuple[list[str], np.ndarray]], min_count: int, max_vocab: int | None
-) -> tuple[list[str], np.ndarray]:
-    """The special words, then all words by falling count, ties alphabetically; and id_of[n · lexicons + k], the id of number n
-    of lexicon k.
-    """
-    parts = [
-        pl.DataFrame({"word": words, "count": counts}, schema={"word": pl.String, "count": pl.Int64})
-        .with_row_index("number")
-        .with_columns(position=pl.col("number").cast(pl.Int64) * len(lexicons) + owner)
-        for owner, (words, counts) in enumerate(lexicons)
-    ]
-    seen = pl.concat(parts)
-    ranked = seen.group_by("word").agg(pl.col("count").sum()).filter(pl.col("count") >= min_count)
-    ranked = ranked.sort("count", "word", descending=[True, False])
-    if max_vocab is not None:
-        ranked = ranked.head(max_vocab - len(SPECIAL))
-    found = seen.join(ranked.select("word").with_row_index("id", len(SPECIAL)), on="word", how="inner")
-    id_of = np.full(len(lexicons) * max(map(len, parts)), UNKNOWN, np.int32)
-    id_of[found["position"].to_numpy()] = found["id"].to_numpy()
-    return [*SPECIAL, *ranked["word"].to_list()], id_of
-
-
-READER = 2  # of what is read from a file; a change invalidates cached documents
-PLAIN = ("classes", "complaint", "notes", "limit", "cut", "length_95", "file_columns")
+READER = 3  # of what is read from a file; a change invalidates cached documents
+PLAIN = ("classes", "complaint", "notes", "truncated", "file_columns")
 
 
 def cached_documents(path: str | Path, cache: Path, *, vocabulary: Vocabulary | None = None, **options: Any) -> Documents:
-    """What `read_documents` gives with these options. Files of less than CACHED_FROM bytes are read each time: it is faster."""
+    """What `read_documents` gives with these options. Large files are read once, then mapped into memory, which the processes
+    of a machine share; smaller ones are faster to read than to look up."""
     path = Path(path)
     if not path.is_file() or path.stat().st_size < CACHED_FROM:
         return read_documents(path, vocabulary=vocabulary, **options)
@@ -394,15 +290,11 @@ def cached_documents(path: str | Path, cache: Path, *, vocabulary: Vocabulary | 
     try:
         entry = CacheEntry.of(cache, "documents", path, key)
         with entry.locked():
-            found = _reopen(entry, vocabulary)
-            if found is None:
+            if entry.about() is None:
                 _write(entry, read_documents(path, vocabulary=vocabulary, **options), vocabulary is None)
-                found = _reopen(entry, vocabulary)
+            return _reopen(entry, vocabulary)
     except OSError as error:
         raise DataError(f"{path} could not be cached ({error}); set ANTEMBED_CACHE to another folder") from error
-    if found is None:
-        raise DataError(f"{entry.folder} changes while it is read; set ANTEMBED_CACHE to another folder")
-    return found
 
 
 def _write(entry: CacheEntry, documents: Documents, with_words: bool) -> None:
@@ -417,16 +309,13 @@ def _write(entry: CacheEntry, documents: Documents, with_words: bool) -> None:
         writer.done({name: getattr(documents, name) for name in PLAIN} | {"documents": words.documents})
 
 
-def _reopen(entry: CacheEntry, vocabulary: Vocabulary | None) -> Documents | None:
+def _reopen(entry: CacheEntry, vocabulary: Vocabulary | None) -> Documents:
     about = entry.about()
     if about is None:
-        return None
+        raise DataError(f"{entry.folder} changes while it is read; set ANTEMBED_CACHE to another folder")
     columns = {name: entry.column(name, kind).view(np.ndarray) for name, kind in about["columns"].items()}
     if vocabulary is None:
         words = entry.labels("words").to_list()
         vocabulary = Vocabulary(words, columns["counts"], columns["document_counts"], about["documents"])
-    tokens, starts, labels = (columns[name] for name in ("tokens", "starts", "labels"))
-    if len(starts) != len(labels) + 1 or starts[-1] != len(tokens):
-        return None
-    plain = {name: about[name] for name in PLAIN} | {"notes": tuple(about["notes"])}
-    return Documents(tokens, starts, labels, vocabulary, **plain)
+    arrays = (columns[name] for name in ("tokens", "starts", "labels"))
+    return Documents(*arrays, vocabulary, **{name: about[name] for name in PLAIN} | {"notes": tuple(about["notes"])})
