@@ -72,7 +72,6 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, in results/ an
 	$(BIN)/python -m experiments bench factorization recommend --record results/bench.jsonl
 	$(BIN)/python -m experiments bench factorization recommend --busy 1 --record results/bench.jsonl
 	$(BIN)/python -m experiments bench from_csv --record results/bench.jsonl
-	$(BIN)/python -m experiments bench tokenizer --record results/bench.jsonl
 	$(BIN)/python -m experiments bench text_step --record results/text-step.jsonl
 	$(BIN)/python -m experiments figures step-growth.svg
 	$(BIN)/python -m experiments tables docs/results/speed.md

@@ -63,7 +63,7 @@ def main(words: list[str]) -> None:
         about = {"bench": "large text", "documents": DOCUMENTS, "file_megabytes": megabytes, "threads": given.threads}
         for times in ("first", "second"):  # the first compiles, or waits for what was compiled before
             start = time.perf_counter()
-            words = len(read_documents(file, threads=given.threads).vocabulary)
+            words = len(read_documents(file).vocabulary)
             seconds = time.perf_counter() - start
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
             read = {"peak_gigabytes": memory, "seconds": seconds, "megabytes_a_second": megabytes / seconds, "words": words}

@@ -158,7 +158,8 @@ def test_missing_texts_have_no_words(tmp_path):
 
 @pytest.mark.parametrize(
     ("texts", "labels", "told"),
-    [([], [], "has no documents"), (["a", 3], [1, 2], "text 1 is of type int"), (["a"], [1, 2], "there are 1 texts and 2 labels; give equally many"),
+    [([], [], "has no documents"), (["a", 3], [1, 2], "text 1 is of type int"),
+     (["a"], [1, 2], "there are 1 texts and 2 labels; give equally many"),
      (["a", "b"], [1], "there are 2 texts and 1 labels; give equally many"),
      (["a", "x\ud800"], None, r"text 1 has a lone surrogate, '\\ud800', as character 2 of 'x\\ud800'.* replace it: text"),
      (["a", "b", "c"], ["x", "y", "\udc80"], "label 2 has a lone surrogate, .* as character 1 of .*; read its source")],

@@ -6,7 +6,7 @@ Words are numbered as they come, and at the end by their counts, so that ids do 
 import ast
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Documents:
 
 
 def documents_of(texts: Iterable[str | None], labels: Iterable[object] | None = None, **options: Any) -> Documents:
-    """Documents from memory, with the options of `read_documents`. Labels are converted to text; None is no text, or no label."""
+    """Documents in memory, with the options of `read_documents`. Labels become text; None is no text, or no label."""
     return _number("the texts given", iter([_frame(list(texts), labels)]), **options)
 
 
@@ -74,7 +74,7 @@ def read_documents(
 
     `text`, `label`: columns, by name or by number from 1; by default those with usual names, or the first for the label.
 
-    Options: the first `length` words of each document are used (0 or None: all). Words with fewer than `min_count` occurrences are
+    Options: the first `length` words of each document are used (0: all). Words with fewer than `min_count` occurrences are
     unknown; so are all but the most frequent ones with `max_vocab`, the number of rows of the table (including padding and
     unknown). Pass `vocabulary` and `classes` for test files and predictions. Classes have the names in the file, sorted. A
     missing text has no words; a missing label or one that is none of the classes becomes −1, and `complaint` counts them.
@@ -185,9 +185,7 @@ FEWEST = 20  # documents from which on the number of classes can be judged
 MOST, MOST_FRACTIONS = 0.5, 0.1  # classes per document; of labels that are numbers, not all of them whole
 
 
-def _classes(
-    source: str, labels: pl.Series | None, classes: Sequence[str] | None, n: int
-) -> tuple[np.ndarray, list[str], str]:
+def _classes(source: str, labels: pl.Series | None, classes: Sequence[str] | None, n: int) -> tuple[np.ndarray, list[str], str]:
     """The class of each of the n documents, the names of the classes, and a complaint."""
     if labels is None:
         return np.full(n, -1, np.int32), list(classes or ()), ""
