@@ -137,6 +137,15 @@ def arguments(function: Function) -> int:
     return len(listed) - (bool(listed) and listed[0].arg in ("self", "cls"))
 
 
+def fields(made: ast.ClassDef) -> int:
+    """Arguments of the constructor that a dataclass or a NamedTuple has by its own fields."""
+    written = [ast.unparse(node) for node in (*made.decorator_list, *made.bases)]
+    if not any(re.match(r"(dataclasses\.)?dataclass\b|NamedTuple", text) for text in written):
+        return 0
+    listed = [ast.unparse(node) for node in made.body if isinstance(node, ast.AnnAssign)]
+    return sum("ClassVar" not in text and "init=False" not in text for text in listed)
+
+
 def is_command(function: Function) -> bool:
     """A typer command: its arguments are the options that a user may type."""
     return any(
@@ -152,11 +161,14 @@ def most_arguments(files: list[Path], source: Path) -> list[tuple[int, int, str]
     """(arguments, how many are allowed, where), most first; typer commands aside."""
     found = []
     for file in files:
+        where = str(file.relative_to(source))
         for name, function in functions(file):
+            most = KERNEL_ARGUMENTS if is_kernel(file) else FUNCTION_ARGUMENTS
+            most = CONSTRUCTOR_ARGUMENTS if function.name == "__init__" else most
             if not is_command(function):
-                most = KERNEL_ARGUMENTS if is_kernel(file) else FUNCTION_ARGUMENTS
-                most = CONSTRUCTOR_ARGUMENTS if function.name == "__init__" else most
-                found.append((arguments(function), most, f"{file.relative_to(source)}:{name}"))
+                found.append((arguments(function), most, f"{where}:{name}"))
+        made = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+        found += [(fields(node), CONSTRUCTOR_ARGUMENTS, f"{where}:{node.name}") for node in made]
     return sorted(found, key=lambda row: (-row[0], row[2]))
 
 

@@ -190,6 +190,10 @@ def test_what_the_plan_counts(tmp_path):
     assert house.banned_words(file) == 3
     assert house.numbers_without_comment(file) == 1
     assert [(name, house.arguments(function)) for name, function in house.functions(file)] == [("tellAll", 3)]
+    made = ast.parse(
+        "@dataclass(frozen=True)\nclass A:\n    kind: ClassVar[str]\n    x: int\n    y: int = 0\n    z: int = field(init=False)"
+    )
+    assert house.fields(made.body[0]) == 2
 
 
 def test_like_lines_are_found(tmp_path):
