@@ -39,20 +39,6 @@ def factorization(records: Records) -> str:
     return markdown(["peer", "÷ 1 thread", "÷ 2 threads", "÷ 1 thread, busy", "÷ 2 threads, busy"], rows)
 
 
-def words(records: Records) -> str:
-    """The newest benchmark of the tokenizer."""
-    record = by_name(records)["words of text"]
-    rows = [
-        {"peer": peer, "ratio": ratio, "speed": record["megabytes_a_second"][peer]} for peer, ratio in record["ratios"].items()
-    ]
-    columns = {
-        f"peer ({record['setting']})": "{peer}",
-        "speed": "{speed:.0f} MB/s",
-        "antembed, 2 threads ÷ peer": "{ratio:.3g} ×",
-    }
-    return table(rows, columns)
-
-
 def instructions(records: Records) -> str:
     """The newest counts of callgrind, of each kernel."""
     counts: JSON = {}

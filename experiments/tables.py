@@ -51,7 +51,6 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "planted-ratings": ("planted.jsonl", recommendation.planted_ratings),
     "step": ("bench.jsonl", speed.layer_step),
     "factorization": ("bench.jsonl", speed.factorization),
-    "words": ("bench.jsonl", speed.words),
     "instructions": ("instructions.jsonl", speed.instructions),
     "step-profile": ("step-profile.jsonl", speed.step_profile),
     "startup": ("startup.jsonl", speed.startup),
