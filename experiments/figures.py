@@ -114,7 +114,7 @@ def draw_cost(records: Records, out: Path) -> None:
     memory.margins(x=0.3)
     figure.legend(*sent.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     memory.legend(loc="lower right")
-    figure.suptitle(f"{first['ids']:,} ids a process and step, by the model; nobody has run these")
+    figure.suptitle(f"{first['ids']:,} ids a process and step, by the cost model, not measured")
     save(figure, out)
 
 

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from antembed.cli.app import app
+from antembed.cli import main as antembed
 
 
 def recipe_words(recipe: Path) -> list[str]:
@@ -34,9 +34,14 @@ def main(words: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     file, *more = words
-    recipe = [*recipe_words(Path(file)), *more]
+    try:
+        recipe = [*recipe_words(Path(file)), *more]
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from error
     if recipe[0] == "bench":
         from experiments.bench import main as bench
 
         return bench(recipe[1:])
-    return int(app(recipe, standalone_mode=False) or 0)
+    sys.argv = ["antembed", *recipe]  # records say what would be typed
+    antembed()
+    return 0

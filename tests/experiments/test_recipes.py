@@ -109,16 +109,20 @@ def test_baselines_have_equal_budgets(recipe):
 
 
 @pytest.mark.slow
-def test_a_recipe_runs_and_later_options_win(tmp_path, capsys):
+def test_a_recipe_runs_and_later_options_win(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [])
     (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{n % 7},{n % 11},3\n" for n in range(60)))
     (tmp_path / "r.toml").write_text(
         f"command = 'train recommend'\narguments = ['{tmp_path / 'r.csv'}']\n"
         "[options]\nepochs = 1\nbiases = false\noverwrite = true\njson = true\n"
     )
-    assert main([str(tmp_path / "r.toml"), "--epochs", "2", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    with pytest.raises(SystemExit) as left:
+        main([str(tmp_path / "r.toml"), "--epochs", "2", "--quiet", "--out", str(tmp_path / "run")])
+    assert left.value.code == 0
     printed = capsys.readouterr()
     assert '"epochs": 2' in printed.out
-    assert printed.err == ""
+    assert f'"command": "antembed train recommend {tmp_path / "r.csv"} --epochs 1 --no-biases' in printed.out
+    assert "epoch 1" not in printed.err
 
 
 @pytest.mark.parametrize(
