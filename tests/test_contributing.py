@@ -87,7 +87,7 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A command": {
         "cli/NAME.py": '"""Greets."""\nimport typer\n\n\ndef hello() -> None:\n    """Say hello."""\n    typer.echo("hello")\n',
-        "cli/app.py": [("    runs.evaluate,\n", "    NAME.hello,\n    runs.evaluate,\n"), ("import compress, ", "import NAME, compress, ")],
+        "cli/app.py": [("sweep.sweep, first_steps.demo)", "sweep.sweep, first_steps.demo, NAME.hello)"), ("import compress, ", "import NAME, compress, ")],
     },
     "A report column": {
         "report/page.py": [
