@@ -8,6 +8,7 @@ It never raises one: write the new number into house.toml and say why in the com
 
 import argparse
 import ast
+import gc
 import inspect
 import io
 import json
@@ -291,9 +292,13 @@ def trace() -> dict[str, list[str]]:
             words = ["--quiet", "train", task, str(folder / data), "--out", str(folder / task), "--json"]
             return lambda: app(words, standalone_mode=False)
 
-        calls = {"train recommend": train("recommend", "ratings.csv"), "train classify": train("classify", "texts.csv")}
-        calls |= {"compress and look up": compress, "a lazy step": lazy_step}
-        return {name: walk_files(call) for name, call in calls.items()}
+        calls: dict[str, Callable[[], object]] = {"a lazy step": lazy_step, "compress and look up": compress}
+        calls |= {"train recommend": train("recommend", "ratings.csv"), "train classify": train("classify", "texts.csv")}
+        found = {}
+        for name, call in calls.items():
+            gc.collect()  # layers of another walk are watched as long as they live
+            found[name] = walk_files(call)
+        return found
 
 
 def walks() -> dict[str, list[str]]:
