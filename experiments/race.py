@@ -51,6 +51,15 @@ def child(name: str) -> list[str]:
     return [sys.executable, "-m", "experiments", "bench", name]
 
 
+def antembed(words: Sequence[str], **environment: str) -> str:
+    """What a command prints on stdout, in a process of its own."""
+    line = [sys.executable, "-m", "antembed", "--quiet", *words]
+    done = subprocess.run(line, capture_output=True, text=True, env=os.environ | environment)
+    if done.returncode:
+        raise SystemExit(f"antembed {shlex.join(words)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
 def publish(path: str | None, record: JSON) -> None:
     """Print a result, and append it to the records if asked to."""
     from antembed.sweep.records import append_record  # not under valgrind, where importing takes long

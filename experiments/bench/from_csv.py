@@ -7,9 +7,6 @@ once with whole numbers for labels and once with text.
 """
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +16,7 @@ import polars as pl
 from antembed.files import default_cache
 from antembed.recommend.read_ratings import read_ratings
 from experiments.bench.factorization import ITEMS, USERS
-from experiments.race import parse, publish
+from experiments.race import antembed, parse, publish
 from experiments.synthetic_stream import stream
 
 
@@ -51,15 +48,8 @@ def main(words: list[str]) -> None:
         size = file.stat().st_size
         words = ["train", "recommend", str(file), "--anchors", "10,15", "--epochs", "2", "--out", str(folder / "run"), "--json"]
         started = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "antembed", *words],
-            env=os.environ | {"ANTEMBED_CACHE": str(folder / "another")},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        result = json.loads(antembed(words, ANTEMBED_CACHE=str(folder / "another")))
         whole = time.perf_counter() - started
-        result = json.loads(done.stdout)
         rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
         exported = sum(path.stat().st_size for path in (folder / "run").glob("*.ant"))
     epoch = min(row["seconds"] for row in rows)

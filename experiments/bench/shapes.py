@@ -11,8 +11,6 @@ import csv
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from tests.synthetic_text import LETTERS, names, topics
 
 from antembed.files import JSON
 from antembed.recommend.synthetic import planted, ratings, zipf
-from experiments.race import parse, publish
+from experiments.race import antembed, parse, publish
 
 CYRILLIC = "абвгдежзийклмнопрстуфхцчшщ"
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)
@@ -134,22 +132,7 @@ TEXT: dict[str, Callable[[], Documents]] = {
 
 def trained(command: list[str], folder: Path) -> JSON:
     """The result of an `antembed train` command without options, in a process of its own."""
-    line = [
-        sys.executable,
-        "-m",
-        "antembed",
-        "--quiet",
-        "train",
-        *command,
-        "--out",
-        str(folder / "run"),
-        "--overwrite",
-        "--json",
-    ]
-    done = subprocess.run(line, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(line)} ended with {done.returncode}: {done.stderr}")
-    return json.loads(done.stdout)
+    return json.loads(antembed(["train", *command, "--out", str(folder / "run"), "--overwrite", "--json"]))
 
 
 def words_of(text: str) -> list[str]:

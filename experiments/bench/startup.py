@@ -8,16 +8,16 @@ The second measures what the first `antembed train recommend` on a new machine w
 of machine code and then with a full one, in turns; the difference is compilation.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from experiments.race import Work, parse, processor_time_of_children, publish, take_turns
+from experiments.race import antembed, counted, parse, processor_time_of_children, publish, take_turns
 
 USERS, ITEMS, RATINGS = 6040, 3706, 200_000  # the tables have MovieLens 1M's shape
 WORDS, DIMENSIONS = 50_000, 50
@@ -41,9 +41,7 @@ def make_files(folder: Path) -> None:
 
 def run(words: list[str], **environment: str) -> None:
     """With Python's bytecode, as pip leaves it, whatever this process was told."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-m", "antembed", "--quiet", *words]
-    subprocess.run(command, check=True, capture_output=True, env=inherited | environment)
+    antembed(words, PYTHONDONTWRITEBYTECODE="", **environment)
 
 
 def warm(folder: Path, repeats: int) -> dict[str, float]:
@@ -60,18 +58,9 @@ def warm(folder: Path, repeats: int) -> dict[str, float]:
         "neighbours FILE WORD": ["neighbours", str(folder / "words.ant"), "w7"],
     }
 
-    def once(words: list[str]) -> Work:
-        def work() -> int:
-            run(words)
-            return 1
-
-        return work
-
-    def bare() -> int:
-        subprocess.run([sys.executable, "-c", "import numpy, safetensors"], check=True)
-        return 1
-
-    contestants = {"python, import numpy": bare, **{name: once(words) for name, words in commands.items()}}
+    contestants = {name: counted(partial(run, words)) for name, words in commands.items()}
+    bare = counted(lambda: subprocess.run([sys.executable, "-c", "import numpy, safetensors"], check=True))
+    contestants = {"python, import numpy": bare, **contestants}
     times = take_turns(contestants, repeats, processor_time_of_children)
     return {name: median(found) for name, found in times.items()}
 
