@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,9 +15,10 @@ import numpy as np
 import polars as pl
 
 from antembed.data.text_file import CHUNK, SEPARATORS, UNIT, DataError
+from antembed.files import JSON
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-SNIFFED = 1000  # JSON lines whose keys are collected
+SNIFFED = 1000  # objects whose keys are collected
 LONGEST = 1000  # lines of one record; a quotation mark still open then was never closed
 PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IsHeader = Callable[[list[str]], bool]
@@ -112,9 +114,7 @@ def bad_lines(
     plain: Path, form: Format, roles: Mapping[str, str], good: BinaryIO | None = None
 ) -> Iterator[tuple[int, str, str]]:
     """Check every record; → (line from 1, what is wrong, its text). Valid ones are written to `good`, empty ones skipped.
-
-    `roles` are the columns of user, item, rating, weight and time, those that there are.
-    """
+    `roles`: the columns of user, item, rating, weight and time."""
     indices = {role: form.columns.index(name) for role, name in roles.items()}
     for number, raw in records(plain, form.quoted):
         if not raw.strip():
@@ -197,22 +197,26 @@ def is_json_lines(path: Path, first: str) -> bool:
 @contextmanager
 def json_lines(path: Path, plain: Path) -> Iterator[Opened]:
     """A file of one JSON object per line as a frame of text, its keys (a single line may lack some), and True."""
+    names = list(dict.fromkeys(key for found in islice(_objects(path, plain), SNIFFED) for key in found))
     try:
-        names = pl.scan_ndjson(plain, infer_schema_length=SNIFFED).collect_schema().names()
         yield pl.scan_ndjson(plain, schema=dict.fromkeys(names, pl.String)), names, True
     except pl.exceptions.PolarsError as error:
-        with open(plain, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip() and (wrong := _no_object(line)):
-                    raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; correct it, one object per line") from None
+        for _ in _objects(path, plain):  # which line is wrong
+            pass
         raise DataError(f"{path} could not be read as JSON lines: {error}") from error
 
 
-def _no_object(line: bytes) -> str:
-    """What is wrong with a line that should be a JSON object."""
-    try:
-        return "" if isinstance(json.loads(line.decode()), dict) else "no object"
-    except UnicodeDecodeError as error:
-        return f"byte {error.start + 1} is not UTF-8"
-    except ValueError as error:
-        return f"no JSON ({error})"
+def _objects(path: Path, plain: Path) -> Iterator[JSON]:
+    with open(plain, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                found, wrong = json.loads(line.decode()), "no object"
+            except UnicodeDecodeError as error:
+                found, wrong = None, f"byte {error.start + 1} is not UTF-8"
+            except ValueError as error:
+                found, wrong = None, f"no JSON ({error})"
+            if not isinstance(found, dict):
+                raise DataError(f"{path}, line {number}: {wrong}: {line[:60]!r}; correct it, one object per line")
+            yield found

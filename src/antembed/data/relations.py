@@ -39,9 +39,7 @@ def union(*relations: sparse.csr_array) -> sparse.csr_array:
 
 def free_entries(relations: sparse.csr_array, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(objects, anchor columns), int64: entries of T without a penalty, where the object is the anchor or is related to it.
-
-    Pass FreeEntries(*free_entries(relations, anchors), (V, K)) to a penalty.
-    """
+    Pass FreeEntries(*free_entries(relations, anchors), (V, K)) to a penalty."""
     anchors = np.asarray(anchors, np.int64)
     columns, objects = relations[anchors].nonzero()  # rows instead of columns: the matrix is symmetric, and rows are cheap
     K = len(anchors)
