@@ -119,7 +119,7 @@ class Kind:
 def recommended(run: Path) -> object:
     tables = RatingTables.load(run)
     users = tables.user_labels.head(5).to_list()
-    light = LightTables.load(run) or tables
+    light = LightTables.load(run)
     lists = tables.lists(users, 3, filter_seen=True)[0].rows()
     return lists, light.recommend_columns([str(user) for user in users], 3, filter_seen=True)
 

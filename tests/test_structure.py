@@ -17,7 +17,7 @@ TASK_ROOMS = {"recommend", "classify", "language"}
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text()) for file in FILES}
 # Work without torch: looking up, reading data, compressing, and predicting.
-LIGHT = ["tables/*.py", "data/*.py", "compression/*.py", "native/*.py", "recommend/predictor.py", "recommend/label_index.py",
+LIGHT = ["tables/*.py", "data/*.py", "compression/*.py", "native/*.py", "recommend/predictor.py",
          "classify/predictor.py", "classify/ngram_file.py"]  # fmt: skip
 MOST_ANY = 110
 

@@ -125,7 +125,7 @@ def test_the_bytes_of_an_export_are_said_by_part(rated, tmp_path):
 
 @pytest.mark.parametrize("index", [True, False])
 def test_an_export_of_an_older_version_is_opened(rated, small, tmp_path, index):
-    """Labels in Parquet (the oldest without an index of them), pairs as they are, no popularity."""
+    """Labels in Parquet (the oldest without an index of them), no popularity."""
     old = as_old(small["int8"], tmp_path / "old", index=index)
     for words in (("recommend", "u3", "u7", "--json"), ("recommend", "u3", "--seen", "--json"), ("similar", 7, "--json")):
         command, *rest = words

@@ -11,7 +11,7 @@ import pytest
 from tests.command import QUICK, call, write_ratings
 from typer.testing import CliRunner
 
-import antembed.recommend.demo as demo
+import antembed.recommend.synthetic as demo
 from antembed.cli import show
 from antembed.cli.app import app
 from antembed.train.run_folder import RunFolder

@@ -208,7 +208,7 @@ def test_every_command_has_help_with_an_example(command):
 
 @pytest.mark.slow
 def test_the_demo_compares(monkeypatch, tmp_path):
-    monkeypatch.setattr("antembed.recommend.demo.RATINGS", 6000)
+    monkeypatch.setattr("antembed.recommend.synthetic.RATINGS", 6000)
     full, anchored = json.loads(call("demo", "--json", "--out", tmp_path))
     assert (full["embedding"], anchored["embedding"]) == ("full", "anchor")
     assert anchored["bytes"] < full["bytes"]

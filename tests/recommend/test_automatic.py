@@ -8,8 +8,7 @@ from tests.command import call, write_ratings
 from tests.synthetic_text import write_topics
 
 from antembed.recommend.config import RatingsConfig
-from antembed.recommend.dense_search import DenseSettings, moved
-from antembed.recommend.search import likely_anchors
+from antembed.recommend.search import DenseSettings, likely_anchors
 from antembed.train.options import to_options
 from antembed.train.registry import TASKS
 from antembed.train.run import configure
@@ -126,9 +125,9 @@ def test_a_dozen_ratings_are_enough(tmp_path):
 
 
 def test_moves_and_anchors():
-    assert moved(DenseSettings(), {"embedding_dim": 0.5}).embedding_dim == 4
-    assert moved(DenseSettings(1), {"embedding_dim": 0.5}) == DenseSettings(1)
-    assert moved(DenseSettings(), {"ridge": 2}).ridge == 14
+    assert DenseSettings().moved({"embedding_dim": 0.5}).embedding_dim == 4
+    assert DenseSettings(1).moved({"embedding_dim": 0.5}) == DenseSettings(1)
+    assert DenseSettings().moved({"ridge": 2}).ridge == 14
     assert [likely_anchors(rows, 8) for rows in (3, 100, 480, 10**6)] == [3, 16, 30, 48]
 
 

@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 from antembed.data.text_file import DataError
-from antembed.recommend.in_memory import ratings_from
-from antembed.recommend.ratings_table import choose_columns
-from antembed.recommend.read_ratings import ratings_of, read_ratings
+from antembed.recommend.column_roles import choose_columns
+from antembed.recommend.in_memory import ratings_from, ratings_of
+from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.read_stream import RatingStream
 
 EVENTS = [("ann", "x", 3e8), ("bob", "y", 1e9), ("ann", "x", 2e8), ("ann", "y", 5e8)]
@@ -97,18 +97,6 @@ def test_bad_times_are_named_or_skipped(tmp_path):
     assert read_ratings(tmp_path / "e.csv", on_error="skip").skipped == 1
 
 
-def test_times_of_ratings_are_read_if_asked_for(tmp_path):
-    (tmp_path / "r.dat").write_text("1::2::5::978300760\n1::3::4::978300761\n")
-    (tmp_path / "r.csv").write_text("user,item,rating,timestamp\n1,2,5,978300760\n1,3,4,978300761\n")
-    for name in ("r.dat", "r.csv"):
-        assert read_ratings(tmp_path / name).times is None
-        ratings = read_ratings(tmp_path / name, times=True)
-        assert (ratings.implicit, ratings.times.tolist()) == (False, [978300760, 978300761])
-        assert ratings.digest == read_ratings(tmp_path / name).digest
-    (tmp_path / "n.csv").write_text("user,item,rating\n1,2,5\n")
-    assert read_ratings(tmp_path / "n.csv", times=True).times is None
-
-
 def test_ratings_as_counts(tmp_path):
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,2\na,y,0\nb,x,1.5\na,x,3\n")
     ratings = read_ratings(tmp_path / "r.csv", implicit=True)
@@ -146,16 +134,15 @@ def test_the_cache_keeps_kinds_apart(tmp_path, monkeypatch):
     file, cache = tmp_path / "r.csv", tmp_path / "cache"
     file.write_text("user;item;rating;time\na;x;2;7\na;y;1;8\na;x;1;9\n")
     for _ in range(2):
-        explicit, timed = read_ratings(file, cache=cache), read_ratings(file, cache=cache, times=True)
+        explicit = read_ratings(file, cache=cache)
         counts, pairs = read_ratings(file, cache=cache, implicit=True), read_ratings(file, ["user", "item"], cache=cache)
         assert (explicit.implicit, explicit.times, len(explicit)) == (False, None, 3)
-        assert timed.times.tolist() == [7, 8, 9]
         assert table(counts) == [("a", "x", 3, 9), ("a", "y", 1, 8)]
         assert table(pairs) == [("a", "x", 2, 9), ("a", "y", 1, 8)]
         assert "separator ';'" in explicit.notes[0]
         assert len(pairs.notes) == 2
     assert isinstance(pairs.weights, np.memmap)
-    assert len(list(cache.iterdir())) == 4
+    assert len(list(cache.iterdir())) == 3
 
 
 def test_columns_in_memory():

@@ -7,13 +7,14 @@ import polars as pl
 import pytest
 from scipy import sparse
 from tests.command import call, refusal
+from tests.recommend.test_ranking import ndcg_at, recall_at
 
 import antembed as ant
 from antembed.data.text_file import DataError
-from antembed.recommend.events import Events, split_events
-from antembed.recommend.ranking import Held, list_metrics, ndcg_at, recall_at
-from antembed.recommend.read_ratings import ratings_of
+from antembed.recommend.in_memory import ratings_of
+from antembed.recommend.ranking import Held, list_metrics
 from antembed.recommend.seen import Seen
+from antembed.recommend.task import Events, split_events
 from antembed.tables.neighbours import best_items
 
 GROUPS, USERS, ITEMS = 4, 240, 80

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 from tests.recommend.old_folder import write_old_labels
 
-from antembed.recommend.label_index import find_all, read_index
-from antembed.tables.row_labels import LabelsError, find, read_series, write_labels
+from antembed.tables.row_labels import LabelsError, find, label_file, read_coded, read_series, write_labels
 
 TEXT = ["", "10", "9", "Alien (1979)", "a", "a b", "aa", "zoë", "中文", "👩‍🚀"]
 NUMBERS = [-7, 0, 3, 42, 10**12]
@@ -17,9 +16,11 @@ ASKED = ["42", "-7", "+3", "3.0", " 3", "4_2", "x", "", "1" * 30, "zoë", "zo", 
 
 def index(labels, folder):
     write_labels(folder, {"items": labels})
-    found = read_index(folder, "items")
-    assert found is not None
-    return found
+    return read_coded(label_file(folder, "items"))
+
+
+def find_all(labels, wanted):
+    return np.array([labels.find(label) for label in wanted])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,6 @@ def test_labels_of_other_kinds_are_in_parquet(labels, tmp_path):
     write_labels(tmp_path, {"items": pl.Series(["a"])})
     write_labels(tmp_path, {"items": labels})
     assert [path.name for path in tmp_path.iterdir()] == ["items.labels.parquet"]
-    assert read_index(tmp_path, "items") is None
     assert read_series(tmp_path, "items").to_list() == labels.to_list()
 
 
@@ -68,14 +68,8 @@ def test_labels_are_stored_once_and_small(tmp_path):
 @pytest.mark.parametrize("labels", [pl.Series(TEXT).sort(), pl.Series(NUMBERS)], ids=["text", "numbers"])
 def test_labels_of_older_versions_are_read(labels, tmp_path):
     write_old_labels(tmp_path, "items", labels)
-    found = read_index(tmp_path, "items")
-    assert found is not None
-    assert [found[row] for row in range(len(found))] == labels.to_list() == read_series(tmp_path, "items").to_list()
-    copy = (tmp_path / "items.labels.safetensors").read_bytes()
-    write_old_labels(tmp_path, "items", labels.head(2), index=False)
-    assert read_index(tmp_path, "items") is None
-    (tmp_path / "items.labels.safetensors").write_bytes(copy)
-    assert read_index(tmp_path, "items") is None  # the copy is of another Parquet file
+    assert read_series(tmp_path, "items").to_list() == labels.to_list()
+    write_old_labels(tmp_path, "items", labels.head(2))  # the copy beside it does not count
     assert read_series(tmp_path, "items").to_list() == labels.head(2).to_list()
 
 
@@ -87,12 +81,11 @@ def test_damage_is_an_error(tmp_path):
         for at in range(0, len(stored), 7):
             path.write_bytes(stored[:at] + bytes([stored[at] ^ 255]) + stored[at + 1 :])
             with suppress(LabelsError):
-                found = read_index(tmp_path, side)
-                assert found is not None
+                found = read_coded(path)
                 assert [found[row] for row in range(len(found))] == wanted
         path.write_bytes(stored[:-3])
         with pytest.raises(LabelsError, match=r"labels\.safetensors is damaged .*; copy it again, or export it anew"):
-            read_index(tmp_path, side)
+            read_coded(path)
 
 
 def test_a_damaged_parquet_file_is_an_error(tmp_path):
@@ -100,4 +93,4 @@ def test_a_damaged_parquet_file_is_an_error(tmp_path):
     parquet = tmp_path / "items.labels.parquet"
     parquet.write_bytes(parquet.read_bytes()[:-20])
     with pytest.raises(LabelsError, match=r"items\.labels\.parquet"):
-        read_index(tmp_path, "items")
+        read_series(tmp_path, "items")

@@ -11,6 +11,7 @@ from antembed.layer.factorize import descend_codes, descend_transform
 from antembed.native.threads import take_turns
 from antembed.recommend import normal_equations
 from antembed.recommend.descent import Descent
+from antembed.recommend.descent_kernel import solve_rows
 from antembed.recommend.factor import Penalties
 from antembed.recommend.normal_equations import AnchorMoments, balanced_cuts, minimize_anchors
 
@@ -22,13 +23,13 @@ def test_anchors_move_as_they_would_one_by_one(d):
     descent.init_weights()
     descent.sweep(2)
     side = descent.users
-    descent.accumulate_normal_equations(side, descent.items)
+    descent.accumulate_normal_equations(side)
     A, S, v = side.A.copy(), side.S, side.v
     for k in range(len(A)):
         z = np.column_stack([side.T @ A, side.bias])
-        slopes = v - np.einsum("rab,rb->ra", S, z)
+        row_slopes = v - np.einsum("rab,rb->ra", S, z)
         H = np.einsum("r,rab->ab", side.T[:, k] ** 2, S[:, :d, :d])
-        A[k] += np.linalg.lstsq(H, side.T[:, k] @ slopes[:, :d], rcond=1e-10)[0]
+        A[k] += np.linalg.lstsq(H, side.T[:, k] @ row_slopes[:, :d], rcond=1e-10)[0]
     moments = AnchorMoments(*side.A.shape)
     padded = np.zeros((len(A), -(-d // 8) * 8))
     padded[:, :d] = side.A
@@ -57,8 +58,8 @@ def test_blocks_make_no_difference(monkeypatch):
 def test_dense_rows_solve_their_equations(d):
     descent = Descent(data(weights=True), (USERS, ITEMS), None, d, PENALTIES, sweeps=1)
     descent.init_dense()
-    descent.accumulate_normal_equations(descent.users, descent.items)
-    descent._solve_dense(descent.users)
+    descent.accumulate_normal_equations(descent.users)
+    descent._solve(descent.users, solve_rows)
     wanted = np.linalg.solve(descent.users.S, descent.users.v[:, :, None])[:, :, 0]
     np.testing.assert_allclose(np.column_stack([descent.users.E, descent.users.bias]), wanted, atol=1e-10)
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import antembed as ant
 from antembed.cli.app import app
-from antembed.recommend.online_descent import OnlineDescent
+from antembed.recommend.online import OnlineDescent
 from antembed.recommend.synthetic import planted, ratings
 
 WORDS = ["--solver", "online", "--embedding-dim", "8", "--anchors", "auto", "--l0-penalty", "0.3", "--ridge", "1", "--json"]

@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.recommend.test_descent import descend_anchors
 
-from antembed.recommend import anchor_search
+from antembed.recommend import factor as anchor_search
 from antembed.recommend.descent import Descent
 from antembed.recommend.factor import Penalties
-from antembed.recommend.online_descent import OnlineDescent
+from antembed.recommend.online import OnlineDescent
 from antembed.recommend.synthetic import planted, ratings
 
 USERS, ITEMS, N, D = 120, 70, 6000, 8
@@ -45,12 +46,12 @@ def second_batch():
 
 def test_rows_and_anchors_with_a_past_lower_the_objective():
     descent = second_batch()
-    assert descent.users.past.crowd.any()
+    assert descent.users.past.weighted_gram.any()
     found = [descent.objective()]
     for _ in range(3):
-        for own, other in ((descent.users, descent.items), (descent.items, descent.users)):
-            descent.accumulate_normal_equations(own, other)
-            for step in (lambda side: descent.descend_rows(side, 1.0), descent.descend_anchors):
+        for own in descent.factors:
+            descent.accumulate_normal_equations(own)
+            for step in (lambda side: descent.descend_rows(side, 1.0), lambda side: descend_anchors(descent, side)):
                 step(own)
                 found.append(descent.objective())
     assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(found))
@@ -71,7 +72,7 @@ def test_an_anchor_changes_the_objective_by_what_it_says(change, past):
     side, l0 = descent.users, 1e-3 if change is anchor_search.add_anchor else 1.0
     anchor_penalty = 0.01 if change is anchor_search.add_anchor else 1e4
     descent.penalties = Penalties(l0, 2.0, 0.02, 1.0, biases=True)
-    descent.accumulate_normal_equations(descent.users, descent.items)
+    descent.accumulate_normal_equations(descent.users)
     before, K = descent.objective(), len(side.A)
     fallen = change(side, l0, anchor_penalty)
     assert fallen > 0
@@ -85,7 +86,7 @@ def test_nothing_is_added_that_does_not_pay():
     descent = Descent(data(), (USERS, ITEMS), (5, 5), D, PENALTIES, sweeps=4)
     descent.init_weights()
     descent.sweep(4)
-    descent.accumulate_normal_equations(descent.users, descent.items)
+    descent.accumulate_normal_equations(descent.users)
     assert anchor_search.add_anchor(descent.users, 1.0, 1e6) == 0
     assert anchor_search.prune_anchors(descent.users, 1.0, -1e6) == 0
     assert len(descent.users.A) == 5

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from antembed.data.text_file import DataError
-from antembed.recommend.label_numbers_kernel import Numbering, count_digits
+from antembed.recommend.ratings_table import LabelNumbers
 from antembed.recommend.read_ratings import read_ratings
 from antembed.train.examples import Examples, permutation
 from antembed.train.examples_kernel import shuffled
@@ -188,7 +188,7 @@ def test_labels_with_leading_zeros_far_down(tmp_path):
     for odd in ("007", "+7", " 7"):
         file.write_text("user,item,rating\n" + "7,-2,3\n" * 20_000 + f"{odd},-2,3\n")
         assert read_ratings(file).user_labels.to_list() == sorted(["7", odd])
-        assert read_ratings(file).item_labels.to_list() == ["-2"]
+        assert read_ratings(file).item_labels.to_list() == [-2]
 
 
 QUOTED = {
@@ -335,29 +335,15 @@ class TestCache:
         assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_labels_with_one_hash_are_refused(tmp_path, monkeypatch):
-    file = tmp_path / "r.csv"
-    file.write_text("user,item,rating\nx,2,3\ny,3,4\n")
-    monkeypatch.setattr(pl.Series, "hash", lambda self, seed: pl.Series(np.zeros(len(self), np.uint64)))
-    with pytest.raises(DataError, match="the same 64-bit hash"):
-        read_ratings(file)
-
-
-def test_digits_are_counted():
-    numbers = [0, 5, 9, 10, 99, 100, -1, -10, 10**18, 10**18 - 1, 2**63 - 1, -(2**63) + 1]
-    assert count_digits(np.array(numbers)) == sum(len(str(n)) for n in numbers)
-
-
-def test_numbering_follows_the_stream():
+def test_labels_are_numbered_in_the_order_of_their_appearance():
     rng = np.random.default_rng(0)
-    numbering, seen = Numbering(), {}
-    for n in (1, 10, 200_000, 5):
-        keys = rng.integers(-(2**62), 2**62, n) if n < 1000 else rng.integers(-40_000, 40_000, n)
-        before = len(seen)
-        wanted = [seen.setdefault(int(key), len(seen)) for key in keys]
-        numbers, firsts = numbering(keys)
-        assert numbers.tolist() == wanted
-        assert [seen[int(key)] for key in keys[firsts]] == list(range(before, len(seen)))
+    for kind in (pl.Int64, pl.String, pl.UInt64):
+        numbering, seen = LabelNumbers(), {}
+        for n in (1, 10, 200_000, 5):
+            labels = pl.Series(rng.integers(0, 2**62, n) if n < 1000 else rng.integers(0, 40_000, n)).cast(kind)
+            assert numbering.number(labels).tolist() == [seen.setdefault(label, len(seen)) for label in labels]
+            assert numbering.labels.to_list() == list(seen)
+        assert numbering.labels.dtype == kind
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 1000, 300_000])

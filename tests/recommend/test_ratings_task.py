@@ -13,7 +13,7 @@ import antembed as ant
 from antembed.baselines import EMBEDDINGS
 from antembed.recommend.config import RatingsConfig, RatingsInput
 from antembed.recommend.dataset import RatingsSplits, cut
-from antembed.recommend.read_ratings import ratings_of
+from antembed.recommend.in_memory import ratings_of
 from antembed.recommend.task import Ratings
 from antembed.tables.row_labels import SIDES
 from antembed.train.options import ConfigError, from_options

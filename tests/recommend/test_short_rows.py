@@ -1,4 +1,4 @@
-"""Rows with few pairs: the way without normal equations, against plain ones and against those with them."""
+"""Rows with few ratings: anchors that move together, against those of the normal equations."""
 
 from itertools import pairwise
 
@@ -11,8 +11,7 @@ from antembed.recommend import short_rows
 from antembed.recommend.descent import Descent
 from antembed.recommend.factor import NO_BIAS, Penalties
 from antembed.recommend.normal_equations import AnchorMoments
-from antembed.recommend.short_rows import Kroneckers, ShortRows, both_diagonal, conjugate_gradients, is_short
-from antembed.recommend.short_rows_kernel import ROUNDING
+from antembed.recommend.short_rows import AnchorQuadratic, is_short
 
 USERS, ITEMS, D, ANCHORS = 300, 220, 12, (20, 11)
 EVENTS = Penalties(0.02, 0.3, 0.1, 1.0, 0.05)
@@ -40,79 +39,9 @@ def begun(**more):
     return descent
 
 
-def rows_of(descent, side):
+def quadratic_of(descent, side):
     other = descent.items if side is descent.users else descent.users
-    return ShortRows(side, other, descent.mean, descent.penalties, 1)
-
-
-def settle(H, side, pull, curved, v, t, b, l0, passes):
-    """One row, the plain way: weight by weight, then all that are not zero together; → t, b."""
-    close = lambda best, now: abs(best - now) <= 1e-5 * (abs(best) + 1e-3)  # noqa: E731
-    for _ in range(passes):
-        b = (v - side @ t) / curved
-        settled = True
-        for k in range(len(t)):
-            best = max(t[k] + (pull - H @ t - b * side)[k] / H[k, k], 0.0)
-            best = best if 0.5 * H[k, k] * best**2 > l0 else 0.0
-            settled &= close(best, t[k])
-            t[k] = best
-        if settled:
-            break
-        on = np.flatnonzero(t)
-        M = np.block([[H[np.ix_(on, on)], side[on, None]], [side[None, on], np.array([[curved]])]])
-        root = np.linalg.cholesky(M + 1e-9 * np.diag(np.diag(M)))
-        if (np.diag(root) ** 2 <= ROUNDING * np.diag(M)).any():
-            continue
-        z = np.append(t[on], b)
-        step = np.linalg.solve(M, np.append(pull[on], v) - M @ z)
-        share = min([1.0, *(-z[i] / step[i] for i in range(len(on)) if z[i] + step[i] < 0)])
-        z += share * step
-        t[on], b = np.where(z[:-1] > 1e-12 * t[on], z[:-1], 0.0), z[-1]
-    return t, (v - side @ t) / curved
-
-
-@pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("unobserved", [0.0, 0.05])
-def test_rows_settle_as_in_the_plain_way(unobserved, weights):
-    descent = begun(penalties=Penalties(0.02, 0.3, 0.1, 1.0, unobserved), weights=weights)
-    side, l0 = descent.users, 0.01
-    descent.accumulate_normal_equations(side, descent.items)
-    A, S, v = side.A, side.S, side.v
-    wanted = []
-    for r in range(USERS):
-        quadratic = A @ S[r, :D, :D] @ A.T, A @ S[r, :D, D], A @ v[r, :D], S[r, D, D], v[r, D]
-        wanted.append(settle(*quadratic, side.T[r].copy(), side.bias[r], l0, 12))
-    rows_of(descent, side).descend_rows(l0, 0.0, False, 12)
-    apart = np.array([np.abs(side.T[r] - t).max() > 1e-3 for r, (t, _) in enumerate(wanted)])
-    assert apart.mean() < 0.02  # where two weights are worth nearly the same, rounding decides
-    np.testing.assert_allclose(side.bias[~apart], np.array([b for _, b in wanted])[~apart], atol=1e-3)
-    assert 0 < np.count_nonzero(side.T) < side.T.size
-
-
-def test_rows_without_a_penalty_settle_where_normal_equations_do():
-    """Non-negative least squares have one minimum, whatever the way."""
-    found = []
-    for way in ("short", "equations"):
-        descent = begun()
-        side = descent.users
-        for _ in range(40):
-            if way == "short":
-                rows_of(descent, side).descend_rows(0.0, 0.0, False, 12)
-            else:
-                descent.descend_rows(side, 0.0)
-        found.append(np.column_stack([side.T @ side.A, side.bias]))
-    np.testing.assert_allclose(*found, atol=2e-3 * np.abs(found[1]).max())
-
-
-def test_what_is_zero_stays_zero_when_frozen():
-    descent = begun()
-    side = descent.items
-    side.bias[::2] = 0.0
-    zeros, flat = side.T == 0, side.bias == 0
-    rows_of(descent, side).descend_rows(0.0, 0.0, True, 12)
-    assert not side.T[zeros].any()
-    assert not side.bias[flat].any()
-    assert side.bias.any()
+    return AnchorQuadratic(side, other, descent.mean, descent.penalties, 1)
 
 
 def anchor_quadratic(descent, side):
@@ -130,20 +59,19 @@ def test_the_quadratic_in_all_anchors_is_that_of_the_normal_equations(unobserved
     descent = begun(penalties=Penalties(0.02, 0.3, 0.1, 1.0, unobserved))
     for side in (descent.users, descent.items):
         M, g = anchor_quadratic(descent, side)
-        slope, curve, _ = rows_of(descent, side).quadratic()
+        found = quadratic_of(descent, side)
         D = np.random.default_rng(0).standard_normal(g.shape)
-        np.testing.assert_allclose(slope, g, atol=1e-6 * np.abs(M).max())
-        np.testing.assert_allclose(curve(D).reshape(-1), M @ D.reshape(-1), atol=1e-5 * np.abs(M).max())
+        np.testing.assert_allclose(found.slope, g, atol=1e-6 * np.abs(M).max())
+        np.testing.assert_allclose(found.curvature(D).reshape(-1), M @ D.reshape(-1), atol=1e-5 * np.abs(M).max())
 
 
 def test_anchors_reach_their_minimum_together(monkeypatch):
     monkeypatch.setattr(short_rows, "STEPS", 400)
-    monkeypatch.setattr(short_rows, "ENOUGH", 1e-14)
+    monkeypatch.setattr(short_rows, "PRECISE", 1e-9)
     descent = begun()
     side = descent.users
     M, g = anchor_quadratic(descent, side)
-    slope, curve, near = rows_of(descent, side).quadratic()
-    found = conjugate_gradients(curve, slope, near).reshape(-1)
+    found = quadratic_of(descent, side).minimize().reshape(-1)
     best = np.linalg.lstsq(M, g.reshape(-1), rcond=1e-10)[0]
     value = lambda x: 0.5 * x @ M @ x - g.reshape(-1) @ x  # noqa: E731
     assert value(found) == pytest.approx(value(best), rel=1e-5)
@@ -153,18 +81,10 @@ def test_anchors_keep_length_1_and_vectors_are_their_mixes():
     descent = begun()
     for side in (descent.users, descent.items):
         before = descent.objective()
-        rows_of(descent, side).move_anchors()
+        descent.move_anchors(side, None)
         assert descent.objective() <= before + 1e-9 * abs(before)
         np.testing.assert_allclose(side.E, side.T @ side.A, atol=1e-12)
         np.testing.assert_allclose(np.linalg.norm(side.A, axis=1), 1.0)
-
-
-def test_kroneckers_solve_their_equation():
-    random = np.random.default_rng(0)
-    B, D = (x @ x.T for x in random.standard_normal((2, 7, 9)))
-    C, F = (x @ x.T for x in random.standard_normal((2, 4, 6)))
-    X = random.standard_normal((7, 4))
-    np.testing.assert_allclose(Kroneckers(B, D, both_diagonal(C, F)).solve(B @ X @ C + D @ X @ F), X, atol=1e-3)
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -204,11 +124,11 @@ def test_rows_without_pairs_lose_their_weights():
     assert side.starts[-1] == side.starts[-3]  # the last two have none
     side.T[:] = 0.0
     side.T[-2:] = 1.0
-    rows_of(descent, side).move_anchors()  # though nobody else uses them
+    descent.move_anchors(side, None)  # though nobody else uses them
     assert np.isfinite(side.A).all()
-    rows_of(descent, side).descend_rows(1.0, 0.0, False, 12)
+    descent.descend_rows(side, 1.0)
     assert not side.T[-2:].any()
-    rows_of(descent, side).move_anchors()
+    descent.move_anchors(side, None)
     assert np.isfinite(side.A).all()
 
 

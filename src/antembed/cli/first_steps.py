@@ -26,7 +26,7 @@ def demo(
     import torch
 
     from antembed.cli import show
-    from antembed.recommend.demo import compare
+    from antembed.recommend.synthetic import compare
 
     torch.set_num_threads(1)
     results = compare(out, seed, show.progress_bar)

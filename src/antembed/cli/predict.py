@@ -44,9 +44,9 @@ def recommend(
 
 def _tables(run: Path) -> "LightTables | RatingTables":
     """Without polars, where the folder allows it."""
-    from antembed.recommend.predictor import LightTables, RatingTables
+    from antembed.recommend.predictor import LightTables
 
-    return LightTables.load(run) or RatingTables.load(run)
+    return LightTables.load(run)
 
 
 def _with_seen(run: Path) -> "RatingTables":

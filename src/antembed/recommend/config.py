@@ -19,14 +19,12 @@ from antembed.train.options import AUTO, Config, ConfigError, Names, Number, Opt
 from antembed.train.solver_config import NO_TARGET, BudgetText, SolverConfig, StochasticConfig, ToleranceText
 from antembed.train.splits import SPLITS
 
-# MERGED The config of a run on events. The defaults suit sequences of some ten events a user; a search finds better ones.
-
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
 LARGE_DEFAULTS = {"l1_penalty": 2e-6, "batch_size": 1024, "halve_every": 200_000, "initial_anchors": 20, "anchor_step": 2}
 # By --sparsify recode: many anchors, few dimensions, large batches (100 an epoch), penalties in the ratings' own scale.
 SPARSIFIED = {"epochs": 36, "events": 18, "optimizer": "adam", "beta2": 0.99, "lr": 0.03, "embedding_dim": 8, "anchors": (48,)}
-STEPS = 100
-LARGEST_BATCH = 1 << 17
+STEPS = 100  # of an epoch
+LARGEST_BATCH = 1 << 17  # examples
 # Options that mean the paper's way.
 PROX_OPTIONS = {
     *("l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "optimizer", "schedule", "halve_every", "engine"),
@@ -122,7 +120,7 @@ class CoordinateDescentConfig(SolverConfig):
         return self.budget, self.tolerance
 
     def check_processes(self, size: int) -> None:
-        """Every process has the whole model, and works on some of its rows."""
+        """Every process has the full model, and works on some of its rows."""
 
     @model_validator(mode="after")
     def _one_target(self) -> "CoordinateDescentConfig":
@@ -179,11 +177,10 @@ class RatingsStochastic(StochasticConfig):
 
     def ridges(self, deviation: float) -> tuple[float, float, float]:
         """On vectors, on vectors for each rating, on biases."""
-        usual = (
-            (RIDGE * deviation, RIDGE_PER_RATING * deviation, BIAS_RIDGE) if self.sparsity.sparsify != "prox" else (0.0,) * 3
-        )
-        given = (self.l2_penalty, self.l2_per_rating, self.bias_l2_penalty)
-        first, each, bias = (other if own is None else own for own, other in zip(given, usual, strict=True))
+        usual = RIDGE * deviation, RIDGE_PER_RATING * deviation, BIAS_RIDGE
+        given = self.l2_penalty, self.l2_per_rating, self.bias_l2_penalty
+        dense_first = self.sparsity.sparsify != "prox"
+        first, each, bias = (dense_first * other if own is None else own for own, other in zip(given, usual, strict=True))
         return first, each, bias
 
 
@@ -201,10 +198,7 @@ class RatingsConfig(EmbeddingTaskConfig):
     tables: RatingsTables = RatingsTables()
     solver: Solver = RatingsStochastic()
     provides: ClassVar[frozenset[str]] = frozenset({"counts"})
-    usage: ClassVar[Sequence[str]] = (
-        "ratings.csv --out runs/films",
-        "ratings.csv --columns reader,book,stars --budget 100KB",
-    )
+    usage: ClassVar[Sequence[str]] = ("ratings.csv --out runs/films", "ratings.csv --columns reader,book,stars --budget 100KB")
 
     @classmethod
     def defaults(cls, examples: int, given: Options, objects: int = 0) -> JSON:
@@ -254,10 +248,10 @@ class RatingsConfig(EmbeddingTaskConfig):
     @model_validator(mode="after")
     def _suits_ratings(self) -> "RatingsConfig":
         self.num_anchors(2)  # an error if it is not one number, or two
-        if self.auto and isinstance(self.solver, StochasticConfig) and not self.has_validation:
-            raise ValueError(f"anchors auto needs validation data, --split {self.input.split} has none; use --split 80/10/10")
-        if self.tolerance and not self.has_validation:
-            raise ValueError(f"a tolerance needs validation data, --split {self.input.split} has none; use --split 80/10/10")
+        grown = self.auto and isinstance(self.solver, StochasticConfig)
+        if (grown or self.tolerance) and not self.has_validation:
+            what = "anchors auto" if grown else "a tolerance"
+            raise ValueError(f"{what} needs validation data, --split {self.input.split} has none; use --split 80/10/10")
         return self
 
 
@@ -305,7 +299,7 @@ class EventsConfig(RatingsConfig):
     `antembed train recommend` does this by itself where a file has no ratings.
     """
 
-    implementation: ClassVar[str] = "antembed.recommend.events:Events"
+    implementation: ClassVar[str] = "antembed.recommend.task:Events"
     searches: ClassVar[str] = "antembed.recommend.search:SearchEvents"
     task: Literal["recommend-events"] = "recommend-events"  # type: ignore[assignment]
     input: EventsInput = EventsInput()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -11,12 +11,11 @@ from antembed.budget import BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, PenaltyConfig, RatingsConfig
-from antembed.recommend.dataset import RatingsSplits
+from antembed.recommend.dataset import RatingsSplits, columns_of
 from antembed.recommend.descent import Descent
 from antembed.recommend.factor import ALONE, NO_BIAS, Penalties, RowShare
 from antembed.recommend.fold_in import likely_weight
 from antembed.recommend.model import MatrixFactorization, biases_error
-from antembed.recommend.online_descent import OnlineDescent
 from antembed.recommend.ranking import popular
 from antembed.recommend.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
 from antembed.tables.biases import LEAST_CODES
@@ -70,8 +69,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         """The error of a model without vectors: biases alone, or the most popular items for everybody."""
         if self.descent.penalties.unobserved_weight:
             return self.task.metric.cost(popular(self.splits, "validation")) if self.task.metric.shown else float("inf")
-        parts = (self.splits.train, self.splits.validation)
-        train, validation = (tuple(column.cpu().numpy() for column in part[:]) for part in parts)
+        train, validation = columns_of(self.splits.train), columns_of(self.splits.validation)
         return biases_error(train, validation, self.splits.num_embeddings, self.own.penalties.bias_ridge)
 
     def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
@@ -79,7 +77,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         if not self.epoch and self.search is None:
             self.descent.init_weights()
         examples = len(self.splits.train)
-        while not self._finished():
+        while self.epoch < self.own.epochs if self.search is None else not self.search.done:
             sweep = self.epoch + 1
             l0 = self._sweep(sweep) if self.search is None else self.search.sweep()
             record = self._record(sweep, l0)
@@ -90,9 +88,6 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         copy_to_model(self.descent, self.model)
         if self.budget is not None:
             self.budget.budget.check(self.size())
-
-    def _finished(self) -> bool:
-        return self.epoch >= self.own.epochs if self.search is None else self.search.done
 
     def _sweep(self, number: int) -> float:
         """One sweep; → the ℓ0 penalty it was done with."""
@@ -112,18 +107,19 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
 
     def _trim(self, budget: BudgetController) -> None:
         """Remove as few weights and biases as meet the budget, those first without which the objective rises least."""
-        values, sides = self.descent.weight_values(), (self.descent.users, self.descent.items)
-        before = [(side.T.copy(), side.bias.copy()) for side in sides]
+        factors = self.descent.factors
+        values = [self.descent.weight_values(factor) for factor in factors]
+        before = [(factor.T.copy(), factor.bias.copy()) for factor in factors]
         order = np.sort(np.concatenate([part[part > 0] for pair in values for part in pair]))
 
         def keep(n: int) -> None:
             limit = order[len(order) - n - 1] if n < len(order) else -1.0
-            for side, (T, bias), (of_weights, of_biases) in zip(sides, before, values, strict=True):
-                side.T, side.bias = np.where(of_weights > limit, T, 0.0), np.where(of_biases > limit, bias, 0.0)
+            for factor, (T, bias), (of_weights, of_biases) in zip(factors, before, values, strict=True):
+                factor.T, factor.bias = np.where(of_weights > limit, T, 0.0), np.where(of_biases > limit, bias, 0.0)
 
         budget.trim(len(order), keep)
-        for side in sides:
-            side.E = side.T @ side.A
+        for factor in factors:
+            factor.E = factor.T @ factor.A
 
     def _record(self, sweep: int, l0: float) -> JSON:
         copy_to_model(self.descent, self.model)
@@ -159,12 +155,10 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
             self.search.load_state_dict(checkpoint.tensors, checkpoint.plain["search"])
 
     def result(self) -> JSON:
-        found = super().result()
-        if self.search is not None:
-            search = self.search
-            found["tolerance"] = {"dense_error": search.reference, "limit": search.limit, "error": search.error}
-            found["tolerance"]["l0_penalty"] = search.path.good
-        return found
+        if (search := self.search) is None:
+            return super().result()
+        reached = {"dense_error": search.reference, "limit": search.limit, "error": search.error}
+        return super().result() | {"tolerance": reached | {"l0_penalty": search.path.good}}
 
 
 def penalties_of(config: RatingsConfig, own: PenaltyConfig, unobserved_weight: float = 0.0) -> Penalties:
@@ -185,7 +179,7 @@ def descent_of(
     """Coordinate descent on the training ratings."""
     anchors = config.num_anchors(2)
     return Descent(
-        tuple(column.cpu().numpy() for column in splits.train[:]),
+        columns_of(splits.train),
         splits.num_embeddings,
         (anchors[0], anchors[1]) if config.tables.embedding == "anchor" else None,
         config.tables.embedding_dim,
@@ -207,15 +201,23 @@ def init_from_dense(config: RatingsConfig, model: MatrixFactorization, splits: R
     copy_to_model(descent, model)
 
 
+class Tables(Protocol):
+    """Descent, or OnlineDescent: T, A, bias (and E = T·A) of users and items."""
+
+    users: Any
+    items: Any
+    mean: float
+
+
 @torch.no_grad()
-def copy_to_model(found: Descent | OnlineDescent, model: MatrixFactorization, values: str = "") -> None:
+def copy_to_model(found: Tables, model: MatrixFactorization, values: str = "") -> None:
     """What coordinate descent has found, into the model, whatever its size was; with `values`, as files of these have it."""
     biases = (model.user_bias, model.item_bias)
-    for table, bias, side in zip(model.embeddings.values(), biases, (found.users, found.items), strict=True):
+    for table, bias, factor in zip(model.embeddings.values(), biases, (found.users, found.items), strict=True):
         anchored = isinstance(table, AnchorEmbedding)
-        rows, anchors, own_bias = side.T if anchored else side.E, side.A, side.bias[:, None]  # type: ignore[union-attr]
+        rows, anchors, own_bias = factor.T if anchored else factor.E, factor.A, factor.bias[:, None]
         if anchored and not len(anchors):  # before there are any, the vectors are themselves
-            rows, anchors = side.E, np.eye(side.E.shape[1])  # type: ignore[union-attr]
+            rows, anchors = factor.E, np.eye(factor.E.shape[1])
         if values:
             rows, own_bias = stored_as(rows, values), stored_as(own_bias, values, LEAST_CODES)
             anchors = anchors.astype(anchors_as(values))

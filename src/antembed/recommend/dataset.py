@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import torch
 
-from antembed.files import JSON
 from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.seen import Seen, popularity_of, write_popularity
 from antembed.tables.model_folder import RATINGS
@@ -17,7 +16,7 @@ from antembed.train.examples import Examples
 from antembed.train.splits import first_copies, kept_together, split
 from antembed.train.task import NONE, Splits
 
-PIECE = 1 << 20  # ratings
+CHUNK = 1 << 20  # ratings
 
 
 @dataclass
@@ -42,9 +41,9 @@ class RatingsSplits(Splits):
     def counts(self) -> list[np.ndarray]:
         """How many training ratings each user and item has."""
         found = [np.zeros(V, np.int64) for V in self.num_embeddings]
-        for start in range(0, len(self.train), PIECE):  # no copy of all ratings
+        for start in range(0, len(self.train), CHUNK):  # no copy of all ratings
             for counts, ids in zip(found, self.train.columns, strict=False):
-                counts += np.bincount(ids[self.train.rows[start : start + PIECE]], minlength=len(counts))
+                counts += np.bincount(ids[self.train.rows[start : start + CHUNK]], minlength=len(counts))
         return found
 
     @property
@@ -66,6 +65,11 @@ class RatingsSplits(Splits):
             trained[self.train.rows] = values[self.train.rows]
             Seen.of(users, items, *self.num_embeddings, trained, *weights).save(folder)
             write_popularity(folder, popularity_of(np.bincount(items, minlength=self.num_embeddings[1])))
+
+
+def columns_of(part: Examples) -> tuple[np.ndarray, ...]:
+    """users, items, ratings and maybe weights of a part."""
+    return tuple(column.cpu().numpy() for column in part[:])
 
 
 def seen_of(ratings: Ratings, users: pl.Series, items: pl.Series) -> Seen:
@@ -99,8 +103,7 @@ def all_for_training(ratings: Ratings, device: str = "cpu", threads: int | None 
 def make_splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads: int | None) -> RatingsSplits:
     """The parts that have these rows."""
     parts = {name: Examples(ratings.columns, own, device, threads) for name, own in rows.items()}
-    pieces = [ratings.values[rows["train"][start : start + PIECE]] for start in range(0, len(rows["train"]), PIECE)]
-    values = torch.from_numpy(np.concatenate(pieces))
+    values = torch.from_numpy(ratings.values[rows["train"]])
     labels = {"users": ratings.user_labels, "items": ratings.item_labels}
     scale = (float(values.min()), float(values.max()))
     skipped = f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}"
@@ -115,9 +118,3 @@ def make_splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, thre
         deviation=float(values.double().std(correction=0)) or 1.0,
         scale=scale,
     )
-
-
-def facts_of(splits: RatingsSplits) -> JSON:
-    """What a run remembers of its ratings."""
-    users, items = splits.num_embeddings
-    return {"num_embeddings": {"users": users, "items": items}, "examples": splits.count, "sha256": splits.digest}

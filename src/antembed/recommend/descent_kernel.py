@@ -1,4 +1,4 @@
-"""Coordinate descent for matrix factorization, one side at a time: with the other side fixed, a row's problem is quadratic.
+"""Coordinate descent for matrix factorization, one factor at a time: with the other fixed, a row's problem is quadratic.
 
 A rating is y ≈ z_u·[e_i, 1] with z_u = [t_u·A, b_u] of user u; e_i, the bias of i and the mean are fixed. The normal equations
 of row u are S_u = Σ [e_i, 1]⊗[e_i, 1] and v_u = Σ y·[e_i, 1]:
@@ -29,7 +29,7 @@ _scale = elementwise(lambda x, a: (a * x,))
 
 
 def triangle(d: int) -> tuple[int, np.ndarray]:
-    """How many numbers the lower triangle of (d, d) takes, rows padded, and where each number of the whole is: (d, d)."""
+    """How many numbers the lower triangle of (d, d) takes, rows padded, and where each number of the full matrix is: (d, d)."""
     starts = np.cumsum([0, *(padded(a + 1) for a in range(d))])
     row, column = np.indices((d, d))
     return int(starts[-1]), starts[np.maximum(row, column)] + np.minimum(row, column)
@@ -47,11 +47,11 @@ def accumulate_normal_equations(
     """
     d, P = v.shape[1] - 1, E.shape[1]
     X, Y, gram = np.empty((CHUNK, P)), np.empty((CHUNK, P)), np.empty((P, P))
-    pull, weight = np.empty(P), np.empty(P)
+    linear, weight = np.empty(P), np.empty(P)
     last = starts[stop]
     for r in range(first, stop):
-        gram[:], pull[:], weight[:] = 0.0, 0.0, 0.0
-        all_weight = all_pull = 0.0
+        gram[:], linear[:], weight[:] = 0.0, 0.0, 0.0
+        all_weight = bias_linear = 0.0
         for start in range(starts[r], starts[r + 1], CHUNK):
             n = min(CHUNK, starts[r + 1] - start)
             for p in range(start, start + n):
@@ -60,19 +60,19 @@ def accumulate_normal_equations(
                     for line in range(0, P, 8):
                         prefetch(E, ahead + line)
                 i, w = np.int64(others[p]), np.float64(weights[p]) if weights.shape[0] else 1.0
-                y, place = w * (ratings[p] - mean - biases[i]), (p - start) * P
+                y, at_pair = w * (ratings[p] - mean - biases[i]), (p - start) * P
                 all_weight += w
-                all_pull += y
-                _take(P, (E, pull, weight), (i * P, 0, 0), (X, Y, pull, weight), (place, place, 0, 0), (y, w))
+                bias_linear += y
+                _take(P, (E, linear, weight), (i * P, 0, 0), (X, Y, linear, weight), (at_pair, at_pair, 0, 0), (y, w))
             add_gram(n, P, Y, X, gram)
         q, ridge = r - first, TINY + ridges[0] + ridges[1] * (starts[r + 1] - starts[r])
         for a in range(d):
-            v[q, a] = v_all[a] + pull[a]
+            v[q, a] = v_all[a] + linear[a]
             S[q, d, a] = S[q, a, d] = S_all[d, a] + weight[a]
             for c in range(a + 1):
                 S[q, a, c] = S[q, c, a] = S_all[a, c] + gram[a, c]
             S[q, a, a] += ridge
-        v[q, d] = v_all[d] + all_pull
+        v[q, d] = v_all[d] + bias_linear
         S[q, d, d] = S_all[d, d] + all_weight + TINY + ridges[2]
 
 
@@ -82,8 +82,8 @@ def _combine(count: int, width: int, X: Any, X_at: int, stride: int, x: Any, x_a
     four = count - count % 4
     for a in range(0, four, 4):
         at, b = X_at + a * stride, x_at + a
-        places = (at, at + stride, at + 2 * stride, at + 3 * stride, out_at)
-        _add_four(width, (X, X, X, X, out), places, (out,), (out_at,), (x[b], x[b + 1], x[b + 2], x[b + 3]))
+        positions = (at, at + stride, at + 2 * stride, at + 3 * stride, out_at)
+        _add_four(width, (X, X, X, X, out), positions, (out,), (out_at,), (x[b], x[b + 1], x[b + 2], x[b + 3]))
     for a in range(four, count):
         add_scaled(width, (X, out), (X_at + a * stride, out_at), (out,), (out_at,), (x[x_at + a],))
 
@@ -105,20 +105,20 @@ def _slope(t: Any, b: float, A: Any, S: Any, v: Any, q: int, z: Any, slope: Any,
 
 @compiled
 def descend_rows(
-    T: Any, bias: Any, A: Any, across: Any, S: Any, v: Any, floors: Any, l0_penalty: float, bias_l0_penalty: float,
+    T: Any, bias: Any, A: Any, transposed: Any, S: Any, v: Any, floors: Any, l0_penalty: float, bias_l0_penalty: float,
     frozen: bool, passes: int, first: int, stop: int,
 ) -> None:  # fmt: skip
     """Minimise over the weights and biases of rows [first, stop), a coordinate at a time, until nothing changes.
 
     A weight's best value is max(0, −slope/curvature); it is kept only if it lowers the rest by more than the penalty. With
-    `frozen`, zeros stay zero. A is (K, P), `across` its transpose (P, KP), S and v are those rows', and the curvature of a
+    `frozen`, zeros stay zero. A is (K, P), `transposed` its transpose (P, KP), S and v are those rows', and the curvature of a
     vector of length 1 is at least floors[r].
 
     Slopes of all weights follow each change. What an anchor's weight does to the others is worked out when it first moves, and
     its curvature when it first might: most anchors are of no use to a row, and the bound says so.
     """
-    K, P, KP, d, Q = A.shape[0], A.shape[1], across.shape[1], v.shape[1] - 1, S.shape[2]
-    t, slope, side, known = np.zeros(KP), np.empty(KP), np.empty(KP), np.empty(K, np.int8)
+    K, P, KP, d, Q = A.shape[0], A.shape[1], transposed.shape[1], v.shape[1] - 1, S.shape[2]
+    t, slope, coupled, known = np.zeros(KP), np.empty(KP), np.empty(KP), np.empty(K, np.int8)
     SA, H, h, least = np.empty(K * P), np.empty(K * KP), np.empty(K), np.empty(K)
     z, x, minus, total = np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     flat = A.reshape(-1)
@@ -132,9 +132,9 @@ def descend_rows(
         _slope(t, b, A, S, v, q, z, x, minus)
         for a in range(P):
             total[a] = S[q, d, a] if a < d else 0.0
-        slope[:], side[:] = 0.0, 0.0
-        _combine(d, KP, across, 0, KP, x, 0, slope, 0)
-        _combine(d, KP, across, 0, KP, total, 0, side, 0)
+        slope[:], coupled[:] = 0.0, 0.0
+        _combine(d, KP, transposed, 0, KP, x, 0, slope, 0)
+        _combine(d, KP, transposed, 0, KP, total, 0, coupled, 0)
         held = dot(P, total, 0, z, 0)
         curved = S[q, d, d]
         settled = False
@@ -142,7 +142,7 @@ def descend_rows(
             if not (frozen and b == 0.0):
                 best = hard_threshold((v[q, d] - held) / curved, curved, bias_l0_penalty)
                 if best != b:
-                    add_scaled(KP, (side, slope), (0, 0), (slope,), (0,), (b - best,))
+                    add_scaled(KP, (coupled, slope), (0, 0), (slope,), (0,), (b - best,))
                     b = best
             if settled or step == passes:
                 break
@@ -166,9 +166,9 @@ def descend_rows(
                 if known[k] == 1:
                     known[k] = 2
                     H[k * KP : (k + 1) * KP] = 0.0
-                    _combine(d, KP, across, 0, KP, SA, k * P, H, k * KP)
+                    _combine(d, KP, transposed, 0, KP, SA, k * P, H, k * KP)
                 add_scaled(KP, (H, slope), (k * KP, 0), (slope,), (0,), (now - best,))
-                held += (best - now) * side[k]
+                held += (best - now) * coupled[k]
                 t[k] = best
         bias[r] = b
         for k in range(K):
@@ -179,7 +179,7 @@ def descend_rows(
 def anchor_moments(T: Any, bias: Any, A: Any, S: Any, v: Any, M: Any, used: Any, g: Any, first: int, stop: int) -> None:
     """Add what rows [first, stop) say about all anchors: the curvature Σ t_k·t_j·S of each pair k ≥ j, M[k·(k+1)/2 + j], marked
     in `used` where it is not zero, and the direction downhill Σ t_k·(v − S·z), g (K, P). Of S only the lower triangle is kept,
-    each row up to a whole register (`triangle`).
+    each row up to a full register (`triangle`).
     """
     K, P, d, Q, L = A.shape[0], A.shape[1], v.shape[1] - 1, S.shape[2], M.shape[1]
     active, t, packed = np.empty(K, np.int64), np.empty(K), np.empty(L)
@@ -194,11 +194,11 @@ def anchor_moments(T: Any, bias: Any, A: Any, S: Any, v: Any, M: Any, used: Any,
         if n == 0:
             continue
         q = r - first
-        at, place = q * (d + 1) * Q, 0
+        at, at_pair = q * (d + 1) * Q, 0
         for a in range(d):
             width = a + VECTOR - a % VECTOR
-            _scale(width, (S,), (at + a * Q,), (packed,), (place,), (1.0,))
-            place += width
+            _scale(width, (S,), (at + a * Q,), (packed,), (at_pair,), (1.0,))
+            at_pair += width
         _slope(t, bias[r], A, S, v, q, z, x, minus)
         for i in range(n):
             k = active[i]
@@ -229,8 +229,8 @@ def solve_rows(E: Any, bias: Any, S: Any, v: Any, first: int, stop: int) -> None
             add_scaled(Q - line, (U, y), (j * Q + line, line), (y,), (line,), (-known[j],))
             for i in range(j + 1, d + 1):
                 line = i - i % VECTOR
-                places = (j * Q + line, i * Q + line)
-                add_scaled(Q - line, (U, U), places, (U,), (i * Q + line,), (-U[j * Q + i],))
+                positions = (j * Q + line, i * Q + line)
+                add_scaled(Q - line, (U, U), positions, (U,), (i * Q + line,), (-U[j * Q + i],))
         for j in range(d, -1, -1):
             line = j - j % VECTOR
             z[j] = (known[j] - dot(Q - line, U, j * Q + line, z, line)) * inverse[j]
@@ -293,3 +293,33 @@ def squared_error(
             error = ratings[p] - known - bias[i] - dot(P, E_own, r * P, E, i * P)
             total += w * error * error
     return total
+
+
+@compiled
+def add_anchor_slopes(
+    pairs: Any, E: Any, biases: Any, mean: float, T: Any, bias: Any, A: Any, errors: float, out: Any, first: int, stop: int
+) -> None:
+    """Add Σ t_k·w·(errors·(rating − mean − b − b_i) − e_i·(t·A))·e_i over the pairs of rows [first, stop) to out (K, P); E is
+    (n, P): with errors = 1 the direction downhill in all anchors, with 0 minus the curvature times A."""
+    starts, others, ratings, weights = pairs
+    K, P, last = A.shape[0], A.shape[1], starts[stop]
+    active, e, x = np.empty(K, np.int64), np.empty(P, E.dtype), np.empty(P, E.dtype)
+    for r in range(first, stop):
+        n, e[:], x[:] = 0, 0.0, 0.0
+        for k in range(K):
+            if T[r, k] != 0.0:
+                active[n] = k
+                n += 1
+                add_scaled(P, (A, e), (k * P, 0), (e,), (0,), (T[r, k],))
+        if n == 0:
+            continue
+        for p in range(starts[r], starts[r + 1]):
+            if p + AHEAD < last:
+                for line in range(0, P, 64 // E.itemsize):
+                    prefetch(E, np.int64(others[p + AHEAD]) * P + line)
+            i, w = np.int64(others[p]), np.float64(weights[p]) if weights.shape[0] else 1.0
+            c = w * (errors * (ratings[p] - mean - bias[r] - biases[i]) - dot(P, E, i * P, e, 0))
+            add_scaled(P, (E, x), (i * P, 0), (x,), (0,), (c,))
+        for j in range(n):
+            k = active[j]
+            add_scaled(P, (x, out), (0, k * P), (out,), (k * P,), (T[r, k],))

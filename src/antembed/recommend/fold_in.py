@@ -19,7 +19,7 @@ from antembed.tables.table import Table
 RIDGE, RIDGE_PER_RATING, BIAS_RIDGE = 6.3, 0.018, 6.0  # that suit most ratings with a standard deviation of 1
 UNOBSERVED = 20  # all pairs without an event weigh this much more than all events
 ROWS = 256  # that are solved at a time
-PASSES, SETTLED = 1000, 1e-7
+PASSES, SETTLED = 1000, 1e-7  # over the coordinates, at most; the relative change that ends them
 
 
 def likely_weight(events: int, users: int, items: int) -> float:

@@ -1,4 +1,4 @@
-"""The fused engine: matrix factorization with Yogi on the CPU, whole mini-batches in one compiled pass (recommend/fused_kernel.py).
+"""The fused engine: matrix factorization with Yogi on the CPU, many batches in one compiled pass (recommend/fused_kernel.py).
 
 It takes over the tensors of a model and its optimizer: their values move into rows that hold everything of one object, and the
 parameters become views of those rows. Evaluation, checkpoints and export work as with the torch engine, and see the same.
@@ -40,7 +40,7 @@ def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | 
     if not isinstance(model, MatrixFactorization):
         return "it is made for matrix factorisation"
     if type(model.users) is not type(model.items) or type(model.users) not in KNOWN:
-        return "it knows anchored, low-rank and full tables, and both sides alike"
+        return "it knows anchored, low-rank and full tables, users' and items' alike"
     if type(optimizer) is not ProximalYogi or any(group["metric"] != "diagonal" for group in optimizer.param_groups):
         return "it knows Yogi with the diagonal metric"
     if optimizer.max_grad_norm is not None:
@@ -58,7 +58,7 @@ def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | 
     pairs += [bias.parameters() for bias in (model.user_bias, model.item_bias) if bias is not None]
     for one, other in (pairs[:2], pairs[2:] or pairs[:2]):
         if any(_settings(optimizer, a) != _settings(optimizer, b) for a, b in zip(one, other, strict=True)):
-            return "it has one setting for both sides"
+            return "it has one setting for users and items"
     if len({(*group["betas"], group["eps"]) for group in optimizer.param_groups}) > 1:
         return "it has the same betas and eps for all parameters"
     return None
@@ -70,8 +70,8 @@ def _settings(optimizer: ProximalYogi, weight: Tensor) -> tuple[Any, ...]:
     return group["weight_decay"], group["prox"] is None, group["prox"] is not None and group["prox"].scheduled
 
 
-class _Side:
-    """One table with its biases as rows of everything."""
+class _Table:
+    """A table with its biases and moments as rows of everything."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, optimizer: ProximalYogi):
         V, K = weight.shape
@@ -85,21 +85,14 @@ class _Side:
         if bias is not None:
             _adopt(optimizer, bias, self.rows, self.head + kernel.LAST, 1)
 
-    def laid_out(self, batch: int, parts: int) -> kernel.Side:
-        """As the kernel wants it, with room for `parts` workers to show each other a batch."""
+    def laid_out(self, batch: int) -> kernel.Table:
+        """As the kernel wants it, with room to show the other worker a batch."""
         dtype = self.rows.dtype
-        return kernel.Side(
-            self.rows,
-            kernel.integers(self.rows),
-            self.width,
-            self.head,
-            (np.arange(self.K) < self.width).astype(dtype),
-            NO_INTS if self.free is None else self.free.starts.numpy(),
-            NO_INTS if self.free is None else self.free.columns.numpy(),
-            np.empty((2, batch), np.int32),
-            np.zeros((2, parts * batch + kernel.VECTOR, self.K), dtype),
-            np.zeros((2, parts * batch), dtype),
-        )
+        inside = (np.arange(self.K) < self.width).astype(dtype)
+        starts, columns = (NO_INTS,) * 2 if self.free is None else (self.free.starts.numpy(), self.free.columns.numpy())
+        x, bias = np.zeros((2, batch + kernel.VECTOR, self.K), dtype), np.zeros((2, batch), dtype)
+        ints, slots = kernel.integers(self.rows), np.empty((2, batch), np.int32)
+        return kernel.Table(self.rows, ints, self.width, self.head, inside, starts, columns, slots, x, bias)
 
 
 def _group_of(optimizer: ProximalYogi, weight: Tensor) -> dict[str, Any]:
@@ -107,19 +100,16 @@ def _group_of(optimizer: ProximalYogi, weight: Tensor) -> dict[str, Any]:
 
 
 def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, apart: int) -> None:
-    """Move a parameter and its moments into the rows, `apart` numbers from each other, and leave views in their place."""
+    """Move a parameter and its moments into the rows, `apart` numbers from each other, and leave views behind."""
     group = _group_of(optimizer, weight)
     if group["table"] is not None:
         group["table"].release()
     state = optimizer.state_of(weight, group)
-    for offset, (owner, key) in enumerate(((None, "weight"), (state, "momentum"), (state, "second"))):
-        view = torch.from_numpy(rows)[:, at + offset * apart : at + offset * apart + weight.shape[1]]
-        if owner is None:
-            view.copy_(weight.data)
-            weight.data = view
-        else:
-            view.copy_(owner[key])
-            owner[key] = view
+    starts = range(at, at + 3 * apart, apart)
+    views = [torch.from_numpy(rows)[:, start : start + weight.shape[1]] for start in starts]
+    for view, tensor in zip(views, (weight.data, state["momentum"], state["second"]), strict=True):
+        view.copy_(tensor)
+    weight.data, state["momentum"], state["second"] = views
 
 
 class Pace:
@@ -147,7 +137,7 @@ class Pace:
 
 
 class FusedEngine:
-    """Trains a MatrixFactorization in place; see `unsupported_reason`. One and two threads give the same bytes."""
+    """Trains a MatrixFactorization in place; see `unsupported_reason`. At most two threads work; one gives the same bytes."""
 
     def __init__(self, model: nn.Module, optimizer: ProximalOptimizer, threads: int | None = None):
         reason = unsupported_reason(model, optimizer)
@@ -160,7 +150,7 @@ class FusedEngine:
         biases = [None if table is None else table.rows.weight for table in (model.user_bias, model.item_bias)]
         self.tables = [table.tables[0].weight for table in (model.users, model.items)]
         self.biases = [bias for bias in biases if bias is not None]
-        self.users, self.items = (_Side(w, b, optimizer) for w, b in zip(self.tables, biases, strict=True))
+        self.users, self.items = (_Table(w, b, optimizer) for w, b in zip(self.tables, biases, strict=True))
         self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchoredTable)]
         self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
         group = _group_of(optimizer, self.tables[0])
@@ -179,26 +169,26 @@ class FusedEngine:
         # A penalty that falls faster than momentum fades: settle all rows at the old strength first (layer/optim/lazy.py).
         steep = set((np.flatnonzero(strengths[1:] < self.rule.beta1 * strengths[:-1]) + 1).tolist())
         cuts = sorted({*range(0, batches, chunk_size(batch_size) // batch_size), *steep, batches})
-        parts = max(self.threads // 2, 1)
-        sides = [side.laid_out(batch_size, parts) for side in (self.users, self.items)]
-        sums = self._sums(parts)
-        A = self._anchors()
-        now = 0
+        tables = [table.laid_out(batch_size) for table in (self.users, self.items)]
+        # The anchors' gradients are added up with the table that has fewer objects: it has fewer distinct rows a batch.
+        dtype, fewer = self.users.rows.dtype, len(self.items.rows) <= len(self.users.rows)
+        sums = kernel.Sums(fewer, np.empty((2, self.users.K, self.items.K), dtype), np.empty(2, dtype))
+        A, now = self._anchors(), 0
         try:
             for start, stop in pairwise(cuts):
                 chunk = self._batches(examples[start * batch_size : stop * batch_size], batch_size)
-                losses = np.empty((stop - start, parts))
+                losses = np.empty(stop - start)
                 self._torn = True
                 if start in steep:
-                    self._flush(sides, history, start, anew=False)
-                self._train(chunk, [*sides, sums], A, history, start, losses)
+                    self._flush(tables, history, start, anew=False)
+                self._train(chunk, (*tables, sums), A, history, start, losses)
                 self._torn, now = False, stop
                 counts = np.full(stop - start, batch_size)
                 counts[-1] = len(chunk.ratings) - batch_size * (stop - start - 1)
-                yield len(chunk.ratings), float((losses.sum(1) * counts).sum())
-        finally:  # also if nobody wants the rest of the epoch
+                yield len(chunk.ratings), float((losses * counts).sum())
+        finally:  # also if the rest of the epoch is not asked for
             if not self._torn and now:
-                self._flush(sides, history, now, anew=True)
+                self._flush(tables, history, now, anew=True)
                 self._give_back(A)
                 for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
                     self.optimizer.state[weight]["step"] = first + now
@@ -210,52 +200,29 @@ class FusedEngine:
             if not (ids.min() >= 0 and ids.max() < V):  # compiled code would write anywhere
                 raise IndexError(f"{name} {ids.min() if ids.min() < 0 else ids.max()} is not one of the {V} {name}s")
         ratings, *weights = (column.astype(self.users.rows.dtype, copy=False) for column in values)
-        return kernel.Batches(
-            users.astype(np.int32, copy=False),
-            items.astype(np.int32, copy=False),
-            ratings,
-            weights[0] if weights else ratings[:0],
-            size,
-        )
+        users, items = (ids.astype(np.int32, copy=False) for ids in (users, items))
+        return kernel.Batches(users, items, ratings, weights[0] if weights else ratings[:0], size)
 
     def _train(
-        self, chunk: kernel.Batches, sides: list[Any], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
+        self, chunk: kernel.Batches, tables: tuple[Any, ...], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
     ) -> None:
-        """A chunk of batches, by as many workers as are faster just now: one and two give the same bytes.
-
-        `sides`: and the sums.
-        """
-        batches, parts = losses.shape
-        started, alone = time.perf_counter(), self.threads < 2 or (parts == 1 and self.pace.alone)
+        """A chunk of batches, by one or two workers, whatever is faster just now. `tables`: and the sums."""
+        started, alone = time.perf_counter(), self.threads < 2 or self.pace.alone
+        rest = self.kind, history, self.rule, now, losses
         if alone:
-            kernel.train_alone(chunk, *sides, A, self.kind, history, self.rule, now, losses)
+            kernel.train_alone(chunk, *tables, A, *rest)
         else:
-            self._train_together(chunk, sides, A, history, now, losses)
-        if self.threads > 1 and parts == 1:
-            self.pace.took(alone, (time.perf_counter() - started) / batches)
+            copy, counter = kernel.Anchors(*(p.copy() for p in A)), barrier_counter()
 
-    def _train_together(
-        self, chunk: kernel.Batches, sides: list[Any], A: kernel.Anchors, history: kernel.History, now: int, losses: Any
-    ) -> None:
-        """Each worker in a thread of its own."""
-        workers, counter = 2 * losses.shape[1], barrier_counter()
+            def work(worker: int) -> None:  # both start from the same anchors; worker 0 changes ours
+                kernel.train_table(worker == 0, counter, chunk, *tables, copy if worker else A, *rest)
 
-        def work(worker: int) -> None:
-            part, is_users = worker // 2, worker % 2 == 0
-            own = A if worker == 0 else kernel.Anchors(*copies[worker])
-            kernel.train_part(is_users, part, workers, counter, chunk, *sides, own, self.kind, history, self.rule, now, losses)
+            def give_up() -> None:
+                counter[0] = CANCELLED  # the other one does not wait
 
-        def give_up() -> None:
-            counter[0] = CANCELLED  # nobody waits for one who does not come
-
-        # Everybody starts from the same anchors; worker 0 changes ours.
-        copies = [[p.copy() for p in A] for _ in range(workers)]
-        run_workers(work, workers, give_up)
-
-    def _sums(self, parts: int) -> kernel.Sums:
-        """Memory for the anchors' gradients, which the side with fewer objects adds up: it has fewer distinct rows a batch."""
-        dtype, fewer = self.users.rows.dtype, len(self.items.rows) <= len(self.users.rows)
-        return kernel.Sums(fewer, np.empty((2, parts, self.users.K, self.items.K), dtype), np.empty((2, parts), dtype))
+            run_workers(work, 2, give_up)
+        if self.threads > 1:
+            self.pace.took(alone, (time.perf_counter() - started) / len(losses))
 
     def _history(self, first: int, lr: Schedule, strengths: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
@@ -271,10 +238,7 @@ class FusedEngine:
         keeps = [1 - np.array(rates) * decay for decay in decays]
         idle = np.zeros((batches + 1, kernel.IDLE))
         idle[:, [kernel.SCALE, kernel.BIAS_SCALE]] = 1.0
-        for keep, drift, scale in (
-            (keeps[0], kernel.DRIFT, kernel.SCALE),
-            (keeps[1], kernel.BIAS_DRIFT, kernel.BIAS_SCALE),
-        ):
+        for keep, drift, scale in ((keeps[0], kernel.DRIFT, kernel.SCALE), (keeps[1], kernel.BIAS_DRIFT, kernel.BIAS_SCALE)):
             idle[1:, scale] = np.cumprod(keep)
             if idle[-1, scale] < SMALLEST_SCALE:
                 raise ValueError(
@@ -290,15 +254,15 @@ class FusedEngine:
         """Anchors and the global bias with their moments, padded with zeros."""
         dtype, d = self.users.rows.dtype, kernel.padded(self.model.users.embedding_dim)
         A = kernel.Anchors(*(np.zeros((3, n, w), dtype) for n, w in ((self.users.K, d), (self.items.K, d), (1, kernel.VECTOR))))
-        for at, p in zip(self._places(A), self._tensors(), strict=True):
-            at[:] = p
+        for inside, p in zip(self._unpadded(A), self._tensors(), strict=True):
+            inside[:] = p
         return A
 
     def _give_back(self, A: kernel.Anchors) -> None:
-        for at, p in zip(self._places(A), self._tensors(), strict=True):
-            p[:] = at
+        for inside, p in zip(self._unpadded(A), self._tensors(), strict=True):
+            p[:] = inside
 
-    def _places(self, A: kernel.Anchors) -> list[np.ndarray]:
+    def _unpadded(self, A: kernel.Anchors) -> list[np.ndarray]:
         shapes = [(padded, weight.shape) for padded, weight in zip(A, self.anchors, strict=False)] + [(A.bias, (1, 1))]
         return [padded[part, : shape[0], : shape[1]] for padded, shape in shapes for part in range(3)]
 
@@ -312,8 +276,8 @@ class FusedEngine:
             ]
         return found
 
-    def _flush(self, sides: list[kernel.Side], history: kernel.History, now: int, anew: bool) -> None:
+    def _flush(self, tables: list[kernel.Table], history: kernel.History, now: int, anew: bool) -> None:
         """All rows up to date; `anew`: as of step 0 of the next epoch."""
-        for side in sides:
-            settled = partial(kernel.flush, side, self.kind.biased, history, self.rule, now, anew)
-            parallel_for(settled, len(side.rows), side.rows.shape[1], self.threads)
+        for table in tables:
+            settled = partial(kernel.flush, table, self.kind.biased, history, self.rule, now, anew)
+            parallel_for(settled, len(table.rows), table.rows.shape[1], self.threads)

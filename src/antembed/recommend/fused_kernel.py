@@ -1,17 +1,17 @@
-"""Matrix factorization in one compiled pass: whole mini-batches of gather, T·A, loss, gradients, Yogi and lazy prox.
+"""Matrix factorization in one compiled pass: mini-batches of gather, T·A, loss, gradients, Yogi and lazy prox.
 
 Rating ≈ t_u·M·t_i + biases with M = A_u·A_iᵀ (K_u × K_i), so that no vector of width d is read for a single rating. With err
 the gradient of the loss by a prediction, and s_u = Σ err·t_i over a user's ratings of the batch:
 
     ∂/∂t_u = M·s_u,     ∂/∂t_i = Mᵀ·s_i,     ∂/∂A_u = C·A_i,  ∂/∂A_i = Cᵀ·A_u   with C = Σ_u t_u ⊗ s_u
 
-Each worker owns a part of one side's rows (all users, say, or every fourth item). In a batch it copies the distinct rows that
-it owns, brought up to date, to where all can see them; meets the others; and then works out predictions, gradients and steps of
-its rows alone. What all need, the anchors, everybody updates for himself, from the same numbers in the same order. So one
-barrier a batch is enough, results depend on the number of workers and never on their timing, and one thread that does both
-sides' work in turn gives the same as two. Shared memory is double, for even and odd batches: nobody waits to be read.
+Two workers own the users' and the items' rows. In a batch each copies its distinct rows, brought up to date, to where both can
+see them; waits for the other; and then works out predictions, gradients and steps of its rows alone. The anchors, which both
+need, each updates for itself, from the same numbers in the same order. So one barrier a batch is enough, and one thread that
+does both workers' work in turn gives the same bytes. Shared memory is double, for even and odd batches: no worker waits to be
+read.
 
-A row holds all data of its object in one piece of memory: x, m and v of its weights, each padded with zeros to full registers
+A row holds all data of its object in one stretch of memory: x, m and v of its weights, each padded with zeros to full registers
 (`padded`), so that no loop has a remainder; the step at which it is current (LAST; within a batch, its index there), and its
 bias with the bias's m and v. These are in x's padding where they fit (`head_of`): a row of up to fifteen weights is three cache
 lines. Loops over rows do one thing each: with all cases in one loop, the compiler has no registers left for what is used.
@@ -68,8 +68,8 @@ class History(NamedTuple):
     fading: np.ndarray  # beta1⁰, beta1¹, …, down to double precision, then 0
 
 
-class Side(NamedTuple):
-    """One side's rows, and the shared memory of its workers, for even and odd batches."""
+class Table(NamedTuple):
+    """The rows of users, or of items, and the memory that its worker shares, for even and odd batches."""
 
     rows: np.ndarray  # (V, row_length)
     ints: np.ndarray  # the same memory as integers
@@ -79,16 +79,16 @@ class Side(NamedTuple):
     free_starts: np.ndarray  # entries without a penalty, in CSR form; empty if there are none
     free_columns: np.ndarray
     slot_of: np.ndarray  # (2, B) int32: the index of each example's row among the distinct rows
-    x: np.ndarray  # (2, parts·B, K): the distinct rows, up to date
-    bias: np.ndarray  # (2, parts·B)
+    x: np.ndarray  # (2, B, K): the distinct rows, up to date
+    bias: np.ndarray  # (2, B)
 
 
 class Sums(NamedTuple):
-    """What the anchors' steps need, for even and odd batches: from the workers of the side that has fewer rows."""
+    """What the anchors' steps need, for even and odd batches: from the worker of the table that has fewer rows."""
 
     of_items: bool
-    C: np.ndarray  # (2, parts, Ku, Ki): each worker's part of C
-    total: np.ndarray  # (2, parts): each worker's Σ err
+    C: np.ndarray  # (2, Ku, Ki)
+    total: np.ndarray  # (2,): Σ err
 
 
 class Model(NamedTuple):
@@ -119,18 +119,17 @@ class Batches(NamedTuple):
 class Workspace(NamedTuple):
     """A worker's private memory."""
 
-    mine: np.ndarray  # (B,) int32: the examples whose rows it owns
     starts: np.ndarray  # (B + 1,) int64: where in memory the distinct rows begin
     back: np.ndarray  # (B + 1,) int64: the steps at which they were current
     due: np.ndarray  # (B, DUE): what their idle steps do to them
-    q: np.ndarray  # (B, K of the other side): its rows times M
-    s: np.ndarray  # (B, K of the other side): Σ err·t of the other side
+    q: np.ndarray  # (B, K of the other table): its rows times M
+    s: np.ndarray  # (B, K of the other table): Σ err·t of the other table
     g: np.ndarray  # (TILE, K): gradients of a few rows
     bias: np.ndarray  # (B, 4): x, m, v, gradient
 
 
 def padded(K: int) -> int:
-    """K, rounded up to whole registers."""
+    """K, rounded up to full registers."""
     return -(-K // VECTOR) * VECTOR
 
 
@@ -141,10 +140,10 @@ def head_of(K: int, biased: bool) -> int:
 
 
 def row_length(K: int, biased: bool = False, itemsize: int = 4) -> int:
-    """Numbers in a row of K weights: whole cache lines, if that adds at most an eighth."""
+    """Numbers in a row of K weights: full cache lines, if that adds at most an eighth."""
     used = max(3 * padded(K), head_of(K, biased) + LAST + BIAS * biased)
-    whole = -(-used * itemsize // LINE) * LINE // itemsize
-    return whole if 8 * (whole - used) <= used else -(-used // VECTOR) * VECTOR
+    lines = -(-used * itemsize // LINE) * LINE // itemsize
+    return lines if 8 * (lines - used) <= used else -(-used // VECTOR) * VECTOR
 
 
 def make_rows(V: int, length: int, dtype: Any) -> np.ndarray:
@@ -207,41 +206,33 @@ def fade(history: History, gap: int) -> float:
 
 
 @inlined
-def prefetch_row(ids: Any, p: int, parts: int, part: int, rows: Any, length: int) -> None:
-    """This part's row ids[p] into the second cache, if there is one; all of it: each part later would take as long again."""
+def prefetch_row(ids: Any, p: int, rows: Any, length: int) -> None:
+    """Row ids[p] into the second cache, if there is one; all of it: each half later would take as long again."""
     if p < ids.shape[0]:
         i = np.int64(ids[p])
-        if parts == 1 or i % parts == part:
-            for to in range(0, length, STRIDE):
-                prefetch(rows, i * length + to)
+        for to in range(0, length, STRIDE):
+            prefetch(rows, i * length + to)
 
 
 @uncounted
-def find_rows(ids: Any, part: int, side: Side, half: int, workspace: Workspace) -> Any:
-    """This part's distinct rows of `ids`; → the numbers of its examples and rows.
+def find_rows(ids: Any, table: Table, half: int, workspace: Workspace) -> int:
+    """The distinct rows of `ids`; → how many.
 
     A row's LAST becomes −1 − its index among them until its step: which rows come twice cannot be predicted, so no branch asks.
     """
-    ints, length, offset = side.ints.reshape(-1), side.rows.shape[1], part * side.slot_of.shape[1]
-    mine, starts, back, slot_of = workspace.mine, workspace.starts, workspace.back, side.slot_of[half]
-    parts, head = side.bias.shape[1] // side.slot_of.shape[1], side.head
-    examples = found = 0
+    ints, length, starts, back = table.ints.reshape(-1), table.rows.shape[1], workspace.starts, workspace.back
+    slot_of, head, found = table.slot_of[half], table.head, 0
     for p in range(ids.shape[0]):
-        i = np.int64(ids[p])
         if p + AHEAD < ids.shape[0]:
             prefetch_near(ints, np.int64(ids[p + AHEAD]) * length + head)
-        if parts > 1 and i % parts != part:
-            continue
-        at = i * length
+        at = np.int64(ids[p]) * length
         last = np.int64(read(ints, at + head))
         slot = found if last >= 0 else -1 - last
         write(ints, at + head, -1 - slot)
         starts[found], back[found] = at, last
         found += 1 if last >= 0 else 0
-        mine[examples] = p
-        slot_of[p] = offset + slot
-        examples += 1
-    return examples, found
+        slot_of[p] = slot
+    return found
 
 
 @inlined
@@ -258,10 +249,10 @@ def settle(back: int, history: History, now: int, due: Any, u: int) -> None:
 
 @uncounted
 def catch_up_rows(
-    found: int, biased: bool, side: Side, history: History, rule: Rule, now: int, workspace: Workspace, x: Any, x_at: int
+    found: int, biased: bool, table: Table, history: History, rule: Rule, now: int, workspace: Workspace, x: Any, x_at: int
 ) -> None:
     """x of the rows that were found, up to date at step `now`, to x[x_at …], and what is due to them. Rows stay as they are."""
-    rows, K, length, inside = side.rows, side.x.shape[2], side.rows.shape[1], side.inside
+    rows, K, length, inside = table.rows, table.x.shape[2], table.rows.shape[1], table.inside
     starts, due, back = workspace.starts, workspace.due.reshape(-1), workspace.back
     for u in range(found):
         settle(back[u], history, now, due, u)
@@ -272,28 +263,28 @@ def catch_up_rows(
         at, by = starts[u], u * DUE
         numbers = (read(due, by + BY_SCALE), read(due, by + BY_DRIFT), read(due, by + BY_OWED), rule.eps, rule.floor)
         catch_up(K, (rows, rows, rows, inside), (at, at + K, at + 2 * K, 0), (x,), (x_at + u * K,), numbers)
-    if side.free_starts.shape[0] > 0:
-        catch_up_free(found, side, rule, workspace, x, x_at)
+    if table.free_starts.shape[0] > 0:
+        catch_up_free(found, table, rule, workspace, x, x_at)
     if biased:
-        catch_up_biases(found, side, history, rule, now, workspace)
+        catch_up_biases(found, table, history, rule, now, workspace)
 
 
 @uncounted
-def catch_up_free(found: int, side: Side, rule: Rule, workspace: Workspace, x: Any, x_at: int) -> None:
+def catch_up_free(found: int, table: Table, rule: Rule, workspace: Workspace, x: Any, x_at: int) -> None:
     """Entries without a penalty once more: they owe nothing."""
-    rows, K, length = side.rows, side.x.shape[2], side.rows.shape[1]
+    rows, K, length = table.rows, table.x.shape[2], table.rows.shape[1]
     for u in range(found):
         i, due = workspace.starts[u] // length, workspace.due[u]
-        for j in range(side.free_starts[i], side.free_starts[i + 1]):
-            k = side.free_columns[j]
+        for j in range(table.free_starts[i], table.free_starts[i + 1]):
+            k = table.free_columns[j]
             y = rows[i, k] * due[BY_SCALE] - rows[i, k + K] * due[BY_DRIFT] / (np.sqrt(rows[i, k + 2 * K]) + rule.eps)
             x[x_at + u * K + k] = max(y, rule.floor)
 
 
 @uncounted
-def catch_up_biases(found: int, side: Side, history: History, rule: Rule, now: int, workspace: Workspace) -> None:
+def catch_up_biases(found: int, table: Table, history: History, rule: Rule, now: int, workspace: Workspace) -> None:
     """The biases of the rows that were found, with their moments."""
-    rows, idle, bias, head = side.rows.reshape(-1), history.idle, workspace.bias, side.head
+    rows, idle, bias, head = table.rows.reshape(-1), history.idle, workspace.bias, table.head
     scale = idle[now, BIAS_SCALE]
     for u in range(found):
         at, back = workspace.starts[u] + head + LAST, workspace.back[u]
@@ -305,41 +296,40 @@ def catch_up_biases(found: int, side: Side, history: History, rule: Rule, now: i
 
 
 @uncounted
-def gather(ids: Any, biased: bool, part: int, side: Side, history: History, rule: Rule, now: int, workspace: Workspace) -> Any:
-    """This part's distinct rows of `ids`, up to date at step `now`, to where all see them; → how many examples and rows."""
-    half, offset = now % 2, part * side.slot_of.shape[1]
-    examples, found = find_rows(ids, part, side, half, workspace)
-    start = (half * side.x.shape[1] + offset) * side.x.shape[2]
-    catch_up_rows(found, biased, side, history, rule, now, workspace, side.x.reshape(-1), start)
+def gather(ids: Any, biased: bool, table: Table, history: History, rule: Rule, now: int, workspace: Workspace) -> int:
+    """The distinct rows of `ids`, up to date at step `now`, to where both workers see them; → how many."""
+    half = now % 2
+    found = find_rows(ids, table, half, workspace)
+    start = half * table.x.shape[1] * table.x.shape[2]
+    catch_up_rows(found, biased, table, history, rule, now, workspace, table.x.reshape(-1), start)
     if biased:
         for u in range(found):
-            side.bias[half, offset + u] = workspace.bias[u, 0]
-    return examples, found
+            table.bias[half, u] = workspace.bias[u, 0]
+    return found
 
 
 @uncounted
 def predict(
-    batches: Batches, first: int, n: int, mean: float, model: Model, examples: int, found: int, own: Side, other: Side,
-    half: int, offset: int, M: Any, workspace: Workspace,
+    batches: Batches, first: int, n: int, mean: float, model: Model, found: int, own: Table, other: Table, half: int, M: Any,
+    workspace: Workspace,
 ) -> Any:  # fmt: skip
-    """Predict a part's examples from its rows times M, add up s and the biases' gradients; → Σ err·y and Σ err.
+    """Predict n examples from a worker's rows times M, add up s and the biases' gradients; → Σ err·y and Σ err.
 
     Rows are numbered in the order in which they come, so a tile of them is multiplied when the first of them does: what is used
     next is in the first cache.
     """
-    K, K2, base, theirs = own.x.shape[2], other.x.shape[2], half * own.x.shape[1] + offset, half * other.x.shape[1]
-    q, x, s, mine, slots, others = workspace.q, other.x, workspace.s, workspace.mine, own.slot_of[half], other.slot_of[half]
+    K, K2, base, theirs = own.x.shape[2], other.x.shape[2], half * own.x.shape[1], half * other.x.shape[1]
+    q, x, s, slots, others = workspace.q, other.x, workspace.s, own.slot_of[half], other.slot_of[half]
     number, weighted, ratings, anchored = own.rows.dtype.type, batches.weights.shape[0] > 0, batches.ratings, model.anchored
-    share, loss, total, e = number(1 / n), 0.0, 0.0, 0
+    share, loss, total, p = number(1 / n), 0.0, 0.0, 0
     for start in range(0, found, TILE):
         stop = min(start + TILE, found)
         if anchored:
             multiply(stop - start, own.width, own.x, (base + start) * K, K, 1, K2, M, 0, q, start * K2)
         for j in range(start * K2, stop * K2):
             write(s, j, 0)
-        while e < examples:
-            p = np.int64(read(mine, e))
-            u, t = np.int64(read(slots, p)) - offset, np.int64(read(others, p))
+        while p < n:
+            u, t = np.int64(read(slots, p)), np.int64(read(others, p))
             if u >= stop:
                 break
             at = (theirs + t) * K2
@@ -355,26 +345,26 @@ def predict(
             add_scaled(K2, (x, s), (at, u * K2), (s,), (u * K2,), (err,))
             loss += err * y
             total += err
-            e += 1
+            p += 1
     return loss, total
 
 
 @uncounted
-def step_part(
-    batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, part: int, own: Side, other: Side,
-    sums: Sums, history: History, rule: Rule, now: int, examples: int, found: int, M: Any, Mt: Any, workspace: Workspace,
+def step_table(
+    batches: Batches, first: int, n: int, mean: float, model: Model, is_users: bool, own: Table, other: Table, sums: Sums,
+    history: History, rule: Rule, now: int, found: int, M: Any, Mt: Any, workspace: Workspace,
 ) -> float:  # fmt: skip
-    """Predict a part's examples and update its rows; → the contribution of its examples to the batch's mean loss.
+    """Predict a batch and update the rows of one table; → the batch's mean loss.
 
     Meanwhile the rows of the next batch come from memory.
     """
-    half, K, K2, offset, parts = now % 2, own.x.shape[2], other.x.shape[2], part * own.slot_of.shape[1], sums.C.shape[1]
-    base, s, steps = (half * own.x.shape[1] + offset) * K, workspace.s.reshape(-1), history.steps[now]
-    loss, total = predict(batches, first, n, mean, model, examples, found, own, other, half, offset, M, workspace)
-    summing, size = is_users != sums.of_items, sums.C.shape[2] * sums.C.shape[3]
-    C, C_at = sums.C.reshape(-1), (half * parts + part) * size
+    half, K, K2 = now % 2, own.x.shape[2], other.x.shape[2]
+    base, s, steps = half * own.x.shape[1] * K, workspace.s.reshape(-1), history.steps[now]
+    loss, total = predict(batches, first, n, mean, model, found, own, other, half, M, workspace)
+    summing, size = is_users != sums.of_items, sums.C.shape[1] * sums.C.shape[2]
+    C, C_at = sums.C.reshape(-1), half * size
     if summing:
-        sums.total[half, part] = total
+        sums.total[half] = total
         for j in range(C_at, C_at + size):
             C[j] = 0
     coming = (batches.users if is_users else batches.items)[first + n : first + n + n]
@@ -388,9 +378,9 @@ def step_part(
         elif model.anchored and summing:
             add_product(other.width, some, s, u * K2, 1, K2, K, own.x, base + u * K, C, C_at)
         g_at = 0 if model.anchored else u * K
-        step_rows(u, some, found, own, base, g, g_at, steps, rule, now, coming, parts, part, workspace)
+        step_rows(u, some, found, own, base, g, g_at, steps, rule, now, coming, workspace)
     for u in range(found, coming.shape[0]):
-        prefetch_row(coming, u, parts, part, own.rows, own.rows.shape[1])
+        prefetch_row(coming, u, own.rows, own.rows.shape[1])
     if own.free_starts.shape[0] > 0:
         step_free(found, own, base, steps, rule, workspace)
     if model.biased:
@@ -400,8 +390,8 @@ def step_part(
 
 @uncounted
 def step_rows(
-    first: int, n: int, found: int, own: Side, base: int, g: Any, g_at: int, steps: Any, rule: Rule, now: int, coming: Any,
-    parts: int, part: int, workspace: Workspace,
+    first: int, n: int, found: int, own: Table, base: int, g: Any, g_at: int, steps: Any, rule: Rule, now: int, coming: Any,
+    workspace: Workspace,
 ) -> None:  # fmt: skip
     """Steps of n of the rows that were found, from `first` on, with gradients g[g_at …]."""
     rows, ints, x, K, length, head = own.rows, own.ints, own.x, own.x.shape[2], own.rows.shape[1], own.head
@@ -412,7 +402,7 @@ def step_rows(
         if u + AHEAD < found:
             for to in range(0, length, STRIDE):
                 prefetch_near(rows, starts[u + AHEAD] + to)
-        prefetch_row(coming, u, parts, part, rows, length)
+        prefetch_row(coming, u, rows, length)
         at = starts[u]
         numbers = (read(due, u * DUE + BY_FADE), keep, step, take, gain, slow, rule.eps, rule.floor)
         froms, tos = (base + u * K, at + K, at + 2 * K, g_at + j * K), (at, at + K, at + 2 * K)
@@ -421,7 +411,7 @@ def step_rows(
 
 
 @uncounted
-def step_free(found: int, own: Side, base: int, steps: Any, rule: Rule, workspace: Workspace) -> None:
+def step_free(found: int, own: Table, base: int, steps: Any, rule: Rule, workspace: Workspace) -> None:
     """Entries without a penalty once more, after the steps of their rows."""
     rows, x, K, length = own.rows, own.x.reshape(-1), own.x.shape[2], own.rows.shape[1]
     for u in range(found):
@@ -433,7 +423,7 @@ def step_free(found: int, own: Side, base: int, steps: Any, rule: Rule, workspac
 
 
 @uncounted
-def step_biases(found: int, own: Side, steps: Any, rule: Rule, workspace: Workspace) -> None:
+def step_biases(found: int, own: Table, steps: Any, rule: Rule, workspace: Workspace) -> None:
     """Yogi for the biases of the rows that were found, after the steps of the rows."""
     rows, head, number = own.rows.reshape(-1), own.head, own.rows.dtype.type
     gain, slow, step, keep, eps = 1 - rule.beta1, 1 - rule.beta2, steps[STEP], steps[KEEP_BIAS], rule.eps
@@ -452,10 +442,10 @@ def step_biases(found: int, own: Side, steps: Any, rule: Rule, workspace: Worksp
 @fast
 def make_workspace(B: int, K: int, K2: int, like: Any) -> Workspace:
     """Allocate it for batches of B examples."""
-    mine, starts, back = np.empty(B, np.int32), np.empty(B + 1, np.int64), np.empty(B + 1, np.int64)
-    whole = -(-B // VECTOR) * VECTOR
-    q, s, g = np.zeros((whole, K2), like.dtype), np.zeros((whole, K2), like.dtype), np.zeros((TILE, K), like.dtype)
-    return Workspace(mine, starts, back, np.empty((B, DUE), like.dtype), q, s, g, np.zeros((B, 4), like.dtype))
+    starts, back = np.empty(B + 1, np.int64), np.empty(B + 1, np.int64)
+    rounded = -(-B // VECTOR) * VECTOR
+    q, s, g = np.zeros((rounded, K2), like.dtype), np.zeros((rounded, K2), like.dtype), np.zeros((TILE, K), like.dtype)
+    return Workspace(starts, back, np.empty((B, DUE), like.dtype), q, s, g, np.zeros((B, 4), like.dtype))
 
 
 @fast
@@ -470,16 +460,13 @@ def step_dense(p: Any, g: Any, keep: float, step: float, rule: Rule) -> None:
 def step_anchors(A: Anchors, anchored: bool, sums: Sums, history: History, rule: Rule, now: int, M: Any, Mt: Any) -> None:
     """Update the shared parameters, from what the workers have added up."""
     half, steps = now % 2, history.steps[now]
-    parts, Ku, Ki, d = sums.C.shape[1], sums.C.shape[2], sums.C.shape[3], A.users.shape[2]
+    Ku, Ki, d = sums.C.shape[1], sums.C.shape[2], A.users.shape[2]
     slope = np.zeros((1, VECTOR), A.bias.dtype)
-    for part in range(parts):
-        slope[0, 0] += sums.total[half, part]
+    slope[0, 0] = sums.total[half]
     step_dense(A.bias, slope, steps[KEEP_MEAN], steps[STEP], rule)
     if not anchored:
         return
-    C = sums.C[half, 0].copy()
-    for part in range(1, parts):
-        C += sums.C[half, part]
+    C = sums.C[half]
     g_users, g_items = np.empty((Ku, d), M.dtype), np.empty((Ki, d), M.dtype)
     multiply(Ku, Ki, C, 0, Ki, 1, d, A.items, 0, g_users, 0)
     multiply(Ki, Ku, C, 0, 1, Ki, d, A.users, 0, g_items, 0)
@@ -503,10 +490,10 @@ def cross(A: Anchors, M: Any, Mt: Any) -> None:
 
 @fast
 def train_alone(
-    batches: Batches, users: Side, items: Side, sums: Sums, A: Anchors, model: Model, history: History, rule: Rule,
+    batches: Batches, users: Table, items: Table, sums: Sums, A: Anchors, model: Model, history: History, rule: Rule,
     now: int, losses: Any,
 ) -> None:  # fmt: skip
-    """Train on mini-batches from step `now` on, both sides in turn; losses[b, 0] is batch b's mean loss."""
+    """Train on mini-batches from step `now` on, users and items in turn; losses[b] is batch b's mean loss."""
     B, K, K2 = batches.size, users.x.shape[2], items.x.shape[2]
     workspace_u, workspace_i = make_workspace(B, K, K2, users.x), make_workspace(B, K2, K, items.x)
     M, Mt = np.zeros((K, K2), users.x.dtype), np.zeros((K2, K), users.x.dtype)
@@ -516,26 +503,22 @@ def train_alone(
         first = b * B
         stop = min(first + B, batches.users.shape[0])
         n, mean = stop - first, A.bias[0, 0, 0]
-        mine_u, found_u = gather(batches.users[first:stop], model.biased, 0, users, history, rule, now, workspace_u)
-        mine_i, found_i = gather(batches.items[first:stop], model.biased, 0, items, history, rule, now, workspace_i)
-        losses[b, 0] = step_part(
-            batches, first, n, mean, model, True, 0, users,
-            items, sums, history, rule, now, mine_u, found_u, M, Mt, workspace_u,
-        )  # fmt: skip
-        step_part(
-            batches, first, n, mean, model, False, 0, items,
-            users, sums, history, rule, now, mine_i, found_i, Mt, M, workspace_i,
-        )  # fmt: skip
+        found_u = gather(batches.users[first:stop], model.biased, users, history, rule, now, workspace_u)
+        found_i = gather(batches.items[first:stop], model.biased, items, history, rule, now, workspace_i)
+        losses[b] = step_table(
+            batches, first, n, mean, model, True, users, items, sums, history, rule, now, found_u, M, Mt, workspace_u
+        )
+        step_table(batches, first, n, mean, model, False, items, users, sums, history, rule, now, found_i, Mt, M, workspace_i)
         step_anchors(A, model.anchored, sums, history, rule, now, M, Mt)
         now += 1
 
 
 @fast
-def train_part(
-    is_users: bool, part: int, workers: int, counter: Any, batches: Batches, users: Side, items: Side, sums: Sums, A: Anchors,
-    model: Model, history: History, rule: Rule, now: int, losses: Any,
+def train_table(
+    is_users: bool, counter: Any, batches: Batches, users: Table, items: Table, sums: Sums, A: Anchors, model: Model,
+    history: History, rule: Rule, now: int, losses: Any,
 ) -> None:  # fmt: skip
-    """One worker's share of mini-batches from step `now` on; `workers` of them wait for each other at `barrier_counter()`.
+    """One worker's share of mini-batches from step `now` on; two of them wait for each other at `barrier_counter()`.
 
     A is its own copy.
     """
@@ -549,53 +532,44 @@ def train_part(
     for b in range(losses.shape[0]):
         first = b * B
         stop = min(first + B, ids.shape[0])
-        mine, found = gather(ids[first:stop], model.biased, part, own, history, rule, now, workspace)
-        if not barrier(counter, workers * (b + 1)):
+        found = gather(ids[first:stop], model.biased, own, history, rule, now, workspace)
+        if not barrier(counter, 2 * (b + 1)):
             return
         if b > 0:
             step_anchors(A, model.anchored, sums, history, rule, now - 1, M, Mt)
-        loss = step_part(
-            batches, first, stop - first, A.bias[0, 0, 0], model, is_users, part, own,
-            other, sums, history, rule, now, mine, found, forth, back, workspace,
-        )  # fmt: skip
+        n, mean = stop - first, A.bias[0, 0, 0]
+        loss = step_table(
+            batches, first, n, mean, model, is_users, own, other, sums, history, rule, now, found, forth, back, workspace
+        )
         if is_users:
-            losses[b, part] = loss
+            losses[b] = loss
         now += 1
-    if barrier(counter, workers * (losses.shape[0] + 1)):
+    if barrier(counter, 2 * (losses.shape[0] + 1)):
         step_anchors(A, model.anchored, sums, history, rule, now - 1, M, Mt)
 
 
 @fast
-def flush(side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int) -> None:
+def flush(table: Table, biased: bool, history: History, rule: Rule, now: int, anew: bool, start: int, stop: int) -> None:
     """Bring rows [start, stop) up to step `now`; `anew`: `now` becomes step 0 of a new history."""
-    workspace = make_workspace(TILE, side.x.shape[2], VECTOR, side.x)
+    workspace = make_workspace(TILE, table.x.shape[2], VECTOR, table.x)
     for first in range(start, stop, TILE):
-        flush_rows(side, biased, history, rule, now, anew, first, min(TILE, stop - first), workspace)
+        flush_rows(table, biased, history, rule, now, anew, first, min(TILE, stop - first), workspace)
 
 
 @uncounted
 def flush_rows(
-    side: Side, biased: bool, history: History, rule: Rule, now: int, anew: bool, first: int, n: int, workspace: Workspace
+    table: Table, biased: bool, history: History, rule: Rule, now: int, anew: bool, first: int, n: int, workspace: Workspace
 ) -> None:
     """As `flush` says, n ≤ TILE rows."""
-    rows, K, length, x, due = side.rows, side.x.shape[2], side.rows.shape[1], workspace.g.reshape(-1), workspace.due
+    rows, K, length, x, due = table.rows, table.x.shape[2], table.rows.shape[1], workspace.g.reshape(-1), workspace.due
     for u in range(n):
-        workspace.starts[u], workspace.back[u] = (first + u) * length, side.ints[first + u, side.head]
-    catch_up_rows(n, biased, side, history, rule, now, workspace, x, 0)
+        workspace.starts[u], workspace.back[u] = (first + u) * length, table.ints[first + u, table.head]
+    catch_up_rows(n, biased, table, history, rule, now, workspace, x, 0)
     for u in range(n):
         at, i = workspace.starts[u], first + u
         scaled(K, (x,), (u * K,), (rows,), (at,), (1.0,))
         scaled(K, (rows,), (at + K,), (rows,), (at + K,), (due[u, BY_FADE],))
-        side.ints[i, side.head] = 0 if anew else now
+        table.ints[i, table.head] = 0 if anew else now
         if biased:
             for j in range(BIAS):
-                rows[i, side.head + LAST + j] = workspace.bias[u, j]
-
-
-@fast
-def touch(ids: Any, rows: Any) -> None:
-    """Read and write a number in every cache line of these rows: the memory traffic of a pass, for the benchmark."""
-    for p in range(ids.shape[0]):
-        row = rows[ids[p]]
-        for to in range(0, row.shape[0], STRIDE):
-            row[to] += row.dtype.type(1)
+                rows[i, table.head + LAST + j] = workspace.bias[u, j]

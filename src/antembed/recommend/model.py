@@ -11,8 +11,6 @@ from antembed.layer.full import FullEmbedding
 from antembed.tables.table import Table
 from antembed.train.model import EmbeddingModel, StoredBias, TableBias
 
-# MERGED What a model of ratings must beat: the mean, and biases alone.
-
 
 class MatrixFactorization(EmbeddingModel):
     """users (B), items (B) → predicted ratings (B). The tables are any two embeddings of one width."""
@@ -64,8 +62,8 @@ def half_squared_error(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
 
 
 Columns = tuple[np.ndarray, ...]  # users, items, ratings, and maybe weights
-BIAS_RIDGES = (0.5, 2.0, 6.0, 20.0, 60.0, 200.0)
-SWEEPS = 6
+BIAS_RIDGES = (0.5, 2.0, 6.0, 20.0, 60.0, 200.0)  # that are tried
+SWEEPS = 6  # of alternating least squares
 
 
 def fit_biases(train: Columns, num_embeddings: tuple[int, int], ridge: float) -> tuple[float, np.ndarray, np.ndarray]:

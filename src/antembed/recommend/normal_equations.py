@@ -1,8 +1,8 @@
-"""What ratings say about one side, the other held: normal equations, worked out for a block of rows when they are needed.
+"""Normal equations of one factor's rows, the other factor held: built for a block of rows when they are needed.
 
 They take (d + 1)² numbers a row, so they are never there for all rows at once; only a search for the number of anchors keeps
-them. Rows are dealt with in parts, whose number depends on the problem alone, and sums over rows are taken part by part: the
-result does not depend on the number of threads.
+them. Rows come in parts, whose number depends on the problem alone, and sums over rows are taken part by part: the result does
+not depend on the number of threads.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from antembed.native.blocks import across
 from antembed.native.threads import take_turns
 from antembed.native.vector import padded, padded_columns
 from antembed.recommend import descent_kernel as kernel
-from antembed.recommend.factor import ALONE, Penalties, RowShare, Side
+from antembed.recommend.factor import ALONE, Factor, Penalties, RowShare
 
 BLOCK_BYTES = 1 << 19  # of the equations of a block: they stay in the cache
-HELD_BYTES = 1 << 26  # equations of a whole side that are kept while they are needed again
-PARTS, LEAST_PARTS = 32, 4
+HELD_BYTES = 1 << 26  # equations of all rows that are kept while they are needed again
+PARTS, LEAST_PARTS = 32, 4  # that threads and processes share; the least where the sums of a part are large
 PART_BYTES = 1 << 24  # of what all parts sum up
 ROW_COST = 64  # of a row beside its ratings, in ratings
 Visit = Callable[[int, int, int, np.ndarray, np.ndarray], object]  # part, first, stop, S, v
@@ -26,25 +26,14 @@ Visit = Callable[[int, int, int, np.ndarray, np.ndarray], object]  # part, first
 class NormalEquations:
     """S (n, d + 1, Q) and v (n, d + 1) of any rows of `own`, as `other` is now (recommend/descent_kernel.py)."""
 
-    def __init__(self, own: Side, other: Side, mean: float, penalties: Penalties, threads: int, share: RowShare = ALONE):
+    def __init__(self, own: Factor, other: Factor, mean: float, penalties: Penalties, threads: int, share: RowShare = ALONE):
         self.own, self.penalties, self.threads, self.share = own, penalties, threads, share
-        self.d = own.E.shape[1]
-        self.held: tuple[np.ndarray, np.ndarray] | None = None
-        Z = np.column_stack([other.E, np.ones(len(other.E))]) if penalties.unobserved_weight else np.zeros((1, self.d + 1))
-        b = other.bias if penalties.unobserved_weight else np.zeros(1)
-        weight = penalties.unobserved_weight
-        self.given = (
-            own.starts,
-            own.others,
-            own.ratings,
-            own.weights,
-            padded_columns(other.E),
-            other.bias,
-            mean,
-            (penalties.ridge, penalties.ridge_per_rating, penalties.bias_ridge),
-            across(weight * Z, Z),
-            across(weight * Z, -mean - b),
-        )
+        self.d, self.held = own.E.shape[1], None
+        ridges = penalties.ridge, penalties.ridge_per_rating, penalties.bias_ridge
+        rated = own.starts, own.others, own.ratings, own.weights, padded_columns(other.E), other.bias
+        self.given = *rated, mean, ridges, *all_pairs(other, mean, penalties.unobserved_weight)
+
+    held: tuple[np.ndarray, np.ndarray] | None
 
     def into(self, S: np.ndarray, v: np.ndarray, first: int, stop: int) -> None:
         """Those of rows [first, stop); the padding of S must be zero."""
@@ -95,6 +84,15 @@ class NormalEquations:
         take_turns(part, len(cuts) - 1, self.threads)
 
 
+def all_pairs(other: Factor, mean: float, weight: float) -> tuple[np.ndarray, np.ndarray]:
+    """S and v of every pair there is, each with this weight and as if rated 0: the same for all rows."""
+    d = other.E.shape[1]
+    if not weight:
+        return np.zeros((d + 1, d + 1)), np.zeros(d + 1)
+    Z = np.column_stack([other.E, np.ones(len(other.E))])
+    return across(weight * Z, Z), across(weight * Z, -mean - other.bias)
+
+
 def balanced_cuts(starts: np.ndarray, parts: int) -> np.ndarray:
     """Rows → at most so many parts of them, about as costly as each other; → where they begin, and the end."""
     V = len(starts) - 1
@@ -103,9 +101,9 @@ def balanced_cuts(starts: np.ndarray, parts: int) -> np.ndarray:
     return np.unique(np.concatenate([[0], cuts, [V]]))
 
 
-def shared_cuts(side: Side) -> np.ndarray:
+def shared_cuts(factor: Factor) -> np.ndarray:
     """The parts that processes share."""
-    return balanced_cuts(side.starts, PARTS)
+    return balanced_cuts(factor.starts, PARTS)
 
 
 class AnchorMoments:
@@ -113,7 +111,7 @@ class AnchorMoments:
 
     def __init__(self, K: int, d: int):
         self.K, self.d, self.pairs = K, d, K * (K + 1) // 2
-        self.size, self.places = kernel.triangle(d)
+        self.size, self.positions = kernel.triangle(d)
         self.parts = int(np.clip(PART_BYTES // (8 * max(self.pairs * self.size, 1)), LEAST_PARTS, PARTS))
         self.sums: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}  # M, used, g of a part
 
@@ -138,20 +136,20 @@ class AnchorMoments:
             else:
                 M[rows] += more[rows]
             g += slope[:, : self.d]
-        return share.summed(M)[:, self.places], share.summed(g)
+        return share.summed(M)[:, self.positions], share.summed(g)
 
 
-def minimize_anchors(side: Side, M: np.ndarray, g: np.ndarray) -> None:
+def minimize_anchors(factor: Factor, M: np.ndarray, g: np.ndarray) -> None:
     """One anchor after the other to the minimum of this quadratic, the others as they have become."""
-    K = len(side.A)
+    K = len(factor.A)
     larger, smaller = np.maximum.outer(np.arange(K), np.arange(K)), np.minimum.outer(np.arange(K), np.arange(K))
     pairs = larger * (larger + 1) // 2 + smaller
     for k in range(K):
         H, slope = M[pairs[k, k]], g[k]
-        if side.past is not None and k < len(side.past.A):
-            more_H, more_slope = side.past.anchor_system(k, side.A)
+        if factor.past is not None and k < len(factor.past.A):
+            more_H, more_slope = factor.past.anchor_system(k, factor.A)
             H, slope = H + more_H, slope + more_slope
-        if H.any():  # else nobody uses it
+        if H.any():  # else no row uses it
             change = np.linalg.lstsq(H, slope, rcond=1e-10)[0]
-            side.A[k] += change
+            factor.A[k] += change
             g -= M[pairs[k]] @ change

@@ -1,4 +1,7 @@
-"""`antembed recommend` and `similar` with NumPy alone: importing polars would take as long as all the rest."""
+"""Recommendations from a finished run, an export or a saved recommender: users' and items' tables, without torch.
+
+`LightTables` needs NumPy alone: importing polars would take `antembed recommend` and `similar` a fifth of a second.
+"""
 
 import difflib
 import warnings
@@ -6,27 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from antembed.files import JSON
 from antembed.recommend.fold_in import FoldIn, Ridges
-from antembed.recommend.label_index import find_all, read_index
 from antembed.recommend.seen import Seen, read_popularity
 from antembed.tables.model_folder import RunError, read_description
 from antembed.tables.neighbours import best_items
-from antembed.tables.row_labels import SIDES, LabelIndex, Labels, find, label_file, read_labels, series_of
+from antembed.tables.row_labels import SIDES, LabelIndex, Labels, find, label_file, read_coded, read_labels, series_of
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
 if TYPE_CHECKING:
     import polars as pl
 
-# MERGED Lists from two tables by rows: what a user would like, what is like an item. NumPy alone.
-# Recommendations from two tables, their labels and what users have rated: NumPy and polars, no torch.
-
-USERS_AT_ONCE = 1024
+USERS_AT_ONCE = 1024  # whose scores are in memory
 NEEDED = ("users.ant", "items.ant", "config.json")
 Lists = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 NAMED = 3  # users that a remark names
@@ -43,22 +42,6 @@ class UnknownLabelError(KeyError, ValueError):
         return str(self.args[0])
 
 
-def open_tables(folder: Path) -> tuple[Table, Table]:
-    """Of users and of items."""
-    missing = [name for name in NEEDED if not (folder / name).is_file()]
-    missing += [f"{side}.labels.safetensors" for side in SIDES if label_file(folder, side) is None]
-    if missing:
-        raise RunError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
-    users, items = (load_table(folder / f"{side}.ant") for side in SIDES)
-    return users, items
-
-
-def check_rows(folder: Path, side: str, rows: int, labels: int) -> None:
-    """Raise if a table has more or fewer rows than there are labels."""
-    if rows != labels:
-        raise RunError(f"{folder}: {side}.ant has {rows} rows, but there are {labels} labels; export them together")
-
-
 @dataclass(kw_only=True)
 class PairTables:
     """Users and items by their rows: vectors and biases, what users have rated, and how popular items are (None: not known)."""
@@ -68,6 +51,18 @@ class PairTables:
     seen: Seen | None = None
     popularity: np.ndarray | None = None  # (items,) float32, from 0 to 1
     config: JSON = field(default_factory=dict)  # of the run
+
+    @classmethod
+    def _open(cls, folder: Path, labels: dict[str, Any]) -> Self:
+        """The tables of a folder, whose rows have these labels."""
+        users, items = load_table(folder / "users.ant"), load_table(folder / "items.ant")
+        for table, name in ((users, "users"), (items, "items")):
+            if (n := len(labels[name])) != len(table):
+                raise RunError(f"{folder}: {name}.ant has {len(table)} rows, but there are {n} labels; export them together")
+        seen = Seen.read(folder, len(users), len(items))
+        popularity, config = read_popularity(folder, seen, len(items)), read_description(folder)["config"]
+        named = {"user_labels": labels["users"], "item_labels": labels["items"]}
+        return cls(users=users, items=items, seen=seen, popularity=popularity, config=config, **named)
 
     @cached_property
     def by_popularity(self) -> np.ndarray:
@@ -104,8 +99,7 @@ class PairTables:
         if k < 1:
             raise ValueError(f"k must be ≥ 1, got {k}")
         vectors, bias = self.items[:], self.items.bias_of(np.arange(len(self.items)))
-        nobody = np.zeros((len(self.items), 1), np.float32)
-        k = min(k, len(self.items))
+        zeros, k = np.zeros((len(self.items), 1), np.float32), min(k, len(self.items))
         item, score = np.empty((len(ids), k), np.int64), np.empty((len(ids), k), np.float32)
         personal = np.zeros(len(ids), bool)
         for start in range(0, len(ids), USERS_AT_ONCE):
@@ -115,15 +109,13 @@ class PairTables:
             for has_vector in (True, False):
                 those = np.flatnonzero(vector == has_vector)
                 hidden = self.seen.by(some[those]) if filter_seen and self.seen is not None else None
-                if has_vector:
-                    found, values = best_items(queries[those], vectors, bias, k, hidden)
-                    values = values + own[those, None]
-                else:
-                    found, values = best_items(np.zeros((len(those), 1), np.float32), nobody, self.by_popularity, k, hidden)
-                item[start + those], score[start + those] = found, values
-        there = np.isfinite(score).reshape(-1)  # who has seen nearly everything gets fewer
-        who = np.repeat(np.arange(len(ids)), k)
-        return who[there], item.reshape(-1)[there], score.reshape(-1)[there], personal
+                given = queries[those], vectors, bias
+                if not has_vector:
+                    given = 0 * queries[those, :1], zeros, self.by_popularity
+                item[start + those], scores = best_items(*given, k, hidden)
+                score[start + those] = scores + own[those, None] * has_vector
+        there = np.isfinite(score)  # a user who has seen nearly everything gets fewer
+        return np.nonzero(there)[0], item[there], score[there], personal
 
     def remarks(self, ids: np.ndarray, users: Sequence[object], personal: np.ndarray, *, filter_seen: bool) -> list[str]:
         """What is to be said of lists for these rows of users, named `users`: who gets what everybody gets, and why."""
@@ -161,54 +153,6 @@ def similar_rows(items: Table, row: int, label: object, k: int) -> tuple[np.ndar
     return found[0][there], scores[0][there]
 
 
-@dataclass(kw_only=True)
-class LightTables(PairTables):
-    """What RatingTables is, asked with text and answered with lists."""
-
-    folder: Path
-    user_labels: LabelIndex
-    item_labels: LabelIndex
-
-    @classmethod
-    def load(cls, folder: Path) -> "LightTables | None":
-        """None: the labels are in Parquet alone; RatingTables reads them."""
-        users, items = open_tables(folder)
-        found = [read_index(folder, side) for side in SIDES]
-        if found[0] is None or found[1] is None:
-            return None
-        for table, side, labels in ((users, "users", found[0]), (items, "items", found[1])):
-            check_rows(folder, side, len(table), len(labels))
-        seen = Seen.read(folder, len(users), len(items))
-        return cls(
-            users=users,
-            items=items,
-            seen=seen,
-            popularity=read_popularity(folder, seen, len(items)),
-            config=read_description(folder)["config"],
-            folder=folder,
-            user_labels=found[0],
-            item_labels=found[1],
-        )
-
-    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> tuple[dict[str, list[object]], list[str]]:
-        """The k best items of each user: user, item, score, best first; and what is to be said of them."""
-        ids = find_all(self.user_labels, users)
-        who, items, scores, personal = self.best_items(ids, k, filter_seen=filter_seen)
-        columns = {"user": [users[n] for n in who.tolist()], "item": self._named(items), "score": scores.tolist()}
-        return columns, self.remarks(ids, users, personal, filter_seen=filter_seen)
-
-    def similar_columns(self, item: str, k: int) -> dict[str, list[object]]:
-        """The k most similar items: item, similarity, best first."""
-        row = self.item_labels.find(item)
-        if row < 0:
-            return RatingTables.load(self.folder).similar_columns(item, k)  # says which labels are written alike
-        items, scores = similar_rows(self.items, row, item, k)
-        return {"item": self._named(items), "similarity": scores.tolist()}
-
-    def _named(self, items: np.ndarray) -> list[int | str]:
-        return [self.item_labels[row] for row in items.tolist()]
-
-
 COMPARED = 20_000  # labels that an unknown one is compared with: difflib takes some 10 µs for each
 
 
@@ -220,23 +164,10 @@ class RatingTables(PairTables):
     item_labels: "pl.Series"
 
     @classmethod
-    def load(cls, folder: str | Path) -> "RatingTables":
+    def load(cls, folder: str | Path) -> Self:
         """A finished run, what Recommender.save wrote, or an export."""
-        folder = Path(folder)
-        users, items = open_tables(folder)
-        labels = read_labels(folder)
-        for table, side in ((users, "users"), (items, "items")):
-            check_rows(folder, side, len(table), len(labels[side]))
-        seen = Seen.read(folder, len(users), len(items))
-        return cls(
-            users=users,
-            items=items,
-            seen=seen,
-            popularity=read_popularity(folder, seen, len(items)),
-            config=read_description(folder)["config"],
-            user_labels=labels["users"],
-            item_labels=labels["items"],
-        )
+        check_recommender(Path(folder))
+        return cls._open(Path(folder), read_labels(Path(folder)))
 
     @property
     def mean(self) -> float:
@@ -256,13 +187,13 @@ class RatingTables(PairTables):
         u, i = find(self.user_labels, asked), find(self.item_labels, items)
         if len(u) != len(i):
             raise ValueError(f"predict takes pairs: got {len(u)} users and {len(i)} items")
-        ids, place = np.unique(u, return_inverse=True)
+        ids, position = np.unique(u, return_inverse=True)
         vectors, bias = self.user_vectors(ids)
-        ratings = np.where(i >= 0, 0.0, self.mean) + bias[place]  # the items' biases carry the mean
+        ratings = np.where(i >= 0, 0.0, self.mean) + bias[position]  # the items' biases carry the mean
         ratings[i >= 0] += self.items.bias_of(i[i >= 0])
         both = (u >= 0) & (i >= 0)
-        ratings[both] += np.einsum("nd,nd->n", vectors[place[both]], self.items[i[both]])
-        unknown = asked.filter(series_of(u < 0)).to_list()
+        ratings[both] += np.einsum("nd,nd->n", vectors[position[both]], self.items[i[both]])
+        unknown = asked.gather(np.flatnonzero(u < 0)).to_list()
         return ratings, [f"{named(unknown)} unknown here: predicted by the mean and the items' biases"] if unknown else []
 
     def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> "pl.DataFrame":
@@ -296,9 +227,7 @@ class RatingTables(PairTables):
 
         row = int(find(self.item_labels, [item])[0])
         if row < 0:
-            raise UnknownLabelError(
-                f"no item {item!r} among the {len(self.item_labels)} that have been rated{near(self.item_labels, item)}"
-            )
+            raise unknown_item(self.item_labels, item)
         items, scores = similar_rows(self.items, row, item, k)
         return pl.DataFrame({"item": self.item_labels.gather(items), "similarity": scores})
 
@@ -312,10 +241,57 @@ class RatingTables(PairTables):
         return self.similar_items(item, k).to_dict(as_series=False)
 
 
+@dataclass(kw_only=True)
+class LightTables(PairTables):
+    """What RatingTables is, asked with text and answered with plain lists."""
+
+    user_labels: LabelIndex
+    item_labels: LabelIndex
+
+    @classmethod
+    def load(cls, folder: Path) -> "LightTables | RatingTables":
+        """RatingTables where labels are in Parquet: folders of older versions, labels that are neither text nor integers."""
+        check_recommender(folder)
+        files = {name: label_file(folder, name) for name in SIDES}
+        coded = {name: read_coded(file) for name, file in files.items() if file is not None and file.suffix != ".parquet"}
+        return cls._open(folder, coded) if coded.keys() == files.keys() else RatingTables.load(folder)
+
+    def recommend_columns(self, users: list[str], k: int, *, filter_seen: bool) -> tuple[dict[str, list[object]], list[str]]:
+        """The k best items of each user: user, item, score, best first; and what is to be said of them."""
+        ids = np.array([self.user_labels.find(user) for user in users], np.int64)
+        index, items, scores, personal = self.best_items(ids, k, filter_seen=filter_seen)
+        columns = {"user": [users[n] for n in index.tolist()], "item": self._named(items), "score": scores.tolist()}
+        return columns, self.remarks(ids, users, personal, filter_seen=filter_seen)
+
+    def similar_columns(self, item: str, k: int) -> dict[str, list[object]]:
+        """The k most similar items: item, similarity, best first."""
+        row = self.item_labels.find(item)
+        if row < 0:
+            raise unknown_item(series_of(self._named(np.arange(len(self.item_labels)))), item)
+        items, scores = similar_rows(self.items, row, item, k)
+        return {"item": self._named(items), "similarity": scores.tolist()}
+
+    def _named(self, items: np.ndarray) -> list[int | str]:
+        return [self.item_labels[row] for row in items.tolist()]
+
+
+def check_recommender(folder: Path) -> None:
+    """Raise if the folder is none."""
+    missing = [name for name in NEEDED if not (folder / name).is_file()]
+    missing += [f"{name}.labels.safetensors" for name in SIDES if label_file(folder, name) is None]
+    if missing:
+        raise RunError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
+
+
 def warn(remarks: Sequence[str]) -> None:
     """Of a result, for the caller of the caller."""
     for line in remarks:
         warnings.warn(line, stacklevel=3)
+
+
+def unknown_item(labels: "pl.Series", item: object) -> UnknownLabelError:
+    """The error for a label that no item has."""
+    return UnknownLabelError(f"no item {item!r} among the {len(labels)} that have been rated{near(labels, item)}")
 
 
 def near(labels: "pl.Series", wanted: object) -> str:

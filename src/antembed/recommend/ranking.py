@@ -1,6 +1,6 @@
 """How good lists of items are: recall and NDCG of held-out events, with what was chosen before left out of the lists."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,9 @@ from antembed.recommend.seen import Seen
 from antembed.tables.neighbours import best_items
 from antembed.train.task import Part
 
-# MERGED How good lists of items are; tables/row_cache.py makes them.
-
-TOP = 10
-USERS_AT_ONCE = 1024
-MOST_USERS = 20_000  # that a validation looks at: enough to tell models apart
+TOP = 10  # items of a list that is evaluated
+USERS_AT_ONCE = 1024  # whose scores are in memory
+MOST_USERS = 20_000  # that a validation looks at: enough to compare models
 Metrics = dict[str, float]
 
 
@@ -43,7 +41,7 @@ def held_items(splits: RatingsSplits, part: Part) -> Held:
 def list_metrics(
     vectors_of: Callable[[np.ndarray], np.ndarray], items: np.ndarray, bias: np.ndarray, held: Held, k: int = TOP
 ) -> Metrics:
-    """Means over users. Recall: the share of held-out items in the list, of those that fit into it; NDCG: by their places."""
+    """Means over users. Recall: the share of held-out items in the list, of those that fit into it; NDCG: by their ranks."""
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)
     recall = gain = 0.0
@@ -53,8 +51,8 @@ def list_metrics(
         rows, wanted = held.wanted.by(users)
         count = np.bincount(rows, minlength=len(users))
         hits = np.zeros(lists.shape, bool)
-        at, place = np.nonzero(lists[rows] == wanted[:, None])
-        hits[rows[at], place] = True
+        at, rank = np.nonzero(lists[rows] == wanted[:, None])
+        hits[rows[at], rank] = True
         possible = np.minimum(count, lists.shape[1])
         recall += float((hits.sum(1) / possible).sum())
         gain += float(((hits * discount[: lists.shape[1]]).sum(1) / ideal[possible - 1]).sum())
@@ -66,25 +64,3 @@ def popular(splits: RatingsSplits, part: Part) -> Metrics:
     counts = splits.counts[1].astype(np.float32)
     nothing = np.zeros((len(counts), 1), np.float32)
     return list_metrics(lambda users: np.zeros((len(users), 1), np.float32), nothing, counts, held_items(splits, part))
-
-
-def hits(lists: np.ndarray, wanted: Iterator[np.ndarray]) -> Iterator[tuple[np.ndarray, int]]:
-    """For each list: which of its places are wanted, and how many are wanted in all."""
-    for items, those in zip(lists, wanted, strict=True):
-        yield np.isin(items, those), len(those)
-
-
-def recall_at(lists: np.ndarray, wanted: Iterator[np.ndarray]) -> float:
-    """Mean over lists of: wanted items in the list ÷ as many as could be there. Lists without any wanted are left out."""
-    shares = [found.sum() / min(n, len(found)) for found, n in hits(lists, wanted) if n]
-    return float(np.mean(shares)) if shares else float("nan")
-
-
-def ndcg_at(lists: np.ndarray, wanted: Iterator[np.ndarray]) -> float:
-    """Mean over lists of: Σ over wanted items of 1/log2(place + 1) ÷ the best such sum. Lists without any are left out."""
-    gains = []
-    for found, n in hits(lists, wanted):
-        if n:
-            discount = 1 / np.log2(np.arange(2, len(found) + 2))
-            gains.append((found * discount).sum() / discount[: min(n, len(found))].sum())
-    return float(np.mean(gains)) if gains else float("nan")

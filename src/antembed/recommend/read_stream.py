@@ -16,8 +16,8 @@ import polars as pl
 
 from antembed.data.delimited import Format, format_of, is_json_lines, what_is_wrong
 from antembed.data.text_file import DataError, assumed, converted
-from antembed.recommend.label_numbers import Labels
-from antembed.recommend.ratings_table import Columns, check_magnitude, choose_columns, is_header
+from antembed.recommend.column_roles import Columns, choose_columns, is_header
+from antembed.recommend.ratings_table import LabelNumbers, check_magnitude
 
 Batch = tuple[np.ndarray, ...]  # users, items, values, and weights if there are any
 
@@ -31,7 +31,7 @@ class RatingStream:
         self.source, self.columns, self.batch_size = Path(source), columns, batch_size
         if str(source) != "-" and not self.source.is_file():
             raise DataError(f"{self.source} is no file; give a ratings file, or - for standard input")
-        self.users, self.items = Labels(), Labels()
+        self.users, self.items = LabelNumbers(), LabelNumbers()
         self.skipped = 0  # ratings to skip at the start
         self.notes: tuple[str, ...] = ()  # what was assumed of the file, once the first batch is there
 
@@ -56,21 +56,14 @@ class RatingStream:
         chosen = self._choose(frame.collect_schema().names())
         casts = pl.col(chosen[:2]).cast(pl.String), pl.col(chosen[2:]).cast(pl.Float32, strict=False)
         wanted = frame.select(*casts).slice(self.skipped)
-        waiting: list[pl.DataFrame] = []
-        row = self.skipped + 1
-        for piece in wanted.collect_batches(chunk_size=self.batch_size, maintain_order=True):
-            waiting.append(piece)
-            while sum(map(len, waiting)) >= self.batch_size:
-                joined = pl.concat(waiting)
-                waiting = [joined.slice(self.batch_size)]
-                yield self._batch(joined.head(self.batch_size), row)
-                row += self.batch_size
-        if waiting and sum(map(len, waiting)):
-            yield self._batch(pl.concat(waiting), row)
+        start = 0
+        while len(batch := wanted.slice(start, self.batch_size).collect()):
+            yield self._batch(batch, self.skipped + start + 1)
+            start += self.batch_size
 
     def _text(self, file: BinaryIO) -> Iterator[Batch]:
-        pieces, _, dialect = converted(self.source, file)
-        lines = _lines(pieces)
+        chunks, _, dialect = converted(self.source, file)
+        lines = _lines(chunks)
         number, first = next(lines, (1, b""))
         if is_json_lines(self.source, first.decode("utf-8-sig", "replace")):
             raise DataError(
@@ -127,11 +120,11 @@ class RatingStream:
         return self.users.number(user), self.items.number(item), *(column.to_numpy() for column in rest)
 
 
-def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+def _lines(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers from 1; empty lines are skipped, but counted."""
     held, number = b"", 0
-    for piece in pieces:
-        lines = (held + piece).split(b"\n")
+    for chunk in chunks:
+        lines = (held + chunk).split(b"\n")
         held = lines.pop()
         for line in lines:
             number += 1

@@ -14,13 +14,13 @@ from antembed.files import JSON, write_atomically
 from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, OnlineConfig, RatingsConfig, read_input
 from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, seen_of
-from antembed.recommend.events import Events
 from antembed.recommend.factor import Penalties
 from antembed.recommend.in_memory import ratings_from
-from antembed.recommend.online_descent import OnlineDescent, OnlineState
+from antembed.recommend.online import OnlineDescent, OnlineState
 from antembed.recommend.predictor import RatingTables, warn
 from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.seen import Seen, popularity_of, write_popularity
+from antembed.recommend.task import Events
 from antembed.recommend.task import Ratings as RatingsTask
 from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, check_own, write_description
 from antembed.tables.row_labels import SIDES, Labels, write_labels

@@ -8,8 +8,8 @@
                             weights  (pairs,) float32, where they have any
     popularity.safetensors  popularity (items,) uint8: log(1 + count), 255 for the most frequent item
 
-An export has ratings.safetensors never, and seen.safetensors where it was asked for. In folders of older versions
-seen.safetensors has `items` and `starts` as they are.
+An export has ratings.safetensors never, and seen.safetensors where it was asked for. In folders of older versions (d18518c)
+seen.safetensors has `items`, not sorted, and `starts` as they are.
 """
 
 import zlib
@@ -66,12 +66,12 @@ class Seen:
     def training(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         """starts (n + 1,), items, ratings and weights of what these users' rows were trained on."""
         assert self.ratings is not None
-        places = spans(self.starts, users)
+        at = spans(self.starts, users)
         owner = np.repeat(np.arange(len(users)), self.starts[users + 1] - self.starts[users])
-        used = np.isfinite(self.ratings[places])
+        used = np.isfinite(self.ratings[at])
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner[used], minlength=len(users)))])
-        places = places[used]
-        return starts, self.items[places], self.ratings[places], None if self.weights is None else self.weights[places]
+        at = at[used]
+        return starts, self.items[at], self.ratings[at], None if self.weights is None else self.weights[at]
 
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Rows of users and of items, ratings (NaN: not known) and weights."""
@@ -102,26 +102,25 @@ class Seen:
         path = folder / SEEN
         if not path.is_file():
             return None
-        items, starts, old = _pairs(path)
+        items, starts, is_sorted = _pairs(path)
         right = len(starts) == num_users + 1 and starts[0] == 0 and starts[-1] == len(items) and (np.diff(starts) >= 0).all()
         if not right or (len(items) and not 0 <= int(items.min()) <= int(items.max()) < num_items):
             raise RunError(
                 f"{path} has {len(starts) - 1} users and items up to {int(items.max(initial=0))}, the tables have "
                 f"{num_users} users and {num_items} items; export them together"
             )
-        if old:
+        if not is_sorted:
             return cls.of(*cls(items, starts).pairs(), num_users, num_items)
         return cls(items, starts, *_read_ratings(folder / RATINGS, len(items)))
 
 
 def _pairs(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
-    """items and starts of seen.safetensors; whether it is of an older version, which did not sort the items."""
+    """items and starts of seen.safetensors; whether items are sorted."""
     arrays = read_checked(path)
-    if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in arrays.values()):
-        raise _damaged(path, arrays)
-    if arrays.keys() == {"items", "starts"}:
-        return arrays["items"], arrays["starts"], True
-    if arrays.keys() != {"counts", "gaps"}:
+    right = all(array.ndim == 1 and array.dtype.kind in "iu" for array in arrays.values())
+    if right and arrays.keys() == {"items", "starts"}:
+        return arrays["items"], arrays["starts"], False
+    if not right or arrays.keys() != {"counts", "gaps"}:
         raise _damaged(path, arrays)
     try:
         counts, items = unpack_varints(arrays["counts"]), unpack_varints(arrays["gaps"])
@@ -132,7 +131,7 @@ def _pairs(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
         raise RunError(f"{path} is damaged: it has {len(items)} items, expected {starts[-1]}; copy it again or export it anew")
     total = np.cumsum(items)
     before = np.concatenate([[0], total])[starts[:-1]]  # the sum of all gaps of users before
-    return total - np.repeat(before, counts), starts, False
+    return total - np.repeat(before, counts), starts, True
 
 
 def encode_ratings(ratings: np.ndarray) -> dict[str, np.ndarray]:
@@ -140,9 +139,9 @@ def encode_ratings(ratings: np.ndarray) -> dict[str, np.ndarray]:
     held = np.isnan(ratings)
     levels = np.unique(ratings[:LOOKED][~held[:LOOKED]])
     if 0 < len(levels) <= LEVELS:
-        places = np.minimum(np.searchsorted(levels, ratings), len(levels) - 1)
-        if (levels[places] == ratings)[~held].all():
-            return {"levels": levels, "codes": np.where(held, 0, places + 1).astype(np.uint8)}
+        at = np.minimum(np.searchsorted(levels, ratings), len(levels) - 1)
+        if (levels[at] == ratings)[~held].all():
+            return {"levels": levels, "codes": np.where(held, 0, at + 1).astype(np.uint8)}
     return {"ratings": ratings}
 
 
@@ -193,10 +192,7 @@ def read_popularity(folder: Path, seen: Seen | None, num_items: int) -> np.ndarr
     return arrays["popularity"].astype(np.float32) / 255
 
 
-def copy_popularity(folder: Path, out: Path, num_users: int, num_items: int) -> None:
-    """Into another folder; of a folder of an older version, from what users have rated."""
-    path = folder / POPULARITY
-    if path.is_file():
-        write_atomically(out / POPULARITY, path.read_bytes())
-    elif (seen := Seen.read(folder, num_users, num_items)) is not None:
-        write_popularity(out, popularity_of(np.bincount(seen.items, minlength=num_items)))
+def copy_popularity(folder: Path, out: Path, seen: Seen | None, num_items: int) -> None:
+    """Into another folder."""
+    if (popularity := read_popularity(folder, seen, num_items)) is not None:
+        write_popularity(out, popularity)

@@ -1,11 +1,22 @@
-"""Synthetic data with a known answer: planted anchors A* and a sparse T* ≥ 0, observed as ratings."""
+"""Synthetic ratings with a known answer, planted anchors A* and a sparse T* ≥ 0; and the demo, which trains on them."""
 
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from antembed.files import JSON
+from antembed.recommend.config import RatingsConfig
+from antembed.recommend.dataset import cut
 from antembed.recommend.ratings_table import Ratings
+from antembed.train.options import from_options
+from antembed.train.run import train
+from antembed.train.run_folder import RunFolder
+from antembed.train.solver import Callback
 
 
 def zipf(V: int, exponent: float) -> np.ndarray:
@@ -39,7 +50,7 @@ def planted(
 ) -> Planted:
     """A planted table. Popular objects differ from rare ones only in how often they occur (Zipf).
 
-    `like`: use that table's anchors, so that users and items are mixes of the same ones.
+    `like`: use that table's anchors, so that users and items are sums of the same ones.
     """
     if like is not None:
         anchors, d = like.A.shape
@@ -58,13 +69,13 @@ def planted(
 
 
 def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise: float = 0.1, seed: int = 0) -> Ratings:
-    """n ratings mean + e_u·e_i + noise; both sides planted in the same dimension, objects drawn by popularity."""
+    """n ratings mean + e_u·e_i + noise; both planted in the same dimension, objects drawn by popularity."""
     if users.A.shape[1] != items.A.shape[1]:
         raise ValueError(f"users have {users.A.shape[1]} dimensions, items {items.A.shape[1]}; plant both with one d")
     rng = np.random.default_rng(seed)
     u = rng.choice(len(users.T), n, p=users.popularity)
     i = rng.choice(len(items.T), n, p=items.popularity)
-    # Piece by piece, to save memory.
+    # In chunks, to save memory.
     scores = np.concatenate(
         [np.einsum("nd,nd->n", users.E[u[s : s + 65536]], items.E[i[s : s + 65536]]) for s in range(0, n, 65536)]
     )
@@ -76,3 +87,43 @@ def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise:
         pl.Series("user", np.arange(len(users.T))),
         pl.Series("item", np.arange(len(items.T))),
     )
+
+
+RATINGS, NOISE = 300_000, 0.3  # of the demo; standard deviation
+WARM_UP = 2000  # ratings
+COMMON: JSON = {"data": "synthetic", "batch_size": 512, "schedule": "cosine", "biases": False}
+RUNS: dict[str, JSON] = {
+    "full": {"embedding": "full", "epochs": 12, "lr": 0.07},
+    "anchor": {"anchors": 12, "l1_penalty": 2e-5, "epochs": 20, "lr": 0.05},
+}
+Bar = Callable[[str, int, int, str], AbstractContextManager[Callback]]
+
+
+def compare(out: Path | None, seed: int, bar: Bar) -> dict[str, JSON]:
+    """4 000 users and 2 000 items, each a mix of 2 of the same 6 tastes; 300 000 noisy ratings. → results by embedding."""
+    users = planted(4000, anchors=6, exponent=0.5, seed=seed)
+    items = planted(2000, exponent=0.8, seed=seed + 1, like=users)
+    data = ratings(users, items, RATINGS, noise=NOISE, seed=seed + 2)
+    results = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        warm_up(Path(temporary), seed)
+        for name, options in RUNS.items():
+            config = from_options(RatingsConfig, COMMON | options | {"seed": seed})
+            splits = cut(data, config.input.split, seed)
+            folder = RunFolder((out or Path(temporary)) / name)
+            with bar(name, config.solver.epochs, len(splits.train), "MSE") as callback:
+                results[name] = train(config, folder.path, splits=splits, overwrite=True, callback=callback) | {
+                    "noise": NOISE**2
+                }
+            # ℓ1 leaves weights that hardly count; what the log counts is there before they are pruned.
+            results[name]["nnz_before_pruning"] = sum(folder.rows()[-1]["nnz"].values())
+    return results
+
+
+def warm_up(scratch: Path, seed: int) -> None:
+    """Train both on a few ratings: compilation does not count as training time."""
+    users, items = planted(40, anchors=6, seed=seed), planted(20, anchors=6, seed=seed + 1)
+    data = ratings(users, items, WARM_UP, noise=NOISE, seed=seed)
+    for name, options in RUNS.items():
+        config = from_options(RatingsConfig, COMMON | options | {"seed": seed, "epochs": 1})
+        train(config, scratch / f"warm-up-{name}", splits=cut(data, config.input.split, seed))

@@ -1,34 +1,41 @@
-"""Ratings → users' and items' tables: predict what a user would rate an item."""
+"""The tasks: ratings, to predict what a user would rate an item; and events, to rank the items that a user will choose next."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from antembed.data.text_file import DataError
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
 from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.row_table import redraw_
 from antembed.layer.sharded.collectives import Ranks
-from antembed.recommend.config import OnlineConfig, RatingsConfig, RatingsStochastic, read_input
+from antembed.recommend.config import EventsConfig, OnlineConfig, RatingsConfig, RatingsStochastic, read_input
 from antembed.recommend.coordinate_descent import init_from_dense
-from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, facts_of, seen_of
+from antembed.recommend.dataset import RatingsSplits, all_for_training, columns_of, cut, make_splits, seen_of
 from antembed.recommend.fused import FusedEngine, unsupported_reason
+from antembed.recommend.in_memory import as_events
 from antembed.recommend.model import MatrixFactorization, baseline_errors, half_squared_error
+from antembed.recommend.ranking import TOP, held_items, list_metrics, popular
+from antembed.recommend.ratings_table import Ratings as RatingsData
 from antembed.recommend.seen import Seen, copy_popularity
 from antembed.tables.row_labels import read_labels
 from antembed.train.solver_config import StochasticConfig
 from antembed.train.stochastic import Stochastic
 from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
 
-EVALUATION_BATCH = 65_536
+EVALUATION_BATCH = 65_536  # examples
 SMALLEST_INIT, LARGEST_INIT = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
 MOVIELENS_1M = "7646f23a064bdd58c628bf965092d0079c8cb75449ccf262c189d62e2291ae68"  # Ratings.digest of its ratings.dat
 BASELINES_TO = 30_000_000  # ratings: beyond that the mean and the biases are not worked out
 DENSE_INIT = 0.3  # of T and A where dense epochs come first, for ratings with a standard deviation of 1
 SAMPLE = 4096  # pairs to measure it by
+FEWEST = 3  # events of a user from whom two are held out
 
 
 def stochastic_solver(
@@ -45,7 +52,7 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
 
     def build(self, config: RatingsConfig, splits: RatingsSplits) -> MatrixFactorization:
         torch.manual_seed(config.machine.seed)
-        users, items = (_table(config, side, splits) for side in range(2))
+        users, items = (self._table(config, n, splits) for n in range(2))
         init = config.solver.init if isinstance(config.solver, RatingsStochastic) else "signed"
         if config.tables.embedding == "anchor" and init != "half-normal":
             # Of both signs: with biases in the model, what is left to explain has mean 0, and parallel anchors stay parallel.
@@ -60,6 +67,17 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
         model = MatrixFactorization(users, items, mean=splits.mean, biases=config.tables.biases)
         return model.to(config.solver.train.device) if isinstance(config.solver, StochasticConfig) else model
 
+    def _table(self, config: RatingsConfig, n: int, splits: RatingsSplits) -> Embedding:
+        """Of users (n = 0) or items (1)."""
+        tables, kind = config.tables, config.tables.kind
+        options: JSON = {} if kind.small_init is None else {"std": kind.small_init}
+        if "counts" in kind.requires:
+            options["counts"] = torch.from_numpy(splits.counts[n]) if len(splits.train) else None
+        if tables.embedding == "mixed":
+            options["alpha"] = tables.alpha
+        V, K = splits.num_embeddings[n], config.num_anchors(2)[n]
+        return kind(V, tables.embedding_dim, num_anchors=K, sparse=True, **options)
+
     def unsupported(self, model: MatrixFactorization, optimizer: ProximalOptimizer) -> str | None:
         return unsupported_reason(model, optimizer)
 
@@ -67,19 +85,20 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
         return FusedEngine(model, optimizer, threads)
 
     def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
-        return facts_of(splits) | ({"online": True} if splits.ratings is None else {})
+        users, items = splits.num_embeddings
+        found = {"num_embeddings": {"users": users, "items": items}, "examples": splits.count, "sha256": splits.digest}
+        return found | ({"online": True} if splits.ratings is None else {})
 
     def reopen(self, config: RatingsConfig, facts: JSON, folder: Path) -> RatingsSplits:
         return RatingsSplits(labels=read_labels(folder))
 
     def export_extras(self, folder: Path, config: RatingsConfig, out: Path, seen: bool) -> None:
         """How popular items are, and what users have rated: from the run, or, if it was trained on a stream, from the file."""
-        labels = read_labels(folder)
-        users, items = labels["users"], labels["items"]
-        copy_popularity(folder, out, len(users), len(items))
+        users, items = read_labels(folder).values()
+        found = Seen.read(folder, len(users), len(items))
+        copy_popularity(folder, out, found, len(items))
         if not seen:
             return
-        found = Seen.read(folder, len(users), len(items))
         if found is None:
             data = config.input.file
             if not data.is_file():
@@ -121,15 +140,15 @@ class Ratings(RatingsBase):
         first, each, bias = config.solver.ridges(splits.deviation)
         if not (first or each or bias):
             return []
-        tables: list[tuple[Embedding, int]] = []
-        for side, (table, own) in enumerate(((model.users, model.user_bias), (model.items, model.item_bias))):
-            counts = torch.from_numpy(splits.counts[side]).float()
+        tables: list[tuple[Embedding, int]] = []  # and the column of a batch that has their ids
+        for column, (table, own) in enumerate(((model.users, model.user_bias), (model.items, model.item_bias))):
+            counts = torch.from_numpy(splits.counts[column]).float()
             table.set_ridge(first + each * counts, counts)
-            tables.append((table, side))
+            tables.append((table, column))
             if own is not None:
                 own.set_ridge(torch.full_like(counts, bias), counts)
-                tables.append((own, side))
-        return [lambda batch, step: torch.stack([table.ridge(batch[side]) for table, side in tables]).sum()]
+                tables.append((own, column))
+        return [lambda batch, step: torch.stack([table.ridge(batch[column]) for table, column in tables]).sum()]
 
     def sparse_biases(self, model: MatrixFactorization) -> list[Embedding]:
         return [bias for bias in (model.user_bias, model.item_bias) if bias is not None]
@@ -167,23 +186,87 @@ class Ratings(RatingsBase):
     def baselines(self, splits: RatingsSplits) -> dict[str, float]:
         if not len(splits.test) or len(splits.train) > BASELINES_TO:
             return {}
-        parts = (splits.train, splits.validation, splits.test)
-        train, validation, test = (tuple(column.cpu().numpy() for column in part[:]) for part in parts)
+        train, validation, test = (columns_of(part) for part in (splits.train, splits.validation, splits.test))
         return baseline_errors(train, validation, test, splits.num_embeddings)
 
     def is_published(self, splits: RatingsSplits) -> bool:
         return splits.digest == MOVIELENS_1M
 
 
-def _table(config: RatingsConfig, side: int, splits: RatingsSplits) -> Embedding:
-    tables, kind = config.tables, config.tables.kind
-    options: JSON = {} if kind.small_init is None else {"std": kind.small_init}
-    if "counts" in kind.requires:
-        options["counts"] = torch.from_numpy(splits.counts[side]) if len(splits.train) else None
-    if tables.embedding == "mixed":
-        options["alpha"] = tables.alpha
-    V, K = splits.num_embeddings[side], config.num_anchors(2)[side]
-    return kind(V, tables.embedding_dim, num_anchors=K, sparse=True, **options)
+class Events(RatingsBase):
+    """Users' and items' tables from events."""
+
+    name: ClassVar[str] = "recommend-events"
+    Config = EventsConfig
+    metric: ClassVar[Metric] = Metric("miss", f"1 − NDCG@{TOP}", f"ndcg@{TOP}")
+    evaluates_fast: ClassVar[bool] = False
+    examples: ClassVar[str] = "events"
+
+    def load(self, config: RatingsConfig) -> RatingsSplits:
+        return self.split(config, read_input(config.input))
+
+    def split(self, config: RatingsConfig, ratings: RatingsData, *, test: bool = True) -> RatingsSplits:
+        """The parts of events in memory. Without `test`, nothing is held out but for validation."""
+        events = self.weighted(ratings)
+        rows = split_events(events, config.input.split)
+        if not test:
+            rows = {
+                "train": np.union1d(rows["train"], rows["validation"]),
+                "validation": rows["test"],
+                "test": rows["test"][:0],
+            }
+        return make_splits(events, rows, "cpu", config.machine.threads)
+
+    @staticmethod
+    def weighted(ratings: RatingsData) -> RatingsData:
+        """Events whose weights grow slowly with their counts: the hundredth says less than the first."""
+        events = as_events(ratings)
+        assert events.weights is not None
+        return replace(events, weights=(1 + np.log(np.maximum(events.weights, 1))).astype(np.float32))
+
+    def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
+        raise TypeError("events are trained by coordinate descent, on all pairs at once")
+
+    @torch.no_grad()
+    def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:
+        """Lists of the best items that a user has not chosen before, against those that were held out."""
+        _, items = splits.num_embeddings
+        everything = torch.arange(items)
+        vectors, bias = model.items(everything).numpy(), np.zeros(items, np.float32)
+        if model.item_bias is not None:
+            bias = model.item_bias(everything)[:, 0].numpy()
+        held = held_items(splits, part)
+        found = list_metrics(lambda users: model.users(torch.from_numpy(users)).numpy(), vectors, bias, held)
+        return {"loss": 1 - found[f"ndcg@{TOP}"], "miss": 1 - found[f"ndcg@{TOP}"], **found, "examples": len(held.users)}
+
+    def baselines(self, splits: RatingsSplits) -> dict[str, float]:
+        return {"the most popular items": popular(splits, "test")[f"ndcg@{TOP}"]} if len(splits.test) else {}
+
+    def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
+        return super().facts(splits, model) | {"events": True}
+
+
+def split_events(events: RatingsData, kind: str) -> dict[str, np.ndarray]:
+    """Rows of each part: the last event of each user for the test and the last but one for validation, or the last by time."""
+    n = len(events)
+    times = np.arange(n, dtype=np.float64) if events.times is None else events.times
+    if kind == "time":
+        order = np.argsort(times, kind="stable")
+        a, b = round(0.8 * n), round(0.9 * n)
+        parts = {"train": order[:a], "validation": order[a:b], "test": order[b:]}
+    else:
+        order = np.lexsort((times, events.users))
+        users = events.users[order]
+        behind = np.searchsorted(users, users, side="right") - np.arange(n)  # 1: the last event of its user
+        enough = np.bincount(users)[users] >= FEWEST
+        held = np.where(enough, np.minimum(behind, 3), 3)
+        parts = {"train": order[held == 3], "validation": order[held == 2], "test": order[held == 1]}
+    if not all(len(rows) for rows in parts.values()):
+        raise DataError(
+            f"{n} events of {len(events.user_labels)} users are too few to hold some out: users need {FEWEST} or more; "
+            "give more, or use --split time"
+        )
+    return {name: np.sort(rows).astype(np.int32) for name, rows in parts.items()}
 
 
 @torch.no_grad()

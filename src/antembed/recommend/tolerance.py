@@ -28,7 +28,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class PenaltyPath:
-    """The largest penalty that is good enough: `observe` is told whether the present one is, and chooses the next."""
+    """The largest penalty that is good enough: `observe(good)` is called for the present one, and chooses the next."""
 
     def __init__(self, first: float, step: float = STEP, precise: float = PRECISE):
         self.first, self.step, self.precise = first, step, precise
@@ -92,7 +92,7 @@ class ToleranceDescent:
             penalty = self.path.penalty
             self._sweep(penalty)
             if self.todo == 0:
-                self._judge_penalty()
+                self._evaluate_penalty()
             return penalty
         self.descent.frozen = True
         self._sweep(0.0)
@@ -115,7 +115,7 @@ class ToleranceDescent:
             self._keep(self.measure(True))
             self.phase, self.todo = "path", SWEEPS
 
-    def _judge_penalty(self) -> None:
+    def _evaluate_penalty(self) -> None:
         error = self.measure(True)
         good = error <= self.limit
         self.path.observe(good)
@@ -123,7 +123,7 @@ class ToleranceDescent:
             self._keep(error)
         else:
             self.descent.load(self.kept)
-        empty = good and not any(side.T.any() or side.bias.any() for side in (self.descent.users, self.descent.items))
+        empty = good and not any(factor.T.any() or factor.bias.any() for factor in self.descent.factors)
         self.todo = SWEEPS
         if self.path.done or empty:
             self.descent.load(self.kept)
