@@ -4,8 +4,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from antembed.classify.config import NgramConfig, TextConfig
-from antembed.classify.explain_ngrams import explain_text
-from antembed.classify.predictor import light_predictor
+from antembed.classify.predictor import explain_text, light_predictor
 from antembed.files import JSON
 from antembed.language.config import LanguageConfig
 from antembed.recommend.config import EventsConfig, RatingsConfig

@@ -9,8 +9,6 @@ import pytest
 
 from antembed.budget import BudgetError
 from antembed.classify.documents import documents_of
-from antembed.classify.explain_ngrams import top_ngrams
-from antembed.classify.logistic_kernel import logistic_loss, score_rows
 from antembed.classify.ngram_file import buckets_of, hash_words, load_hashed_ngrams, ngram_hashes, read_hashed_ngrams
 from antembed.classify.ngram_fit import (
     NgramSettings,
@@ -25,8 +23,8 @@ from antembed.classify.ngram_fit import (
     logistic,
     softmax,
 )
-from antembed.classify.ngram_kernel import MANY, TINY, descend_codes, descend_dense, gather_codes
-from antembed.classify.predictor import ngram_probabilities, word_hashes
+from antembed.classify.ngram_kernel import MANY, TINY, descend_codes, descend_dense, gather_codes, logistic_loss, score_rows
+from antembed.classify.predictor import ngram_probabilities, top_ngrams, word_hashes
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from antembed.classify.dataset import DocumentExamples, TextSplits
 from antembed.classify.documents import documents_of
 from antembed.classify.model import MeanPooled, TextCNN, TextModel
 from antembed.classify.task import Text
-from antembed.classify.windows import plain_windows, pooled_windows
+from antembed.classify.windows_kernel import plain_windows, pooled_windows
 
 
 def batch(lengths, V, seed=0):

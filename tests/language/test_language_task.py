@@ -324,7 +324,7 @@ def test_in_python(file, tmp_path):
 
 
 def test_scores_that_are_no_numbers_are_an_error():
-    from antembed.language.generator import _drawn
+    from antembed.language.task import _drawn
 
     random = torch.Generator()
     assert _drawn(torch.tensor([-torch.inf, 3.0, 1.0]), 1e-30, 0, random) == 1

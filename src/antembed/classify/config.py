@@ -24,8 +24,6 @@ from antembed.train.solver_config import (
     TrainConfig,
 )
 
-# MERGED What a hashed n-gram classifier is configured by: the size of its file, and little else.
-
 # The mean of words' vectors with a budget: by recode. Options that mean the paper's way:
 SPARSIFIED = {"sparsify": "recode", "epochs": 14, "events": 7, "lr": 0.01, "dropout": 0.0, "word_dropout": 0.5}
 PROX_OPTIONS = {
@@ -176,7 +174,7 @@ class TextStochastic(StochasticConfig):
 
 
 class TextConfig(EmbeddingTaskConfig):
-    """Learn to tell classes of text apart: by n-grams in one small file, or by a network with a small table of words."""
+    """Train a text classifier: n-grams in one small file, or a network with a small table of words."""
 
     implementation: ClassVar[str] = "antembed.classify.task:Text"
     searches: ClassVar[str] = "antembed.classify.search:SearchText"
@@ -279,14 +277,14 @@ class NgramDescentConfig(SolverConfig):
 
 
 class NgramConfig(TaskConfig):
-    """Learn to tell classes of text apart, in one file of the size you say: hashed words and n-grams.
+    """Train a text classifier in one file of the size you say: hashed words and n-grams.
 
     The documents and the test part are those of `classify`. Validation data choose nothing here, so they are learned, too.
     """
 
     implementation: ClassVar[str] = "antembed.classify.ngram_task:HashedNgramTask"
     searches: ClassVar[str] = "antembed.classify.search:SearchText"
-    explains: ClassVar[str] = "antembed.classify.explain_ngrams:explain_run"
+    explains: ClassVar[str] = "antembed.classify.predictor:explain_run"
     task: Literal["classify-ngrams"] = "classify-ngrams"
     input: TextInput = TextInput()
     solver: NgramDescentConfig = NgramDescentConfig()

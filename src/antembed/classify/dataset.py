@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from antembed.classify.documents import Documents
 from antembed.data.text_file import DataError
-from antembed.data.vocabulary import Vocabulary
 from antembed.files import JSON
 from antembed.train.examples import Pieces, permutation
 from antembed.train.examples_kernel import shuffled
-from antembed.train.task import Batch, Splits
+from antembed.train.task import Batch
+from antembed.train.word_anchors import WordSplits
 
 PIECE = 1 << 16  # documents
 HELD_OUT = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
@@ -80,32 +79,28 @@ def drop_words(words: Tensor, starts: Tensor, share: float) -> tuple[Tensor, Ten
 
 
 @dataclass
-class TextSplits(Splits):
+class TextSplits(WordSplits):
     """Documents of each part; the words and classes of all."""
 
     train: DocumentExamples = DocumentExamples()
     validation: DocumentExamples = DocumentExamples()
     test: DocumentExamples = DocumentExamples()
-    vocabulary: Vocabulary | None = None
     classes: list[str] = field(default_factory=list)
-    features: np.ndarray | None = None  # (V, width) of the words
-    relations: sparse.csr_array | None = None  # (V, V): words that are related
     without_vector: int = 0  # words that the pretrained vectors lack
-    scores: np.ndarray | None = None  # (V,) of the words, from a model that was trained once
     files: tuple[str, ...] = ()  # that were read
     columns: JSON | None = None  # of the training file, as they were taken
 
     @cached_property
     def digest(self) -> str:
         """Of the bytes of the files, or of the documents in memory."""
-        whole = hashlib.sha256()
+        found = hashlib.sha256()
         for name in self.files:
             with Path(name).open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
+                found.update(hashlib.file_digest(file, "sha256").digest())
         for part in () if self.files else (self.train, self.test):
             if part.documents is not None:
-                whole.update(part.documents.tokens.tobytes() + part.documents.labels.tobytes())
-        return whole.hexdigest()
+                found.update(part.documents.tokens.tobytes() + part.documents.labels.tobytes())
+        return found.hexdigest()
 
     def lookups(self) -> Tensor:
         """How often each word occurs in the training documents: (V,)."""
@@ -116,11 +111,6 @@ class TextSplits(Splits):
             chosen = self.train.documents.take(self.train.rows[first : first + PIECE])
             counts += np.bincount(chosen.tokens, minlength=len(counts))
         return torch.from_numpy(counts).float()
-
-    def save(self, folder: Path) -> None:
-        """vocabulary.parquet: which row is which word."""
-        if self.vocabulary is not None:
-            self.vocabulary.write(folder / "vocabulary.parquet")
 
 
 def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:

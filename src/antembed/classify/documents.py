@@ -181,8 +181,8 @@ def _truncated(lengths: np.ndarray, limit: int | None) -> str:
 # The classes of documents.
 
 SEPARATORS = "|;,"  # of several labels in one field
-FEWEST = 20  # documents from which on the number of classes can be judged
-MOST, MOST_FRACTIONS = 0.5, 0.1  # classes per document; of labels that are numbers, not all of them whole
+FEWEST = 20  # documents from which on the number of classes is checked
+MOST, MOST_FRACTIONS = 0.5, 0.1  # classes per document; of labels that are numbers, some with fractions
 
 
 def _classes(source: str, labels: pl.Series | None, classes: Sequence[str] | None, n: int) -> tuple[np.ndarray, list[str], str]:
@@ -315,5 +315,5 @@ def _reopen(entry: CacheEntry, vocabulary: Vocabulary | None) -> Documents:
     if vocabulary is None:
         words = entry.labels("words").to_list()
         vocabulary = Vocabulary(words, columns["counts"], columns["document_counts"], about["documents"])
-    arrays = (columns[name] for name in ("tokens", "starts", "labels"))
-    return Documents(*arrays, vocabulary, **{name: about[name] for name in PLAIN} | {"notes": tuple(about["notes"])})
+    plain = {name: about[name] for name in PLAIN} | {"notes": tuple(about["notes"])}
+    return Documents(columns["tokens"], columns["starts"], columns["labels"], vocabulary, **plain)

@@ -29,8 +29,6 @@ from antembed.data.delimited import (
 from antembed.data.text_file import UNIT, DataError, Dialect, assumed, dialect_of_file, plain_text
 from antembed.files import JSON
 
-# MERGED The columns of a file of labelled text: whether it has a header, which column is the class, and which are the text.
-
 Chosen = str | int
 LABELS = ("label", "labels", "class", "class index", "class_index", "category", "topic", "target", "stars", "star_rating",
           "rating", "sentiment", "polarity", "intent", "klasse", "kategorie", "thema", "classe", "catégorie", "categorie",

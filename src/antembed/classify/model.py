@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from antembed.classify.dataset import DocumentExamples
 from antembed.classify.documents import Documents
 from antembed.classify.predictor import WordPredictor
-from antembed.classify.windows import pooled_windows
+from antembed.classify.windows_kernel import pooled_windows
 from antembed.layer.embedding import Embedding
 from antembed.layer.group_kernel import group
 from antembed.train.model import EmbeddingModel, StoredVectors
-
-# MERGED A convolutional network over an exported table as a classifier; classify/predictor.py has those that need no torch.
 
 
 class TextModel(EmbeddingModel):
@@ -58,10 +56,10 @@ class TextCNN(TextModel):
         self.head = nn.Linear(len(self.bias), classes)
 
     def forward(self, words: Tensor, starts: Tensor) -> Tensor:
-        unique, places = self.distinct(words)
+        unique, row_of = self.distinct(words)
         X, A = self.words.coordinates(unique)
         weight = self.weight if A is None else self.weight @ A.T
-        largest = pooled_windows(X, weight, places, starts, self.widths)
+        largest = pooled_windows(X, weight, row_of, starts, self.widths)
         return self.head(self.dropout(F.relu(largest + self.bias)))
 
 
@@ -74,9 +72,9 @@ class MeanPooled(TextModel):
         self.head = nn.Linear(embedding.embedding_dim, classes)
 
     def forward(self, words: Tensor, starts: Tensor) -> Tensor:
-        unique, places = self.distinct(words)
+        unique, row_of = self.distinct(words)
         X, A = self.words.coordinates(unique)
-        mixed = F.embedding_bag(places.to(starts.dtype), X, starts, mode="mean", include_last_offset=True)
+        mixed = F.embedding_bag(row_of.to(starts.dtype), X, starts, mode="mean", include_last_offset=True)
         return self.head(self.dropout(mixed if A is None else mixed @ A))
 
 

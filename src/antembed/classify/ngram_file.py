@@ -25,9 +25,9 @@ from antembed.files import JSON, write_atomically
 from antembed.tables.container import DamagedError
 from antembed.tables.number_formats import LARGEST_NUMBER
 
-# MERGED Entropy coding of symbols by an asymmetric numeral system (rANS, byte by byte), and sorted sets coded by it.
+# Entropy coding of symbols by an asymmetric numeral system (rANS, byte by byte), and sorted sets coded by it.
 #
-# A symbol of frequency f of `TOTAL` takes log2(TOTAL/f) bits, fractions included; a Huffman code rounds to whole bits.
+# A symbol of frequency f of `TOTAL` takes log2(TOTAL/f) bits, fractions included; a Huffman code rounds to bits.
 # Hashed n-grams: words, runs of words and beginnings of words, identified by a hash of their letters.
 #
 # A file that refers to hashes stores no words, and any word has a hash, also one that training has not seen. Two n-grams in one
@@ -357,7 +357,7 @@ def _description(packed: bytes) -> JSON:
 def _check(shape: list[int], classes: list[str], size: int) -> None:
     """Raise unless these can be the numbers of a file of `size` bytes: nothing is allocated or counted before."""
     if len(shape) != 10 or not all(type(number) is int and number >= 0 for number in shape):
-        raise DamagedError(f"its shape is {str(shape)[:80]}, expected ten whole numbers")
+        raise DamagedError(f"its shape is {str(shape)[:80]}, expected ten integers")
     if not classes or not all(isinstance(name, str) for name in classes):
         raise DamagedError("its classes are no names")
     bits, orders, n, K, Q, gap_bits, gaps, *_ = shape

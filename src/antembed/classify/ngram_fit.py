@@ -16,13 +16,18 @@ import numpy as np
 
 from antembed.budget import BudgetError, parse_budget, target
 from antembed.classify.documents import Documents
-from antembed.classify.logistic_kernel import logistic_loss, score_rows
 from antembed.classify.ngram_file import MOST_BITS, HashedNgrams, buckets_of, document_scales, ngram_hashes
-from antembed.classify.ngram_kernel import MANY, count_objects, descend_codes, descend_dense, gather_codes
+from antembed.classify.ngram_kernel import (
+    MANY,
+    count_objects,
+    descend_codes,
+    descend_dense,
+    gather_codes,
+    logistic_loss,
+    score_rows,
+)
 from antembed.classify.predictor import vocabulary_hashes
 from antembed.native.threads import take_turns, usable_cpus
-
-# MERGED Logistic regression with a quadratic penalty for each feature, warm-started: the anchors of hashed n-grams.
 
 
 def softmax(S: np.ndarray) -> np.ndarray:
@@ -49,14 +54,17 @@ def logistic(
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         B, bias = x[:size].reshape(shape), x[size:]
-        pull = penalty * B if penalty.ndim == 2 else (penalty @ B[..., None])[..., 0]
+        penalty_slope = penalty * B if penalty.ndim == 2 else (penalty @ B[..., None])[..., 0]
         total, slopes, slope = logistic_loss(Z, labels, B, bias, threads)
-        return (total + 0.5 * (pull * B).sum()) / len(Z), np.concatenate([(slopes + pull).ravel(), slope]) / len(Z)
+        return (total + 0.5 * (penalty_slope * B).sum()) / len(Z), np.concatenate(
+            [(slopes + penalty_slope).ravel(), slope]
+        ) / len(Z)
 
     found = minimize(loss, np.concatenate([B.ravel(), bias]), jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
     return found[:size].reshape(shape), found[size:]
 
 
+SETTINGS = {"repeats", "prefix", "ridge", "rarity", "noise"}  # of NgramDescentConfig, by the same names in NgramSettings
 LONGEST_STEP = 3.0  # in scores, of one object in one sweep
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
@@ -150,11 +158,11 @@ def _counted_pairs(documents: Documents, hashes: np.ndarray, orders: int, bits: 
     rows[buckets] = np.arange(len(buckets), dtype=np.int32)
     inside, times = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
     # Documents of earlier parts come first, as without parts.
-    places = starts[:-1] + np.cumsum(counts[:, buckets], axis=0) - counts[:, buckets]
+    ends = starts[:-1] + np.cumsum(counts[:, buckets], axis=0) - counts[:, buckets]
 
     def place(part: int) -> None:
         last = np.full(len(buckets), -1, np.int32)
-        count_objects(cuts[part], cuts[part + 1], *text, rows, none, last, places[part], inside, times)
+        count_objects(cuts[part], cuts[part + 1], *text, rows, none, last, ends[part], inside, times)
 
     take_turns(place, parts, parts)
     return buckets, starts, inside, times
@@ -342,7 +350,7 @@ class NgramFit:
         gather_codes(data.starts, data.documents, data.times, data.scales, self.anchors, t, Z, squares, usable_cpus())
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
         C = self.P.shape[1]
-        if C > MANY:  # the whole of each matrix takes n·K·C², its diagonal n·K·C
+        if C > MANY:  # full matrices take n·K·C², diagonals n·K·C
             penalty = ridge[:, None] + self.settings.noise * (squares.T @ (self.P * (1 - self.P)))
         else:
             penalty = ridge[:, None, None] * np.eye(C) + self.settings.noise * curvatures(squares, self.P)

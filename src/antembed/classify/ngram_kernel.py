@@ -21,7 +21,7 @@ import numpy as np
 
 from antembed.native.compile import compile_kernel
 from antembed.native.random_bits import compiled
-from antembed.native.threads import PARALLEL_FROM, parallel_for
+from antembed.native.threads import PARALLEL_FROM, parallel_for, take_turns
 
 MANY = 40  # classes, beyond which only the diagonals of the curvatures are used: all of them take C² for each occurrence
 FREQUENT, LANES = 8, 256  # documents of an object from which they are taken side by side, and how many at once
@@ -29,6 +29,7 @@ LOG2E, LN2_HIGH, LN2_LOW, LOWEST = 1.4426950408889634, 6.93147180369123816490e-0
 FACTORIALS = (39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0)  # of 11 … 0
 compile_sums: Any = compile_kernel(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})  # sums in vectors
 SHARED_FROM = 1 << 20  # numbers of a block that threads share: two cores that read what both have written are slower than one
+PARTS = 32  # of the rows of a logistic regression
 TINY = 1e-6  # added to the diagonal: a softmax is invariant to a common shift, so H alone is singular
 
 
@@ -122,24 +123,26 @@ def accumulate(
 
 @compiled
 def update_scores(
-    documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any, lanes: Any, whole: Any
+    documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any, lanes: Any, exponents: Any
 ) -> None:
-    """Scores and probabilities after an object's row has changed. lanes (C + 2, LANES), whole (LANES,) int64: room."""
+    """Scores and probabilities after an object's row has changed. lanes (C + 2, LANES), exponents (LANES,) int64: room."""
     if stop - first < FREQUENT:
         _update_few(documents, times, first, stop, scales, change, S, P)
         return
     for at in range(first, stop, LANES):
-        _update_lanes(documents, times, at, min(at + LANES, stop), scales, change, S, P, lanes, whole, whole.view(np.float64))
+        _update_lanes(
+            documents, times, at, min(at + LANES, stop), scales, change, S, P, lanes, exponents, exponents.view(np.float64)
+        )
 
 
 @compiled
-def _exponentials(x: Any, most: Any, n: int, whole: Any, power: Any, total: Any) -> None:
-    """x ← exp(x − most), and total += x, in vectors; x ≤ most. `power` is the memory of `whole` (int64), read as float64."""
+def _exponentials(x: Any, most: Any, n: int, exponents: Any, power: Any, total: Any) -> None:
+    """x ← exp(x − most), and total += x, in vectors; x ≤ most. `power`: the memory of `exponents` (int64) as float64."""
     for lane in range(n):
         y = max(x[lane] - most[lane], LOWEST)
         turns = np.floor(y * LOG2E + 0.5)
         r = (y - turns * LN2_HIGH) - turns * LN2_LOW
-        whole[lane] = (np.int64(np.int32(turns)) + 1023) << 52
+        exponents[lane] = (np.int64(np.int32(turns)) + 1023) << 52
         series = 1.0 / 479001600.0
         for factorial in FACTORIALS:
             series = series * r + 1.0 / factorial
@@ -151,7 +154,7 @@ def _exponentials(x: Any, most: Any, n: int, whole: Any, power: Any, total: Any)
 
 @compiled
 def _update_lanes(
-    documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any, lanes: Any, whole: Any,
+    documents: Any, times: Any, first: int, stop: int, scales: Any, change: Any, S: Any, P: Any, lanes: Any, exponents: Any,
     power: Any,
 ) -> None:  # fmt: skip
     """Up to LANES documents side by side."""
@@ -167,7 +170,7 @@ def _update_lanes(
             largest = max(largest, S[i, a])
         most[lane] = largest
     for a in range(C):
-        _exponentials(lanes[a], most, n, whole, power, total)
+        _exponentials(lanes[a], most, n, exponents, power, total)
     for lane in range(n):
         i, share = documents[first + lane], 1.0 / total[lane]
         for a in range(C):
@@ -292,7 +295,7 @@ def _apply(
 ) -> None:  # fmt: skip
     """What order[begin:end] change in the scores of the documents from `low` to `high`."""
     C, everything = S.shape[1], low == 0 and high == len(S)
-    lanes, whole = np.empty((C + 2, LANES)), np.empty(LANES, np.int64)
+    lanes, exponents = np.empty((C + 2, LANES)), np.empty(LANES, np.int64)
     for n in range(begin, end):
         changed = False
         for a in range(C):
@@ -302,7 +305,7 @@ def _apply(
             if not everything:
                 inside = documents[first:stop]
                 first, stop = first + np.searchsorted(inside, low), first + np.searchsorted(inside, high)
-            update_scores(documents, times, first, stop, scales, changes[n], S, P, lanes, whole)
+            update_scores(documents, times, first, stop, scales, changes[n], S, P, lanes, exponents)
 
 
 def _in_blocks(
@@ -371,13 +374,13 @@ def descend_codes(
 @compiled
 def count_objects(
     first: int, stop: int, tokens: Any, starts: Any, hashes: Any, prefixes: Any, orders: int, bits: int, rows: Any,
-    counts: Any, last: Any, places: Any, documents: Any, times: Any,
+    counts: Any, last: Any, ends: Any, documents: Any, times: Any,
 ) -> None:  # fmt: skip
     """Words, runs of up to `orders` words and prefixes of documents [first, stop), by the first `bits` bits of their hashes
     (classify/ngram_file.py). prefixes: (V,), 0 for a word without one; (0,) if there are none.
 
     Without `rows` (2^bits; else empty): counts[bucket] = how many documents have it; `last` is −1 everywhere. With it, row
-    rows[bucket] ≥ 0 of the table gets its documents, from places[row] on, which moves on, and how often they have it.
+    rows[bucket] ≥ 0 of the table gets its documents, from ends[row] on, which moves on, and how often they have it.
     """
     shift = np.uint64(64 - bits)
     for i in range(first, stop):
@@ -396,13 +399,13 @@ def count_objects(
                 row = rows[bucket]
                 if row < 0:
                     continue
-                at = places[row]
+                at = ends[row]
                 if last[row] == i:
                     times[at - 1] += 1
                 else:
                     last[row] = i
                     documents[at], times[at] = i, 1
-                    places[row] = at + 1
+                    ends[row] = at + 1
 
 
 @compiled
@@ -435,3 +438,76 @@ def gather_codes(
     Threads share documents."""
     data = (starts, documents, times, scales, anchors, weights, Z, squares)
     parallel_for(lambda low, high: _gather_part(low, high, *data), len(Z), PARALLEL_FROM, threads)
+
+
+# Logistic regression of the anchors, in one pass over the rows of Z, on all cores:
+#
+#    loss = Σ_i −log softmax(Z_i·B + bias)[labels_i]        d loss/dB = Zᵀ·(P − Y)        d loss/dbias = Σ_i (P_i − Y_i)
+#
+# Rows are summed in PARTS parts, which are added in their order: the same numbers for any number of threads.
+
+
+@compiled
+def probabilities_of(s: Any) -> Any:
+    """s ← softmax(s), and the logarithm of Σ exp(s) before."""
+    most, total = s[0], 0.0
+    for a in range(1, len(s)):
+        most = max(most, s[a])
+    for a in range(len(s)):
+        s[a] = np.exp(s[a] - most)
+        total += s[a]
+    for a in range(len(s)):
+        s[a] /= total
+    return most + np.log(total)
+
+
+@compiled
+def _sum_rows(Z: Any, labels: Any, columns: Any, bias: Any, first: int, stop: int, gradient: Any, slope: Any) -> float:
+    """The loss of rows [first, stop); their gradients (C, K) and (C) are added. `columns` (C, K) is Bᵀ."""
+    C, K = columns.shape
+    s, z, loss = np.empty(C), np.empty(K), 0.0
+    for i in range(first, stop):
+        for k in range(K):
+            z[k] = Z[i, k]
+        for a in range(C):
+            s[a] = bias[a] + _dot(z, columns[a], K)
+        own = s[labels[i]]
+        loss += probabilities_of(s) - own
+        s[labels[i]] -= 1.0
+        for a in range(C):
+            slope[a] += s[a]
+            for k in range(K):
+                gradient[a, k] += s[a] * z[k]
+    return loss
+
+
+def logistic_loss(Z: Any, labels: Any, B: Any, bias: Any, threads: int = 1) -> tuple[float, Any, Any]:
+    """The loss, and its gradients for B (K, C) and bias (C). Z (n, K), labels (n,) integers."""
+    columns, bias = np.ascontiguousarray(B.T, np.float64), np.ascontiguousarray(bias, np.float64)
+    losses, gradients, slopes = np.zeros(PARTS), np.zeros((PARTS, *columns.shape)), np.zeros((PARTS, len(bias)))
+    cuts = [len(Z) * part // PARTS for part in range(PARTS + 1)]
+
+    def work(part: int) -> None:
+        losses[part] = _sum_rows(Z, labels, columns, bias, cuts[part], cuts[part + 1], gradients[part], slopes[part])
+
+    take_turns(work, PARTS, threads)
+    return float(losses.sum()), gradients.sum(0).T, slopes.sum(0)
+
+
+@compiled
+def _score_rows(Z: Any, columns: Any, bias: Any, first: int, stop: int, S: Any, P: Any) -> None:
+    C, K = columns.shape
+    z = np.empty(K)
+    for i in range(first, stop):
+        for k in range(K):
+            z[k] = Z[i, k]
+        for a in range(C):
+            S[i, a] = bias[a] + _dot(z, columns[a], K)
+            P[i, a] = S[i, a]
+        probabilities_of(P[i])
+
+
+def score_rows(Z: Any, B: Any, bias: Any, S: Any, P: Any, threads: int = 1) -> None:
+    """S ← Z·B + bias, and P ← softmax(S)."""
+    columns, cuts = np.ascontiguousarray(B.T, np.float64), [len(Z) * part // PARTS for part in range(PARTS + 1)]
+    take_turns(lambda part: _score_rows(Z, columns, bias, cuts[part], cuts[part + 1], S, P), PARTS, threads)

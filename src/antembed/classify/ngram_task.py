@@ -1,4 +1,4 @@
-"""Labelled text → a classifier whose whole file has the size asked for: words and pairs of words by their hashes."""
+"""Labelled text → a classifier in one file of the size asked for: words and pairs of words by their hashes."""
 
 import time
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ from torch import Tensor
 from antembed.classify.config import NgramConfig, NgramDescentConfig, read_input
 from antembed.classify.dataset import DocumentExamples, TextSplits, largest_class, make_splits
 from antembed.classify.documents import Documents
-from antembed.classify.explain_ngrams import top_ngrams, write_top
 from antembed.classify.ngram_file import HashedNgrams, read_hashed_ngrams
-from antembed.classify.ngram_fit import NgramSettings, fit_sweeps
-from antembed.classify.predictor import TextPredictor, light_predictor, ngram_probabilities, word_hashes
+from antembed.classify.ngram_fit import SETTINGS, NgramSettings, fit_sweeps
+from antembed.classify.predictor import TextPredictor, light_predictor, ngram_probabilities, top_ngrams, word_hashes, write_top
 from antembed.data.download import find_data
 from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS
@@ -24,11 +23,6 @@ from antembed.train.checkpoint import Checkpoint
 from antembed.train.model import ModelSize, TaskModel
 from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
 from antembed.train.task import Batch, Metric, Metrics, Part, Task
-
-# MERGED The solver of the hashed n-gram classifier: coordinate descent on the logistic loss, to a size (classify/ngram_fit.py).
-#
-# It takes seconds, so there is no state to continue from: an interrupted run starts anew.
-# The hashed n-gram classifier as a model of a run: empty until its solver has filled it.
 
 FILE = "classifier.ngrams"
 
@@ -153,7 +147,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
 
 
 class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfig]):
-    """A record for each sweep, and one for the end."""
+    """A record for each sweep, and one for the end. It takes seconds: an interrupted run starts anew."""
 
     name: ClassVar[str] = "ngram_descent"
 
@@ -169,13 +163,9 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
         settings = NgramSettings(
             size=own.budget,
             orders=own.ngrams,
-            repeats=own.repeats,
-            prefix=own.prefix,
-            ridge=own.ridge,
-            rarity=own.rarity,
-            noise=own.noise,
             ramp=own.epochs,
             seed=self.config.machine.seed,
+            **own.model_dump(include=SETTINGS),
         )
         documents = train.documents.take(train.rows)
         for epoch, fit in enumerate(fit_sweeps(documents, settings), 1):

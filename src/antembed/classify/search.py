@@ -13,7 +13,7 @@ from antembed.budget import BudgetError, parse_tolerance
 from antembed.classify.config import NgramConfig
 from antembed.classify.dataset import DocumentExamples, TextSplits
 from antembed.classify.documents import Documents
-from antembed.classify.ngram_fit import NgramFit, NgramSettings, fit_ngrams, incidence, softmax
+from antembed.classify.ngram_fit import SETTINGS, NgramFit, NgramSettings, fit_ngrams, incidence, softmax
 from antembed.classify.predictor import ngram_probabilities
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
@@ -21,8 +21,6 @@ from antembed.train.config import TaskConfig
 from antembed.train.options import Options
 from antembed.train.search_cache import Report, cached
 from antembed.train.task import Splits
-
-# MERGED Text without options: n-grams in the smallest file within the tolerance, as options of their solver.
 
 BITS = 22  # of a bucket's number, without a size
 SAMPLE, WORK = 20_000, 1e7  # documents, and words × classes, that are enough to choose settings by
@@ -41,7 +39,7 @@ MOVES: tuple[tuple[str, float], ...] = (
     ("repeats", 1), ("ridge", 1 / 4), ("ridge", 4), ("orders", 1 / 2), ("orders", 1.5), ("prefix", 0), ("noise", 1 / 4),
     ("rarity", 0), ("ridge", 1 / 2), ("ridge", 2),
 )  # fmt: skip
-# Short texts of many kinds; and texts in which frequent words tell the class by how often they occur.
+# Short texts of many kinds; and texts in which the class shows in how often frequent words occur.
 STARTS: tuple[JSON, ...] = ({}, {"orders": 1, "repeats": True, "ridge": 2.5, "rarity": 0.0, "noise": 0.25})
 STRIDES = {("ridge", 1 / 4): 2}  # moves after which one more is made though they did not help: long documents need far less
 
@@ -101,7 +99,7 @@ class NgramSearch:
         """The smallest size in bytes that is surely within the tolerance, its accuracy, and that of the model without a size.
 
         Surely: both models are asked about the same documents, and the loss of accuracy is below the tolerance by SURE standard
-        errors (of MANY documents by LIKELY ones), or there is none. (A few hundred cannot tell half a per cent from nothing.)
+        errors (of MANY documents by LIKELY ones), or there is none. (A few hundred cannot show half a per cent.)
         """
         dense = qualities(self.folds, settings).hits
         train, _ = self.folds[0]
@@ -153,7 +151,7 @@ class Quality:
         return float(self.hits.mean())
 
     def beats(self, other: "Quality", by_loss: bool = False) -> bool:
-        """By its accuracy; where documents are few, also by its loss, which they tell better, if accuracy does not suffer.
+        """By its accuracy; where documents are few, also by its loss, which varies less, if accuracy does not suffer.
         Where they are many, a lower loss alone made small files worse: it counts only if asked for, and with more accuracy."""
         gained = self.hits.astype(float) - other.hits
         if len(self.hits) >= MANY:
@@ -241,15 +239,7 @@ class SearchText:
         train, validation = (_documents(part) for part in (splits.train, splits.validation))
         search = NgramSearch.of(train, validation, seed)
         best = search.settings(fixed, report)
-        found = {
-            "ngrams": best.orders,
-            "repeats": best.repeats,
-            "prefix": best.prefix,
-            "ridge": best.ridge,
-            "rarity": best.rarity,
-            "noise": best.noise,
-        }
-        options: JSON = found | size
+        options: JSON = {"ngrams": best.orders, **{name: vars(best)[name] for name in sorted(SETTINGS)}, **size}
         if "tolerance" not in size:
             return {"options": options}
         amount, accuracy, dense = search.size(best, parse_tolerance(options.pop("tolerance")), report)

@@ -9,19 +9,17 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
-from antembed.baselines import EMBEDDINGS
 from antembed.baselines.sparse_code import sparse_codes
 from antembed.classify.config import TextConfig, read_input
 from antembed.classify.dataset import TextSplits, largest_class, make_splits
 from antembed.classify.documents import Documents
 from antembed.classify.model import EVALUATION_BATCH, MODELS, CnnPredictor, TextModel
 from antembed.classify.predictor import TextPredictor, light_predictor
-from antembed.classify.word_anchors import anchor_words, free_pairs, gather
 from antembed.data.download import find_data
 from antembed.data.vocabulary import PADDING, Vocabulary
+from antembed.data.word_vectors import read_vectors
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.layer.anchors.init_weights import init_weights
 from antembed.layer.anchors.initializers import INITIALIZERS, scores
 from antembed.layer.anchors.regularizers import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.layer.embedding import Embedding
@@ -30,11 +28,11 @@ from antembed.layer.optim.prox import FreeEntries
 from antembed.train.options import with_options
 from antembed.train.run_folder import RunFolder
 from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
+from antembed.train.word_anchors import init_anchors_
 
 PRETRAINING_EPOCHS = 3  # of the model whose surviving words are the anchors (group-lasso, vvd)
 INIT_SCALE = 0.1  # root mean square of the vectors' numbers at the start, whatever the embedding
 ANCHOR_LENGTH = 10.0  # at the start: a step of T moves a vector by as much, and T starts at some hundredths
-SMALL_WEIGHT = 0.1  # of words that are no anchors, beside 1 of those that are
 SAMPLE = 4096  # words to measure the scale by
 PAIRS = 256  # unrelated ones a step,
 MANY = 64  # drawn among a batch's words if it has so many
@@ -66,7 +64,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
             threads=config.machine.threads,
             word_dropout=config.tables.word_dropout,
         )
-        gather(config, splits)
+        _gather(config, splits)
         return splits
 
     def pretraining(self, config: TextConfig) -> TextConfig | None:
@@ -85,13 +83,12 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         vocabulary = splits.vocabulary
         assert vocabulary is not None
         K = min(config.num_anchors(1)[0], len(vocabulary))
-        anchors, kind, options = anchor_words(config, splits, K), config.tables.kind, _statistics(config, vocabulary)
+        anchors = splits.anchor_words(config.anchors.anchor_init, K, config.machine.seed)
+        kind, options = config.tables.kind, _statistics(config, vocabulary)
         if "features" in kind.requires and splits.features is not None:
             common = torch.arange(2, K + 2)  # words are in the order of their counts, behind padding and unknown
             options["codes"] = sparse_codes(torch.from_numpy(splits.features), common)
-        table = EMBEDDINGS[config.tables.embedding](
-            len(vocabulary), config.tables.embedding_dim, PADDING, num_anchors=K, sparse=True, **options
-        )
+        table = kind(len(vocabulary), config.tables.embedding_dim, PADDING, num_anchors=K, sparse=True, **options)
         init_table_(table, splits, anchors, config.machine.seed)
         model = MODELS[config.tables.model](table, len(splits.classes), dropout=config.tables.dropout)
         model.anchor_ids = anchors
@@ -113,12 +110,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         return found
 
     def free_entries(self, splits: TextSplits, model: TextModel) -> dict[str, FreeEntries]:
-        free = free_pairs(splits, model.anchor_ids)
-        if free is None:
-            return {}
-        ((rows, _),) = model.words.pairs
-        words, anchors = map(torch.from_numpy, free)
-        return {"words": FreeEntries(words, anchors, (rows.num_embeddings, rows.embedding_dim))}
+        return splits.free_entries(model.words, model.anchor_ids)
 
     @torch.no_grad()
     def evaluate(self, model: TextModel, splits: TextSplits, part: Part) -> Metrics:
@@ -138,18 +130,12 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         return largest_class(splits)
 
     def facts(self, splits: TextSplits, model: TextModel) -> JSON:
-        words, free = splits.vocabulary, free_pairs(splits, model.anchor_ids)
-        assert words is not None
         return {
             "classes": splits.classes,
             "columns": splits.columns,
-            "words": len(words),
             "documents": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
-            "anchor_words": None if model.anchor_ids is None else [words.words[word] for word in model.anchor_ids],
-            "free_entries": 0 if free is None else len(free[0]),
             "without_vector": splits.without_vector,
-            "examples": splits.count,
-            "sha256": splits.digest,
+            **splits.anchor_facts(model.anchor_ids),
         }
 
     def details(self, config: TextConfig, splits: TextSplits, model: TextModel) -> JSON:
@@ -163,6 +149,19 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
 
     def predictor(self, folder: Path) -> TextPredictor:
         return light_predictor(folder) or CnnPredictor(folder)
+
+
+def _gather(config: TextConfig, splits: TextSplits) -> None:
+    """What the config wants to know of the words; co-occurrences are those of the training documents."""
+    own = config.anchors
+    assert splits.train.documents is not None
+    if own.vectors:
+        found = read_vectors(own.vectors, splits.train.documents.vocabulary.words)
+        splits.features, splits.without_vector = found.vectors, found.missing
+    if own.relations or config.wants_features:
+        train = splits.train.documents.take(splits.train.rows)
+        text = (train.tokens, train.starts)
+        splits.gather(text, own.relations, own.wordnet, config.machine.seed, config.wants_features and not own.vectors)
 
 
 def _statistics(config: TextConfig, vocabulary: Vocabulary) -> JSON:
@@ -197,24 +196,7 @@ def _unrelated(weight: float, splits: TextSplits, table: Embedding, seed: int) -
 def init_table_(table: Embedding, splits: TextSplits, anchors: np.ndarray | None, seed: int) -> None:
     """Start the vectors at one scale, whatever the embedding; anchors that are words at those words."""
     if isinstance(table, AnchorEmbedding):
-        if anchors is not None:
-            related = free_pairs(splits, anchors)
-            T, A = init_weights(
-                table.num_embeddings,
-                table.num_anchors,
-                table.embedding_dim,
-                anchors=anchors,
-                features=splits.features,
-                related=related,
-                small=SMALL_WEIGHT,
-                padding=PADDING,
-                seed=seed,
-                rows=table.rows.own(torch.arange(table.num_embeddings)).numpy(),
-            )
-            table.rows.weight.copy_(T)
-            table.anchors.copy_(A)
-        else:
-            table.anchors.normal_(std=table.embedding_dim**-0.5)  # of both signs: parallel anchors stay so
+        init_anchors_(table, splits, anchors, seed)
     free = [pair for pair in table.pairs if pair[0].weight.requires_grad]
     for rows, anchors_ in free:
         if (

@@ -139,7 +139,7 @@ def generate(
     Example:  antembed generate runs/ptb --words 30 --temperature 0.8 --top-k 40 --seed 1
     """
     from antembed.cli import show
-    from antembed.language.generator import TextGenerator
+    from antembed.language.task import TextGenerator
 
     model = TextGenerator(run)
     if unknown := sorted({word for word in prompt.split() if word not in set(model.vocabulary.words)}):

@@ -1,11 +1,12 @@
 """A corpus → streams of word ids: folders in the layout of PTB and WikiText, or one file, cut 90/5/5 in its order.
 
 Words are what stands between white space; a line ends with `<eos>` (a file of one line, as text8, has none). Files are read
-once, in pieces; ids go to the cache and are mapped into memory, so a corpus may be larger than that.
+once, in chunks; ids go to the cache and are mapped into memory, so a corpus may be larger than that.
 """
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,12 @@ import polars as pl
 
 from antembed.data.cache import CacheEntry, Writer
 from antembed.data.text_file import DataError, decompressed
-from antembed.data.vocabulary import PADDING, SPECIAL, UNKNOWN, Vocabulary
+from antembed.data.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 from antembed.files import JSON, default_cache
-from antembed.language.corpus_kernel import TokenTable
 
 PARTS = {"train": ("train",), "validation": ("valid", "validation", "dev"), "test": ("test",)}
 SHARES = (0.9, 0.05)  # of one file: for training, for validation; the rest is for the test
-PIECE = 1 << 22  # bytes
+CHUNK = 1 << 22  # numbers at a time
 END = "<eos>"
 ONE_LINE = 1 << 20  # bytes without a newline from which on a file is taken to have no lines
 VERSION = 1
@@ -66,25 +66,35 @@ def read_corpus(path: str | Path, *, min_count: int = 1, max_vocab: int | None =
     return Corpus(vocabulary, **parts, digest=digest, notes=tuple(about["notes"]))
 
 
+class Numbers(defaultdict[bytes, int]):
+    """Words and their numbers, in the order in which they came."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__len__)
+        self.of([*(name.encode() for name in SPECIAL), END.encode()])
+
+    def of(self, words: list[bytes]) -> np.ndarray:
+        return np.fromiter(map(self.__getitem__, words), np.int32, len(words))
+
+
+def split_words(text: bytes, lines: bool = True) -> list[bytes]:
+    """What stands between white space; `lines`: a line ends with END."""
+    return (text.replace(b"\n", f" {END} ".encode()) if lines else text).split()
+
+
 def words_of_text(text: str) -> list[str]:
     """The words of a text in memory, as the files' are."""
-    lines = text.split("\n")
-    return [word for n, line in enumerate(lines) for word in (*line.split(), *([END] if n < len(lines) - 1 else []))]
+    return [word.decode() for word in split_words(text.encode())]
 
 
 def corpus_of(parts: dict[str, list[str]], *, min_count: int = 1, max_vocab: int | None = None) -> Corpus:
     """A corpus of words in memory, by part."""
-    table = TokenTable((*(name.encode() for name in SPECIAL), END.encode()))
-    numbers: dict[str, np.ndarray] = {}
-    counts = np.zeros(0, np.int64)
-    for part in PARTS:
-        numbers[part] = table.number("".join(f"{word} " for word in parts.get(part, [])).encode(), None)
-        if part == "train":
-            counts = table.counts[: table.known].copy()
-    ids, kept, kept_counts = _vocabulary(table.tokens(), counts, table.counts[: table.known] > 0, min_count, max_vocab)
+    known = Numbers()
+    numbers = {part: known.of([word.encode() for word in parts.get(part, [])]) for part in PARTS}
+    ids, vocabulary = _vocabulary(known, numbers, 0, min_count, max_vocab)
     found = {part: ids[given] for part, given in numbers.items()}
     digest = hashlib.sha256(b"".join(part.tobytes() for part in found.values())).hexdigest()
-    return Corpus(Vocabulary(kept, kept_counts, kept_counts, 0), **found, digest=digest)
+    return Corpus(vocabulary, **found, digest=digest)
 
 
 def corpus_files(path: Path) -> dict[str, Path]:
@@ -117,58 +127,53 @@ def _is_part(name: str, words: tuple[str, ...]) -> bool:
 
 
 def _digest(files: dict[str, Path]) -> str:
-    whole = hashlib.sha256()
+    found = hashlib.sha256()
     for part, file in files.items():
         with file.open("rb") as opened:
-            whole.update(part.encode() + hashlib.file_digest(opened, "sha256").digest())
-    return whole.hexdigest()
+            found.update(part.encode() + hashlib.file_digest(opened, "sha256").digest())
+    return found.hexdigest()
 
 
 def _encode(files: dict[str, Path], writer: Writer, min_count: int, max_vocab: int | None) -> JSON:
-    """One pass over the files: ids in the order of their coming; then, piece by piece, those of the vocabulary."""
-    table = TokenTable((*(name.encode() for name in SPECIAL), END.encode()))
+    """One pass over the files: words by number; then, chunk by chunk, by their ids in the vocabulary."""
+    known, lines = Numbers(), 0
     raw = {part: writer.column(f"raw-{part}", np.int32) for part in files}
-    lines = 0
-    counts = np.zeros(0, np.int64)
     for part, file in files.items():
-        for numbers, newlines in _numbers(file, table):
+        for numbers, newlines in _numbers(file, known):
             raw[part].append(numbers)
             lines += newlines
-        if part in ("train", "all"):
-            counts = table.counts[: table.known].copy()
-    whole = {part: column.finish() for part, column in raw.items()}
-    if "all" in whole:
-        whole = _cut(whole["all"])
-        counts = _count(whole["train"], table.known)
-    if not counts[len(SPECIAL) + 1 :].any():  # line ends are no words
+    parts = {part: column.finish() for part, column in raw.items()}
+    if "all" in parts:
+        found = parts["all"]
+        first, second = int(len(found) * SHARES[0]), int(len(found) * sum(SHARES))
+        parts = {"train": found[:first], "validation": found[first:second], "test": found[second:]}
+    ids, vocabulary = _vocabulary(known, parts, lines, min_count, max_vocab)
+    if parts["train"].max(initial=0) <= known[END.encode()]:  # line ends are no words
         raise DataError(f"{next(iter(files.values()))} has no words to train on; is it a text file?")
-    tokens = table.tokens()
-    ids, kept, kept_counts = _vocabulary(tokens, counts, table.counts[: table.known] > 0, min_count, max_vocab)
     sizes = {}
     for part in PARTS:
-        column, numbers = writer.column(part, np.int32), whole.get(part, np.empty(0, np.int32))
-        for start in range(0, len(numbers), PIECE):
-            column.append(ids[numbers[start : start + PIECE]])
+        column, numbers = writer.column(part, np.int32), parts.get(part, np.empty(0, np.int32))
+        for start in range(0, len(numbers), CHUNK):
+            column.append(ids[numbers[start : start + CHUNK]])
         sizes[part] = column.length
         column.close()
-    writer.labels("words", pl.Series("word", kept, pl.String))
+    writer.labels("words", pl.Series("word", vocabulary.words, pl.String))
     stored = writer.column("counts", np.int64)
-    stored.append(kept_counts)
+    stored.append(vocabulary.counts)
     stored.close()
     for column in raw.values():
         assert column.path is not None
         column.path.unlink()
-    outside = {part: n for part, n in sizes.items() if part != "train" and not n}
-    notes = [f"no file for {part}: the model is not measured on it" for part in outside]
+    notes = [f"no file for {part}: the model is not measured on it" for part, n in sizes.items() if part != "train" and not n]
     return {**sizes, "lines": lines, "notes": notes}
 
 
-def _numbers(file: Path, table: TokenTable) -> Iterator[tuple[np.ndarray, int]]:
-    """The tokens of a file, piece by piece, and how many lines ended there."""
+def _numbers(file: Path, known: Numbers) -> Iterator[tuple[np.ndarray, int]]:
+    """The numbers of a file's words, chunk by chunk, and how many lines end there."""
     with file.open("rb") as opened:
         left, lined = b"", None
-        for piece in decompressed(file, opened):
-            text = left + piece
+        for chunk in decompressed(file, opened):
+            text = left + chunk
             if lined is None:
                 if b"\n" not in text and len(text) < ONE_LINE:
                     left = text
@@ -177,13 +182,9 @@ def _numbers(file: Path, table: TokenTable) -> Iterator[tuple[np.ndarray, int]]:
             end = max(text.rfind(b" "), text.rfind(b"\n"), text.rfind(b"\t")) + 1
             left = text[end:]
             if end:
-                yield table.number(_utf8(text[:end], file), 2 if lined else None), text.count(b"\n", 0, end)
+                yield known.of(split_words(_utf8(text[:end], file), lined)), text.count(b"\n", 0, end)
         if left.strip() or left.endswith(b"\n"):
-            lined = bool(lined) or b"\n" in left
-            yield (
-                table.number(_utf8(left + (b"" if left[-1:].isspace() else b" "), file), 2 if lined else None),
-                left.count(b"\n"),
-            )
+            yield known.of(split_words(_utf8(left, file), bool(lined) or b"\n" in left)), left.count(b"\n")
 
 
 def _utf8(text: bytes, file: Path) -> bytes:
@@ -194,29 +195,25 @@ def _utf8(text: bytes, file: Path) -> bytes:
     return text
 
 
-def _cut(numbers: np.ndarray) -> dict[str, np.ndarray]:
-    first, second = int(len(numbers) * SHARES[0]), int(len(numbers) * sum(SHARES))
-    return {"train": numbers[:first], "validation": numbers[first:second], "test": numbers[second:]}
-
-
-def _count(numbers: np.ndarray, known: int) -> np.ndarray:
-    counts = np.zeros(known, np.int64)
-    for start in range(0, len(numbers), PIECE):
-        counts += np.bincount(numbers[start : start + PIECE], minlength=known)
-    return counts
-
-
 def _vocabulary(
-    tokens: list[bytes], counts: np.ndarray, seen: np.ndarray, min_count: int, max_vocab: int | None
-) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """→ the id of each number, the words by id, their counts. Words by falling count, ties as they came."""
-    counts = np.concatenate([counts, np.zeros(len(tokens) - len(counts), np.int64)])
-    own = np.arange(len(SPECIAL), len(tokens))
-    own = own[(counts[own] >= min_count) if min_count > 1 else seen[own]]
+    known: Numbers, parts: dict[str, np.ndarray], lines: int, min_count: int, max_vocab: int | None
+) -> tuple[np.ndarray, Vocabulary]:
+    """The id of each number, and the vocabulary: words by falling count in the training part, ties as they came."""
+    words, V = [*known], len(known)
+    counted = {part: _counts(numbers, V) for part, numbers in parts.items()}
+    counts, everywhere = counted["train"], np.sum([*counted.values()], axis=0)
+    own = np.arange(len(SPECIAL), V)
+    own = own[counts[own] >= min_count] if min_count > 1 else own[everywhere[own] > 0]
     own = own[np.argsort(-counts[own], kind="stable")][: max_vocab if max_vocab else None]
-    ids = np.full(len(tokens), UNKNOWN, np.int32)
-    ids[PADDING] = UNKNOWN  # a word "<pad>" in a text is no padding
+    ids = np.full(V, UNKNOWN, np.int32)  # also of a word "<pad>" in a text
     ids[own] = len(SPECIAL) + np.arange(len(own), dtype=np.int32)
-    kept = np.concatenate([[0, 0], counts[own]])
-    kept[UNKNOWN] = counts.sum() - counts[own].sum()
-    return ids, [*SPECIAL, *(tokens[n].decode() for n in own.tolist())], kept
+    kept = np.concatenate([[0, counts.sum() - counts[own].sum()], counts[own]])
+    return ids, Vocabulary([*SPECIAL, *(words[n].decode() for n in own.tolist())], kept, kept, lines)
+
+
+def _counts(numbers: np.ndarray, V: int) -> np.ndarray:
+    """How often each number occurs (V,)."""
+    counts = np.zeros(V, np.int64)
+    for start in range(0, len(numbers), CHUNK):
+        counts += np.bincount(numbers[start : start + CHUNK], minlength=V)
+    return counts

@@ -3,22 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
-from scipy import sparse
 
-from antembed.data.relations import features_of, free_entries, relation_of, union
-from antembed.data.vocabulary import Vocabulary
-from antembed.files import default_cache
 from antembed.language.config import LanguageConfig
 from antembed.language.corpus import END, Corpus
-from antembed.layer.anchors.initializers import ObjectStatistics, choose_anchors
 from antembed.train.examples import Pieces
-from antembed.train.task import Batch, Part, Splits
-
-# MERGED What is known of a corpus' words before a model is trained: features, and which are related to which.
+from antembed.train.task import Batch, Part
+from antembed.train.word_anchors import WordSplits
 
 EMPTY = np.empty(0, np.int32)
 
@@ -76,15 +69,12 @@ class Streams:
 
 
 @dataclass
-class LanguageSplits(Splits):
+class LanguageSplits(WordSplits):
     """Streams of each part, and the words."""
 
     train: Streams = field(default_factory=Streams)
     validation: Streams = field(default_factory=Streams)
     test: Streams = field(default_factory=Streams)
-    vocabulary: Vocabulary | None = None
-    features: np.ndarray | None = None  # (V, width) of the words
-    relations: sparse.csr_array | None = None  # (V, V): words that are related
     corpus_digest: str = ""
 
     def streams(self, part: Part) -> Streams:
@@ -97,11 +87,6 @@ class LanguageSplits(Splits):
     @property
     def digest(self) -> str:
         return self.corpus_digest
-
-    def save(self, folder: Path) -> None:
-        """vocabulary.parquet: which row is which word."""
-        if self.vocabulary is not None:
-            self.vocabulary.write(folder / "vocabulary.parquet")
 
 
 def make_splits(corpus: Corpus, config: LanguageConfig) -> LanguageSplits:
@@ -122,31 +107,13 @@ def make_splits(corpus: Corpus, config: LanguageConfig) -> LanguageSplits:
 DOCUMENT = 1000  # words, where a corpus has no lines
 
 
-def gather(config: LanguageConfig, splits: LanguageSplits, cache: Path | None = None) -> None:
+def gather(config: LanguageConfig, splits: LanguageSplits) -> None:
     """Put what the config asks for into the splits; co-occurrences are those of the training part."""
     own, words = config.anchors, splits.vocabulary
     if words is None or not (own.relations or own.anchor_init == "kmeans"):
         return
-    tokens, cache = splits.train.words, cache or default_cache()
+    tokens = np.asarray(splits.train.words)
     end = words.words.index(END) if END in words.words else -1
-    ends = np.flatnonzero(np.asarray(tokens) == end) + 1 if end >= 0 else np.arange(DOCUMENT, len(tokens), DOCUMENT)
+    ends = np.flatnonzero(tokens == end) + 1 if end >= 0 else np.arange(DOCUMENT, len(tokens), DOCUMENT)
     starts = np.unique(np.concatenate([[0], ends, [len(tokens)]])).astype(np.int64)
-    text = (np.asarray(tokens), starts)
-    if own.anchor_init == "kmeans":
-        splits.features = features_of(text, len(words), config.machine.seed, cache)
-    related = [relation_of(name, own.wordnet, words.words, text, cache) for name in own.relations]
-    splits.relations = union(*related) if related else None
-
-
-def anchor_words(config: LanguageConfig, splits: LanguageSplits, K: int) -> np.ndarray | None:
-    """The words that are anchors (K,); None: anchors are no words."""
-    name, words = config.anchors.anchor_init, splits.vocabulary
-    if name == "none" or words is None or config.tables.embedding != "anchor":
-        return None
-    statistics = ObjectStatistics(counts=words.counts, features=splits.features)
-    return choose_anchors(name, statistics, K, config.machine.seed)
-
-
-def free_pairs(splits: LanguageSplits, anchors: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """Entries of T that cost nothing: words related to an anchor, or one themselves."""
-    return None if splits.relations is None or anchors is None else free_entries(splits.relations, anchors)
+    splits.gather((tokens, starts), own.relations, own.wordnet, config.machine.seed, own.anchor_init == "kmeans")

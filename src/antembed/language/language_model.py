@@ -10,7 +10,7 @@ from antembed.data.text_file import check_unicode
 from antembed.language.config import LanguageConfig
 from antembed.language.corpus import SHARES, Corpus, corpus_of, read_corpus, words_of_text
 from antembed.language.dataset import gather, make_splits
-from antembed.language.generator import TextGenerator
+from antembed.language.task import TextGenerator
 from antembed.tables.model_folder import WEIGHTS
 from antembed.train.estimator import TableEstimator, write_folder
 from antembed.train.run import export, train

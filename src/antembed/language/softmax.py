@@ -64,13 +64,13 @@ def shared_cross_entropy(model: LanguageModel, states: Tensor, targets: Tensor) 
 
 
 class SparseSoftmax(torch.autograd.Function):
-    """Cross-entropy of X·Tᵀ + bias with T held by its support; gradients outside it, which nobody uses, are zero."""
+    """Cross-entropy of X·Tᵀ + bias with T held by its support; gradients outside it are zero."""
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, T: Tensor, bias: Tensor, targets: Tensor, support: "Pattern", threads: int) -> Tensor:
         found = sparse_cross_entropy(
             X.detach().contiguous().numpy(),
-            (support.starts, support.columns, T.detach().reshape(-1)[support.places].numpy()),
+            (support.starts, support.columns, T.detach().reshape(-1)[support.flat].numpy()),
             bias.detach().numpy(),
             targets.numpy(),
             threads,
@@ -78,14 +78,14 @@ class SparseSoftmax(torch.autograd.Function):
         loss, *gradients = found
         n = len(targets)
         ctx.save_for_backward(*(torch.from_numpy(part) / n for part in gradients))
-        ctx.places, ctx.shape = support.places, T.shape
+        ctx.flat, ctx.shape = support.flat, T.shape
         return X.new_tensor(loss / n)
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         dX, dvalues, dbias = ctx.saved_tensors
         dT = torch.zeros(ctx.shape)
-        dT.view(-1)[ctx.places] = dvalues * outer[0]
+        dT.view(-1)[ctx.flat] = dvalues * outer[0]
         return dX * outer[0], dT, dbias * outer[0], None, None, None
 
 
@@ -94,7 +94,7 @@ class Pattern:
     """Where a mask (V, K) is true, by rows."""
 
     mask: Tensor
-    places: Tensor  # (nnz,) in the flat mask
+    flat: Tensor  # (nnz,) in the flat mask
     starts: np.ndarray  # (V + 1,): where rows begin
     columns: np.ndarray  # (nnz,)
 
@@ -110,11 +110,11 @@ def pattern(support: Tensor) -> Pattern:
     """That of a mask; the last one is kept, since a mask lasts for many steps."""
     known = _patterns.get(0)
     if known is None or known.mask is not support:
-        places = support.reshape(-1).nonzero()[:, 0]
+        flat = support.reshape(-1).nonzero()[:, 0]
         starts = torch.cat([torch.zeros(1, dtype=torch.int64), support.sum(1).cumsum(0)])
         narrow = torch.int16 if support.shape[1] < 1 << 15 else torch.int32
-        columns = (places % support.shape[1]).to(narrow)
-        known = _patterns[0] = Pattern(support, places, starts.numpy(), columns.numpy())
+        columns = (flat % support.shape[1]).to(narrow)
+        known = _patterns[0] = Pattern(support, flat, starts.numpy(), columns.numpy())
     return known
 
 

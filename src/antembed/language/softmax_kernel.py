@@ -35,14 +35,14 @@ def _raise(largest: Any, row: Any) -> None:
 
 
 @compile_kernel(nogil=True, fastmath=FAST)
-def _exponentials(row: Any, largest: Any, total: Any, whole: Any, power: Any) -> None:
-    """row ← exp(row − largest), total += row. `power` is the memory of `whole` (int32), read as float32."""
+def _exponentials(row: Any, largest: Any, total: Any, exponents: Any, power: Any) -> None:
+    """row ← exp(row − largest), total += row. `power` is the memory of `exponents` (int32), read as float32."""
     for b in range(len(row)):
         y = (row[b] - largest[b]) * LOG2E
         y = max(y, LOWEST)
         n = np.floor(y)
         f = y - n
-        whole[b] = (np.int32(n) + np.int32(127)) << np.int32(23)
+        exponents[b] = (np.int32(n) + np.int32(127)) << np.int32(23)
         row[b] = P[0] + f * (P[1] + f * (P[2] + f * (P[3] + f * (P[4] + f * (P[5] + f * P[6])))))
     for b in range(len(row)):
         row[b] *= power[b]
@@ -78,8 +78,8 @@ def cross_entropy_block(
     that sum: dx is written, dvalues and dbias are added to. scores (V, LANES) is scratch."""
     K, V, n = len(x) - 1, len(starts) - 1, len(targets)
     largest, total = np.full(LANES, LEAST), np.zeros(LANES, np.float32)
-    whole = np.zeros(LANES, np.int32)
-    power = whole.view(np.float32)
+    exponents = np.zeros(LANES, np.int32)
+    power = exponents.view(np.float32)
     index, weights = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32)
     for v in range(V):
         _score(v, x, starts, columns, values, bias, index, weights, scores, v)
@@ -88,7 +88,7 @@ def cross_entropy_block(
     for b in range(n):
         loss += largest[b] - scores[targets[b], b]
     for v in range(V):
-        _exponentials(scores[v], largest, total, whole, power)
+        _exponentials(scores[v], largest, total, exponents, power)
     for b in range(n):
         loss += np.log(total[b])
     for b in range(LANES):
@@ -101,10 +101,10 @@ def cross_entropy_block(
         scores[targets[b], b] -= f32(1)
     dx[:] = 0
     for v in range(V):
-        row, whole_row = scores[v], f32(0)
+        row, row_sum = scores[v], f32(0)
         for b in range(LANES):
-            whole_row += row[b]
-        dbias[v] += whole_row
+            row_sum += row[b]
+        dbias[v] += row_sum
         for p in range(starts[v], starts[v + 1]):
             k = columns[p]
             t, source, out, dot = values[p], x[k], dx[k], f32(0)
@@ -153,8 +153,8 @@ def _log_totals(x: Any, starts: Any, columns: Any, values: Any, bias: Any, first
     states, block = np.empty((K + 1, LANES), np.float32), np.empty((ROWS, LANES), np.float32)
     index, weights = np.empty(K + 1, np.int64), np.empty(K + 1, np.float32)
     largest, some, total = np.empty(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES)
-    whole = np.zeros(LANES, np.int32)
-    power = whole.view(np.float32)
+    exponents = np.zeros(LANES, np.int32)
+    power = exponents.view(np.float32)
     for start in range(first, last, LANES):
         n = min(LANES, last - start)
         _states(x, start, n, states)
@@ -172,7 +172,7 @@ def _log_totals(x: Any, starts: Any, columns: Any, values: Any, bias: Any, first
                     largest[b] = some[b]
                 some[b] = 0
             for r in range(m):
-                _exponentials(block[r], largest, some, whole, power)
+                _exponentials(block[r], largest, some, exponents, power)
             for b in range(LANES):
                 total[b] += some[b]
         for b in range(n):
@@ -180,7 +180,7 @@ def _log_totals(x: Any, starts: Any, columns: Any, values: Any, bias: Any, first
 
 
 def _shared(work: Callable[[int, int, int], object], n: int, threads: int) -> None:
-    """work(first, last, part) over n tokens in whole blocks, by several threads."""
+    """work(first, last, part) over n tokens in full blocks, by several threads."""
     blocks = -(-n // LANES)
     parts = max(min(threads, blocks), 1)
     cuts = [min(blocks * part // parts * LANES, n) for part in range(parts + 1)]

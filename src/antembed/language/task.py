@@ -1,26 +1,31 @@
-"""A corpus → a language model whose table of words, at both ends, is small."""
+"""Train a language model whose table of words, at both ends, is small; and use it: perplexity of texts, generated text."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from antembed.data.vocabulary import PADDING, Vocabulary
+from antembed.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 from antembed.files import JSON
 from antembed.language.config import LanguageConfig, read_input
-from antembed.language.dataset import LanguageSplits, anchor_words, free_pairs, gather, make_splits
+from antembed.language.corpus import END, words_of_text
+from antembed.language.dataset import LanguageSplits, Streams, gather, make_splits
 from antembed.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Network, Transformer
 from antembed.language.softmax import Likelihood, make_output, starting_biases
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.layer.anchors.init_weights import init_weights
 from antembed.layer.embedding import Embedding
 from antembed.layer.optim.prox import FreeEntries
+from antembed.tables.model_folder import check_files, read_description, read_weights
+from antembed.tables.save import load_table
+from antembed.train.config import TaskConfig
+from antembed.train.model import StoredVectors
 from antembed.train.options import with_options
 from antembed.train.task import Batch, Metric, Metrics, Part, Task
+from antembed.train.word_anchors import init_anchors_
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
 INIT_SCALE = 0.05  # root mean square of the vectors' numbers at the start
@@ -53,9 +58,9 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         K = min(config.num_anchors(1)[0], V)
         options: JSON = {"counts": torch.from_numpy(np.array(words.counts))} if "counts" in tables.kind.requires else {}
         table = tables.kind(V, tables.embedding_dim, PADDING, num_anchors=K, sparse=config.row_sparse, **options)
-        anchors = anchor_words(config, splits, K)
+        anchors = splits.anchor_words(config.anchors.anchor_init, K, config.machine.seed)
         if isinstance(table, AnchorEmbedding):
-            _init_anchors(table, splits, anchors, config.machine.seed)
+            init_anchors_(table, splits, anchors, config.machine.seed)
         _rescale(table)
         adaptive = None
         if config.output.softmax == "adaptive":
@@ -80,12 +85,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         return [] if rate == 1 else [(model.bias, rate)]  # the network is in the optimizer group of the biases
 
     def free_entries(self, splits: LanguageSplits, model: LanguageModel) -> dict[str, FreeEntries]:
-        free = free_pairs(splits, model.anchor_ids)
-        if free is None:
-            return {}
-        ((rows, _),) = model.words.pairs
-        words, anchors = map(torch.from_numpy, free)
-        return {"words": FreeEntries(words, anchors, (rows.num_embeddings, rows.embedding_dim))}
+        return splits.free_entries(model.words, model.anchor_ids)
 
     @torch.no_grad()
     def evaluate(self, model: LanguageModel, splits: LanguageSplits, part: Part) -> Metrics:
@@ -120,18 +120,8 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         return {"words by their counts": float(np.exp(-logs[test[1:]].mean()))}
 
     def facts(self, splits: LanguageSplits, model: LanguageModel) -> JSON:
-        words = splits.vocabulary
-        assert words is not None
-        named = None if model.anchor_ids is None else [words.words[word] for word in model.anchor_ids]
-        free = free_pairs(splits, model.anchor_ids)
-        return {
-            "words": len(words),
-            "tokens": {part: max(len(splits.streams(part).words) - 1, 0) for part in ("train", "validation", "test")},
-            "anchor_words": named,
-            "free_entries": 0 if free is None else len(free[0]),
-            "examples": splits.count,
-            "sha256": splits.digest,
-        }
+        tokens = {part: max(len(splits.streams(part).words) - 1, 0) for part in ("train", "validation", "test")}
+        return {"tokens": tokens, **splits.anchor_facts(model.anchor_ids)}
 
     def details(self, config: LanguageConfig, splits: LanguageSplits, model: LanguageModel) -> JSON:
         return {"model": config.tables.model, "softmax": config.output.softmax, "words": model.words.num_embeddings}
@@ -155,21 +145,6 @@ def make_network(config: LanguageConfig) -> Network:
     if own.model == "awd-lstm":
         return AwdLSTM(d, hidden, layers, dropout, own.weight_dropout, own.activation_penalty, own.slowness_penalty)
     return LSTM(d, hidden, layers, dropout)
-
-
-@torch.no_grad()
-def _init_anchors(table: AnchorEmbedding, splits: LanguageSplits, anchors: np.ndarray | None, seed: int) -> None:
-    """Anchors that are words at those words; else of both signs, since parallel anchors stay so."""
-    if anchors is None:
-        table.anchors.normal_(std=table.embedding_dim**-0.5)
-        return
-    V, K = table.num_embeddings, table.num_anchors
-    related = free_pairs(splits, anchors)
-    about: JSON = {"anchors": anchors, "features": splits.features, "related": related}
-    about["rows"] = table.rows.own(torch.arange(V)).numpy()
-    T, A = init_weights(V, K, table.embedding_dim, small=0.1, padding=PADDING, seed=seed, **about)
-    table.rows.weight.copy_(T)
-    table.anchors.copy_(A)
 
 
 @torch.no_grad()
@@ -201,3 +176,79 @@ def _evaluation_blocks(words: np.ndarray, length: int) -> "list[tuple[np.ndarray
         counted = (rows[:, :-1] < ends[:, None]).T
         blocks.append((words[np.minimum(rows, n)].T.astype(np.int64), counted))
     return blocks
+
+
+class TextGenerator:
+    """A finished run, an export or LanguageModel.save: words.ant, vocabulary.parquet and the network's weights."""
+
+    def __init__(self, folder: str | Path):
+        folder = Path(folder)
+        about = read_description(folder)
+        task = about["config"]["task"]
+        if task != Language.name:
+            raise ValueError(f"{folder} is a run of {task}, not of {Language.name}; it writes no text")
+        check_files(folder, "words.ant", "vocabulary.parquet")
+        config: TaskConfig = LanguageConfig.model_validate(about["config"])
+        assert isinstance(config, LanguageConfig)
+        if config.output.softmax == "adaptive":
+            raise ValueError(f"{folder} has an adaptive softmax, a peer to compare with; train with another to use the model")
+        self.vocabulary = Vocabulary.read(folder / "vocabulary.parquet")
+        table = load_table(folder / "words.ant")
+        if table.num_embeddings != len(self.vocabulary):
+            raise ValueError(f"{folder}: {table.num_embeddings} vectors for {len(self.vocabulary)} words; export it anew")
+        self.model = LanguageModel(cast(Embedding, StoredVectors(table)), make_network(config))
+        self.model.use_file("words", table)
+        weights = {name: torch.from_numpy(array) for name, array in read_weights(folder, ("words", "bias")).items()}
+        self.model.network.load_state_dict(
+            {name.removeprefix("network."): weight for name, weight in weights.items() if name != "bias"}
+        )
+        self.model.eval()
+
+    def ids(self, text: str) -> np.ndarray:
+        """The words of a text as ids; a newline is the end of a sentence, unknown words are <unk>."""
+        return self.vocabulary.ids(words_of_text(text))
+
+    def perplexity(self, text: str) -> float:
+        """Of a text, its first word given."""
+        words = self.ids(text)
+        if len(words) < 2:
+            raise ValueError(f"a text of {len(words)} words has no perplexity; give 2 or more")
+        splits = LanguageSplits(test=Streams(words))
+        return Language().evaluate(self.model, splits, "test")["perplexity"]
+
+    @torch.no_grad()
+    def generate(
+        self, prompt: str = "", *, words: int = 50, temperature: float = 1.0, top_k: int = 0, seed: int | None = None
+    ) -> str:
+        """The prompt, and so many words more. `temperature` 0: always the likeliest word; `top_k`: among so many, 0: all."""
+        if temperature < 0 or top_k < 0 or words < 0:
+            raise ValueError(f"words, temperature and top_k must be ≥ 0, got {words}, {temperature} and {top_k}")
+        random = torch.Generator()
+        random.manual_seed(seed) if seed is not None else random.seed()
+        known = self.vocabulary.words
+        start = self.ids(prompt)
+        if not len(start):
+            start = self.vocabulary.ids([END if END in known else known[min(2, len(known) - 1)]])
+        self.model.state = None
+        hidden = self.model(torch.from_numpy(start.astype(np.int64)).unsqueeze(1))[-1, 0]
+        written = list(words_of_text(prompt))
+        for _ in range(words):
+            scores = self.model.words.logits(hidden, bias=self.model.bias)
+            scores[[PADDING, UNKNOWN]] = -torch.inf
+            word = _drawn(scores, temperature, top_k, random)
+            written.append(known[word])
+            hidden = self.model(torch.tensor([[word]]))[-1, 0]
+        self.model.state = None
+        return " ".join(written).replace(f" {END} ", "\n").replace(END, "\n").strip("\n")
+
+
+def _drawn(scores: torch.Tensor, temperature: float, top_k: int, random: torch.Generator) -> int:
+    scores = scores - scores.max()
+    if scores.isnan().any():
+        raise ValueError("the model's scores are not finite numbers; was its training loss finite?")
+    if temperature == 0:
+        return int(scores.argmax())
+    if top_k:
+        least = scores.topk(min(top_k, len(scores))).values[-1]
+        scores = scores.masked_fill(scores < least, -torch.inf)
+    return int(torch.multinomial(torch.softmax(scores / temperature, 0), 1, generator=random))
