@@ -21,10 +21,9 @@ from antembed.classify.ngram_fit import (
     incidence,
     likely_objects,
     logistic,
-    softmax,
 )
 from antembed.classify.ngram_kernel import MANY, TINY, descend_codes, descend_dense, gather_codes, logistic_loss, score_rows
-from antembed.classify.predictor import ngram_probabilities, top_ngrams, word_hashes
+from antembed.classify.predictor import ngram_probabilities, softmax, top_ngrams, word_hashes
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def test_dense_steps_are_newtons():
     P = softmax(S)
     plain = R.copy()
     for _ in range(2):
-        descend_dense(starts, *documents, scales, Y.argmax(1), ridge, 0.7, order, ALONE, 0.8, R, S, P)
+        descend_dense((starts, *documents, scales, Y.argmax(1)), ridge, 0.7, order, ALONE, 0.8, R, S, P)
         for j in order:
             g, H = plain_system(has, scales, Y, plain, j)
             change = np.linalg.solve(1.7 * H + ridge[j] * np.eye(3), g) - plain[j]
@@ -91,7 +90,7 @@ def test_objects_of_a_block_step_from_the_same_scores(threads, monkeypatch):
     order, cuts = random.permutation(30), np.array([0, 7, 7, 20, 30])
     R, S = np.zeros((30, 3)), np.zeros((80, 3))
     P, plain = softmax(S), R.copy()
-    descend_dense(starts, *documents, scales, Y.argmax(1), ridge, 0.7, order, cuts, 0.8, R, S, P, threads)
+    descend_dense((starts, *documents, scales, Y.argmax(1)), ridge, 0.7, order, cuts, 0.8, R, S, P, threads)
     for block in (order[:7], order[7:20], order[20:]):
         before = plain.copy()
         for j in block:
@@ -110,7 +109,7 @@ def test_with_many_classes_the_diagonal_is_enough():
     plain, X = R.copy(), has * scales[:, None]
     losses = []
     for _ in range(3):
-        descend_dense(starts, *documents, scales, Y.argmax(1), ridge, 0.7, order, ALONE, 0.8, R, S, P)
+        descend_dense((starts, *documents, scales, Y.argmax(1)), ridge, 0.7, order, ALONE, 0.8, R, S, P)
         losses.append(-np.log(P[Y > 0]).sum() + 0.5 * (ridge[:, None] * R**2).sum())
         for j in order:
             H = X[:, j] ** 2 @ np.maximum(softmax(X @ plain), 0.25 * Y) + TINY
@@ -130,10 +129,7 @@ def test_codes_are_the_best_there_are(frozen):
     plain, order = R.copy(), random.permutation(30)
     S = (has * scales[:, None]) @ R
     descend_codes(
-        starts,
-        *documents,
-        scales,
-        Y.argmax(1),
+        (starts, *documents, scales, Y.argmax(1)),
         ridge,
         0.7,
         order,
@@ -176,7 +172,7 @@ def test_what_documents_have_of_each_anchor():
     anchors, weights = random.integers(-1, 4, 30), random.random(30)
     for threads in (1, 2, 3):
         Z, squares = np.zeros((80, 4)), np.zeros((80, 4))
-        gather_codes(starts, *documents, scales, anchors, weights, Z, squares, threads)
+        gather_codes((starts, *documents, scales, anchors), anchors, weights, Z, squares, threads)
         X, mine = has * scales[:, None], [anchors == k for k in range(4)]
         assert np.allclose(Z, np.stack([X[:, k] @ weights[k] for k in mine], axis=1))
         assert np.allclose(squares, np.stack([X[:, k] ** 2 @ weights[k] ** 2 for k in mine], axis=1))
@@ -326,18 +322,18 @@ def test_planted_objects_are_found_and_the_size_is_kept(planted, tmp_path):
 
 @pytest.mark.parametrize("size", [600, 900])
 def test_size_asked_for_is_size_got(planted, size):
-    got = len(fit_ngrams(planted[0], NgramSettings(size=f"{size}B", dense_sweeps=2, ramp=3, polish=1)).to_bytes())
+    got = len(fit_ngrams(planted[0], NgramSettings(size=f"{size}B", ramp=3)).to_bytes())
     assert 0.95 * size < got <= size
 
 
 def test_too_small_a_size_is_refused(planted):
     with pytest.raises(BudgetError, match=r"a file without objects has \d+ bytes, 100 are allowed; allow more"):
-        fit_ngrams(planted[0], NgramSettings(size="100B", dense_sweeps=1, ramp=1, polish=0))
+        fit_ngrams(planted[0], NgramSettings(size="100B", ramp=1))
 
 
 def test_documents_without_label_are_left_out(planted):
     train, _ = planted
-    settings = NgramSettings(size="1KB", dense_sweeps=1, ramp=2, polish=1, bits=14)
+    settings = NgramSettings(size="1KB", ramp=2, bits=14)
     labels = train.labels.copy()
     labels[::2] = -1
     half = type(train)(train.tokens, train.starts, labels, train.vocabulary, train.classes)

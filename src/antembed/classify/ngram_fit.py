@@ -30,12 +30,6 @@ from antembed.classify.predictor import vocabulary_hashes
 from antembed.native.threads import take_turns, usable_cpus
 
 
-def softmax(S: np.ndarray) -> np.ndarray:
-    """Probabilities of scores (n, C)."""
-    powers = np.exp(S - S.max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
-
-
 def curvatures(weights: np.ndarray, P: np.ndarray) -> np.ndarray:
     """Σ_i weights[i, k]·(diag(P_i) − P_i·P_iᵀ) for each k: (K, C, C)."""
     rows = [weights.T @ (P[:, a : a + 1] * (np.eye(P.shape[1])[a] - P)) for a in range(P.shape[1])]
@@ -72,6 +66,7 @@ ANCHORS = 0.25  # of the file
 MOST_PARTS, PARTED_UP_TO = 4, 24  # threads that count, since each needs memory for 2^bits buckets, and bits
 COUNTED_FROM = 1 << 21  # words and runs; below, sorting them is faster than counting in 2^bits buckets
 BLOCKS, BLOCKS_PER_OBJECT = 256, 8  # of a sweep, at least; and for each object of a document
+DENSE_SWEEPS, POLISH_SWEEPS = 4, 3  # at most: they end when the loss is SETTLED, or few codes CHANGE
 SETTLED, CHANGE = 0.25, 0.06  # the share of the loss, and of the codes, that a sweep changes when there is little left to gain
 CANDIDATES, LEAST_CANDIDATES = 3, 60_000  # objects, the most frequent: so many for each that fits, and at least so many
 SPARE = 1.04  # objects kept at the end of the ramp, of those that are expected to fit: some are dropped when the size is known
@@ -91,9 +86,7 @@ class NgramSettings:
     ridge: float = 20.0
     rarity: float = 2.5  # an object's ridge is divided by its idf to this power
     noise: float = 1.0  # objects are left out at random as often as not, on average (classify/ngram_kernel.py)
-    dense_sweeps: int = 4  # at most: they end when the loss is SETTLED
     ramp: int = 6  # sweeps, at most: one for each halving of the objects, and one more
-    polish: int = 3  # sweeps, at most: they end when few codes CHANGE
     seed: int = 0
 
 
@@ -200,7 +193,7 @@ def fit_sweeps(train: Documents, settings: NgramSettings) -> "Iterator[NgramFit]
         fit.sweep(round(target(objects, wanted, (sweep + 1) / ramp)))
         yield fit
     fit.shrink_to(budget.amount)
-    for _ in range(settings.polish):
+    for _ in range(POLISH_SWEEPS):
         if fit.sweep(None) < CHANGE:
             break
     fit.shrink_to(budget.amount)
@@ -241,8 +234,10 @@ class NgramFit:
             parse_budget(settings.size, 0).amount, usual_bits(settings.anchors * len(settings.values)), settings.bits
         )
         self.data = incidence(train, settings, settings.bits, enough=max(CANDIDATES * room, LEAST_CANDIDATES))
-        V, n, C = len(self.data.buckets), len(train), len(train.classes)
-        counts = np.diff(self.data.starts)
+        data = self.data
+        self.arrays = (data.starts, data.documents, data.times, data.scales, self.labels)  # as kernels take them
+        V, n, C = len(data.buckets), len(train), len(train.classes)
+        counts = np.diff(data.starts)
         self.ridge = settings.ridge / (np.log(n / np.maximum(counts, 1)) + 1) ** settings.rarity
         self.R = np.zeros((V, C))
         # In single precision, since most of the time goes into fetching them; sums over documents are in double precision.
@@ -289,13 +284,21 @@ class NgramFit:
         """Rows of all objects, until a sweep changes the loss by less than the share `settled`."""
         data = self.data
         longest = LONGEST_STEP / data.scales.mean()
-        for _ in range(self.settings.dense_sweeps):
+        for _ in range(DENSE_SWEEPS):
             before = self.loss
             order = self.random.permutation(len(data.buckets))
             descend_dense(
-                data.starts, data.documents, data.times, data.scales, self.labels, self.ridge, self.settings.noise, order,
-                self.cuts(order), longest, self.R, self.S, self.P, usable_cpus(),
-            )  # fmt: skip
+                self.arrays,
+                self.ridge,
+                self.settings.noise,
+                order,
+                self.cuts(order),
+                longest,
+                self.R,
+                self.S,
+                self.P,
+                usable_cpus(),
+            )
             if abs(self.loss - before) < settled * before:
                 break
 
@@ -313,13 +316,12 @@ class NgramFit:
     def sweep(self, wanted: int | None) -> float:
         """Codes for all objects, then the `wanted` best of them only, then anchors. None: those that are left choose anew.
         → the share of those that are left whose codes have changed."""
-        data, frozen = self.data, wanted is None
+        frozen = wanted is None
         before = self.anchors * len(self.values) + self.levels
         order = self.random.permutation(self._candidates(frozen))
         descend_codes(
-            data.starts, data.documents, data.times, data.scales, self.labels, self.ridge, self.settings.noise, order,
-            self.cuts(order), self.B, self.values, self.penalty, frozen, self.anchors, self.levels, self.gains, self.R, self.S,
-            self.P, usable_cpus(),
+            self.arrays, self.ridge, self.settings.noise, order, self.cuts(order), self.B, self.values, self.penalty, frozen,
+            self.anchors, self.levels, self.gains, self.R, self.S, self.P, usable_cpus(),
         )  # fmt: skip
         if wanted is not None:
             self.penalty = self.drop_to(wanted)
@@ -343,11 +345,11 @@ class NgramFit:
 
     def refit_anchors(self) -> None:
         """B and the bias for the codes as they are: a logistic regression on Z, how much of each anchor a document has."""
-        data, K, n = self.data, len(self.B), len(self.S)
+        K, n = len(self.B), len(self.S)
         used = self.anchors >= 0
         t = np.where(used, self.values[self.levels], 0.0)
         Z, squares = np.zeros((n, K), np.float32), np.zeros((n, K), np.float32)  # some tens of numbers are summed in each
-        gather_codes(data.starts, data.documents, data.times, data.scales, self.anchors, t, Z, squares, usable_cpus())
+        gather_codes(self.arrays, self.anchors, t, Z, squares, usable_cpus())
         ridge = np.bincount(self.anchors[used], weights=(self.ridge * t**2)[used], minlength=K) + 1e-3
         C = self.P.shape[1]
         if C > MANY:  # full matrices take n·K·C², diagonals n·K·C

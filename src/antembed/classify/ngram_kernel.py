@@ -220,11 +220,11 @@ def solve(H: Any, g: Any) -> None:
 
 @compiled
 def _dense_steps(
-    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float,
-    order: Any, longest: float, R: Any, P: Any, changes: Any,
-) -> None:  # fmt: skip
+    first: int, stop: int, data: Any, ridge: Any, noise: float, order: Any, longest: float, R: Any, P: Any, changes: Any
+) -> None:
     """A Newton step for the rows of order[first:stop], and what it changes. Steps are limited to `longest`, since H is valid
     only nearby."""
+    starts, documents, times, scales, labels = data
     C = R.shape[1]
     g, H, lanes = np.empty(C), np.empty((C, C)), np.empty((C + 2, LANES))
     for n in range(first, stop):
@@ -244,11 +244,11 @@ def _dense_steps(
 
 @compiled
 def _code_steps(
-    first: int, stop: int, starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float,
-    order: Any, B: Any, values: Any, needed: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, P: Any,
-    changes: Any,
+    first: int, stop: int, data: Any, ridge: Any, noise: float, order: Any, B: Any, values: Any, needed: float, frozen: bool,
+    anchors: Any, levels: Any, gains: Any, R: Any, P: Any, changes: Any,
 ) -> None:  # fmt: skip
     """The best code of the objects of order[first:stop], and what it changes."""
+    starts, documents, times, scales, labels = data
     K, C = B.shape
     g, H, lanes = np.empty(C), np.empty((C, C)), np.empty((C + 2, LANES))
     squares, slopes = (B * B).sum(axis=1), np.empty(K)
@@ -289,11 +289,9 @@ def _code_steps(
 
 
 @compiled
-def _apply(
-    low: int, high: int, begin: int, end: int, starts: Any, documents: Any, times: Any, scales: Any, order: Any, changes: Any,
-    S: Any, P: Any,
-) -> None:  # fmt: skip
+def _apply(low: int, high: int, begin: int, end: int, data: Any, order: Any, changes: Any, S: Any, P: Any) -> None:
     """What order[begin:end] change in the scores of the documents from `low` to `high`."""
+    starts, documents, times, scales, _ = data
     C, everything = S.shape[1], low == 0 and high == len(S)
     lanes, exponents = np.empty((C + 2, LANES)), np.empty(LANES, np.int64)
     for n in range(begin, end):
@@ -309,14 +307,13 @@ def _apply(
 
 
 def _in_blocks(
-    steps: Callable[[int, int], None], cuts: Any, starts: Any, documents: Any, times: Any, scales: Any, order: Any,
-    changes: Any, S: Any, P: Any, threads: int,
-) -> None:  # fmt: skip
+    steps: Callable[[int, int], None], cuts: Any, data: Any, order: Any, changes: Any, S: Any, P: Any, threads: int
+) -> None:
     """Blocks one after the other: the steps of a block's objects, all from the same scores, then the scores. Threads share
     objects in the first, and documents in the second, so nothing depends on how many there are."""
-    pairs = np.concatenate([[0], np.cumsum(np.diff(starts)[order])])
+    pairs = np.concatenate([[0], np.cumsum(np.diff(data[0])[order])])
     for begin, end in pairwise(cuts.tolist()):
-        some = (begin, end, starts, documents, times, scales, order, changes, S, P)
+        some = (begin, end, data, order, changes, S, P)
         enough = S.shape[1] ** 2 * int(pairs[end] - pairs[begin]) >= SHARED_FROM
         share = threads if enough else 1
         # Parts with as many pairs each: a frequent object has as many as hundreds of others.
@@ -335,23 +332,22 @@ def _applied(some: tuple[Any, ...], low: int, high: int) -> None:
 
 
 def descend_dense(
-    starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any, cuts: Any,
-    longest: float, R: Any, S: Any, P: Any, threads: int = 1,
-) -> None:  # fmt: skip
-    """A Newton step for each row of R (V, C): order[cuts[n]:cuts[n + 1]] at the same time, these blocks one after the other."""
+    data: Any, ridge: Any, noise: float, order: Any, cuts: Any, longest: float, R: Any, S: Any, P: Any, threads: int = 1
+) -> None:
+    """A Newton step for each row of R (V, C): order[cuts[n]:cuts[n + 1]] at the same time, these blocks one after the other.
+
+    data: starts (V + 1,), documents and times (pairs,), scales and labels of the documents (n,)."""
     changes = np.empty((len(order), R.shape[1]))
-    data = (starts, documents, times, scales)
 
     def steps(first: int, stop: int) -> None:
-        _dense_steps(first, stop, *data, labels, ridge, noise, order, longest, R, P, changes)
+        _dense_steps(first, stop, data, ridge, noise, order, longest, R, P, changes)
 
-    _in_blocks(steps, cuts, *data, order, changes, S, P, threads)
+    _in_blocks(steps, cuts, data, order, changes, S, P, threads)
 
 
 def descend_codes(
-    starts: Any, documents: Any, times: Any, scales: Any, labels: Any, ridge: Any, noise: float, order: Any, cuts: Any, B: Any,
-    values: Any, l0_penalty: float, frozen: bool, anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any,
-    threads: int = 1,
+    data: Any, ridge: Any, noise: float, order: Any, cuts: Any, B: Any, values: Any, l0_penalty: float, frozen: bool,
+    anchors: Any, levels: Any, gains: Any, R: Any, S: Any, P: Any, threads: int = 1,
 ) -> None:  # fmt: skip
     """The best row values[q]·B[k] for each object, or none if it lowers the loss by no more than the penalty; in blocks, as
     descend_dense.
@@ -360,15 +356,12 @@ def descend_codes(
     best code lowers the loss, compared with none; 0 if not more than the penalty. With `frozen`, objects only change their
     code.
     """
-    changes = np.empty((len(order), R.shape[1]))
-    data, needed = (starts, documents, times, scales), 0.0 if frozen else l0_penalty
+    changes, needed = np.empty((len(order), R.shape[1])), 0.0 if frozen else l0_penalty
 
     def steps(first: int, stop: int) -> None:
-        _code_steps(
-            *(first, stop, *data, labels, ridge, noise, order, B, values, needed, frozen, anchors, levels, gains, R, P, changes)
-        )
+        _code_steps(first, stop, data, ridge, noise, order, B, values, needed, frozen, anchors, levels, gains, R, P, changes)
 
-    _in_blocks(steps, cuts, *data, order, changes, S, P, threads)
+    _in_blocks(steps, cuts, data, order, changes, S, P, threads)
 
 
 @compiled
@@ -416,10 +409,9 @@ def _mixed(bits: Any) -> Any:
 
 
 @compiled
-def _gather_part(
-    low: int, high: int, starts: Any, documents: Any, times: Any, scales: Any, anchors: Any, weights: Any, Z: Any, squares: Any
-) -> None:
+def _gather_part(low: int, high: int, data: Any, anchors: Any, weights: Any, Z: Any, squares: Any) -> None:
     """Of the documents from `low` to `high`."""
+    starts, documents, times, scales, _ = data
     for j in range(len(anchors)):
         k = anchors[j]
         if k >= 0:
@@ -431,13 +423,10 @@ def _gather_part(
                 squares[i, k] += weight * weight
 
 
-def gather_codes(
-    starts: Any, documents: Any, times: Any, scales: Any, anchors: Any, weights: Any, Z: Any, squares: Any, threads: int = 1
-) -> None:
+def gather_codes(data: Any, anchors: Any, weights: Any, Z: Any, squares: Any, threads: int = 1) -> None:
     """Add the weights of each document's objects, times its scale, to Z (n, K), by anchor, and their squares to squares (n, K).
     Threads share documents."""
-    data = (starts, documents, times, scales, anchors, weights, Z, squares)
-    parallel_for(lambda low, high: _gather_part(low, high, *data), len(Z), PARALLEL_FROM, threads)
+    parallel_for(lambda low, high: _gather_part(low, high, data, anchors, weights, Z, squares), len(Z), PARALLEL_FROM, threads)
 
 
 # Logistic regression of the anchors, in one pass over the rows of Z, on all cores:

@@ -13,8 +13,8 @@ from antembed.budget import BudgetError, parse_tolerance
 from antembed.classify.config import NgramConfig
 from antembed.classify.dataset import DocumentExamples, TextSplits
 from antembed.classify.documents import Documents
-from antembed.classify.ngram_fit import SETTINGS, NgramFit, NgramSettings, fit_ngrams, incidence, softmax
-from antembed.classify.predictor import ngram_probabilities
+from antembed.classify.ngram_fit import SETTINGS, NgramFit, NgramSettings, fit_ngrams, incidence
+from antembed.classify.predictor import ngram_probabilities, softmax
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.train.config import TaskConfig
