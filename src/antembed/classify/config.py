@@ -1,4 +1,4 @@
-"""What a run on labelled text is configured by. The network, its width and the size of a batch are the paper's."""
+"""Options of `train classify` and `train classify-ngrams`. The network, its width and the batch size are the paper's."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial

@@ -1,4 +1,4 @@
-"""Which class a text is of: the paper's convolutional network, and the mean of the words' vectors; both over any embedding."""
+"""Networks that classify text, over any embedding: the paper's convolutional network, and the mean of the words' vectors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

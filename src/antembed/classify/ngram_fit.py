@@ -1,4 +1,4 @@
-"""Hashed n-grams to a size: dense rows, then anchors, then fewer and fewer n-grams, then a polish.
+"""Fit a text classifier of hashed n-grams to a file size: dense rows, anchors, fewer and fewer n-grams, a polish.
 
     dense     a row of class scores for each n-gram, logistic loss, ridge and noise, by coordinate descent
     anchors   the directions in which the rows lie (k-means), as few class-score prototypes B

@@ -1,4 +1,4 @@
-"""Labelled text → a classifier in one file of the size asked for: words and pairs of words by their hashes."""
+"""Train a text classifier of hashed n-grams, in one file of a given size."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The best n-grams for some documents, and the smallest file that is nearly as good: by a short search on validation data.
+"""Search on validation data for the settings of hashed n-grams, and for the smallest file that is nearly as good.
 
 First the model without a size (a row of class scores for each n-gram): its ridge, noise, rarity and longest n-gram, greedily.
 Then the size: four times as large until the validation accuracy is within the tolerance of that model's, then between.

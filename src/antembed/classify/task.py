@@ -1,4 +1,4 @@
-"""Labelled text → a classifier with a small table of words."""
+"""Train a text classifier: a network over a small table of words."""
 
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""What a run on a corpus is configured by. The networks are the paper's; the rest suits a few epochs on two cores."""
+"""Options of `train language`. The networks are the paper's; the rest suits a few epochs on two cores."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Networks that read words and say which comes next: LSTM, AWD-LSTM, Transformer; in and out by one tied table."""
+"""Networks of language models: LSTM, AWD-LSTM, Transformer; input and output layer share one table."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

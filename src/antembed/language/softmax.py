@@ -1,4 +1,4 @@
-"""The loss of the next word: over all words (dense, or through a sparse T), over sampled ones, by noise contrast, thresholded.
+"""Output layers of language models: losses over all words (dense, or by a sparse T), sampled ones, by noise contrast, thresholded.
 
 All take states (n, d) and targets (n,), and are means over the n words. Evaluation is always over all words.
 """
