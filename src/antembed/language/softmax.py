@@ -1,4 +1,4 @@
-"""Output layers of language models: losses over all words (dense, or by a sparse T), sampled ones, by noise contrast, thresholded.
+"""Output layers of language models: the loss over all words (dense, or by a sparse T), over sampled ones, by noise contrast.
 
 All take states (n, d) and targets (n,), and are means over the n words. Evaluation is always over all words.
 """
