@@ -255,26 +255,26 @@ def write_top(folder: Path, top: JSON) -> None:
     write_atomically(folder / TOP_NGRAMS, json.dumps(top, ensure_ascii=False).encode())
 
 
-def explain_ngrams(folder: Path, top: int) -> tuple[JSON, list[str]]:
-    """The n-grams that speak most for each class of a run; and the same as lines."""
+def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+    """The n-grams that speak most for each class, of a run or an export; and the same as lines."""
     file = folder / TOP_NGRAMS
+    if items is not None:
+        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
+    check_files(folder, NGRAMS)
     if top > KEPT:
         raise ValueError(f"--top {top}: a run keeps the {KEPT} n-grams that speak most for each class; ask for up to {KEPT}")
     if not file.is_file():
         raise RunError(f"{folder} has no {TOP_NGRAMS}: it was trained before n-grams were kept; train it anew, or give --text")
     kept = read_json(file)
     try:
-        classes: list[JSON] = [
-            {
-                "class": str(one["class"]),
-                "ngrams": [[str(text), float(score), int(n)] for text, score, n in one["ngrams"][:top]],
-            }
+        ngrams = {
+            str(one["class"]): [[str(text), float(score), int(n)] for text, score, n in one["ngrams"][:top]]
             for one in kept["classes"]
-        ]
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); copy it again, or train the run anew") from error
-    lines = [line for one in classes for line in (one["class"], _line([(text, score) for text, score, _ in one["ngrams"]]))]
-    return {"classes": classes}, lines
+    lines = [line for name, some in ngrams.items() for line in (name, _line([(text, score) for text, score, _ in some]))]
+    return {"classes": [{"class": name, "ngrams": some} for name, some in ngrams.items()]}, lines
 
 
 def explain_text(predictor: TextPredictor | None, text: str, top: int) -> tuple[JSON, list[str]]:
@@ -295,11 +295,3 @@ def explain_text(predictor: TextPredictor | None, text: str, top: int) -> tuple[
 
 def _line(ngrams: list[tuple[str, float]]) -> str:
     return "    " + (" · ".join(f"{text} {score:+.2f}" for text, score in ngrams) or "no n-gram speaks for it")
-
-
-def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
-    """The n-grams that speak most for each class, of a run or an export."""
-    if items is not None:
-        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
-    check_files(folder, NGRAMS)
-    return explain_ngrams(folder, top)
