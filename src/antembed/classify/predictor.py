@@ -268,13 +268,13 @@ def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[
     kept = read_json(file)
     try:
         ngrams = {
-            str(one["class"]): [[str(text), float(score), int(n)] for text, score, n in one["ngrams"][:top]]
+            str(one["class"]): [(str(text), float(score), int(n)) for text, score, n in one["ngrams"][:top]]
             for one in kept["classes"]
         }
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); copy it again, or train the run anew") from error
     lines = [line for name, some in ngrams.items() for line in (name, _line([(text, score) for text, score, _ in some]))]
-    return {"classes": [{"class": name, "ngrams": some} for name, some in ngrams.items()]}, lines
+    return {"classes": [{"class": name, "ngrams": [list(one) for one in some]} for name, some in ngrams.items()]}, lines
 
 
 def explain_text(predictor: TextPredictor | None, text: str, top: int) -> tuple[JSON, list[str]]:
