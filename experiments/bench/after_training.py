@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from antembed.baselines.after_training import ksvd, nearest_mixes
+from antembed.baselines.after_training import ksvd, post_sparse_hash
 from antembed.baselines.low_rank import LowRankEmbedding
 from antembed.baselines.product_quantized import quantize
 from antembed.compression import compress
@@ -27,9 +27,9 @@ from experiments.race import parse, publish
 def contestants(E: torch.Tensor) -> dict[str, Callable[[], Embedding]]:
     return {
         "full": lambda: full(E.numpy()),
-        "post-sparse hash, 500 anchors, 10 each": lambda: nearest_mixes(E, num_anchors=500, nonzeros=10),
-        "post-sparse hash, 1000 anchors, 20 each": lambda: nearest_mixes(E, num_anchors=1000, nonzeros=20),
-        "post-sparse hash, 100 anchors, 2 each": lambda: nearest_mixes(E, num_anchors=100, nonzeros=2),
+        "post-sparse hash, 500 anchors, 10 each": lambda: post_sparse_hash(E, num_anchors=500, nonzeros=10),
+        "post-sparse hash, 1000 anchors, 20 each": lambda: post_sparse_hash(E, num_anchors=1000, nonzeros=20),
+        "post-sparse hash, 100 anchors, 2 each": lambda: post_sparse_hash(E, num_anchors=100, nonzeros=2),
         "k-SVD, 500 anchors, 10 each": lambda: ksvd(E, num_anchors=500, nonzeros=10),
         "k-SVD, 1000 anchors, 20 each": lambda: ksvd(E, num_anchors=1000, nonzeros=20),
         "k-SVD, 100 anchors, 2 each": lambda: ksvd(E, num_anchors=100, nonzeros=2),

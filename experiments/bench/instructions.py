@@ -64,13 +64,13 @@ def rows_of(V: int, K: int):
 
 
 def batch(V: int, n: int):
-    from antembed.layer.group_kernel import group
+    from antembed.layer.optim.lazy_kernel import group
 
     return group(np.random.default_rng(0).integers(0, V, n), np.full(V, -1, np.int32))
 
 
 def grouping() -> Case:
-    from antembed.layer.group_kernel import group
+    from antembed.layer.optim.lazy_kernel import group
 
     ids, slot = np.random.default_rng(0).integers(0, 2000, 4000), np.full(2000, -1, np.int32)
     return lambda: group(ids, slot), len(ids), "id"
@@ -93,20 +93,12 @@ def look_up_gradients() -> Case:
 
 
 def lazy_step() -> Case:
-    from antembed.layer.optim.lazy_kernel import step_rows
+    from antembed.layer.optim.lazy_kernel import Step, step_rows
 
     (rows, rule), groups = rows_of(2000, 100), batch(2000, 4000)
     gradient, U = np.ones((4000, 100), np.float32), len(groups.unique)
-    arguments = (0, U, groups.unique, groups.starts, groups.order, gradient, rows, rule, 4, 1.0, 0.01, 1e-9)
+    arguments = (0, U, groups.unique, groups.starts, groups.order, gradient, rows, rule, 4, Step(1.0, 0.01, 1e-9))
     return lambda: step_rows(*arguments), U, "row"
-
-
-def bags() -> Case:
-    from antembed.layer.lookup_kernel import sum_bags
-
-    groups, rows = batch(2000, 4000), np.ones((2000, 100), np.float32)
-    out, bounds, weights = np.empty((400, 100), np.float32), np.arange(0, 4001, 10), np.ones(4000, np.float32)
-    return lambda: sum_bags(0, 400, bounds, groups.group, weights, rows, out), 4000, "id"
 
 
 def fused_ratings() -> Case:
@@ -144,7 +136,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "layer: look-up": look_up,
     "layer: gradients": look_up_gradients,
     "layer: lazy step": lazy_step,
-    "layer: bags": bags,
     "ratings: fused epoch": fused_ratings,
     "files: look-up of sparse rows": stored_rows,
 }

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from antembed.layer.embedding import param_groups
 from antembed.layer.optim import OPTIMIZERS
-from antembed.layer.sparsify.prune import Prune
-from antembed.layer.sparsify.quadratic import units_of
+from antembed.layer.sparsify.quadratic import tables_of
 from antembed.layer.sparsify.recode import Recode
+from antembed.layer.sparsify.sparsifier import Prune
 from antembed.train.engine import set_rates
 from antembed.train.registry import TASKS
 from antembed.train.run import configure
@@ -80,7 +80,7 @@ class Trial:
         self.regularizers = [] if way == NO_RIDGE else task.regularizers(self.config, self.splits, self.model)
         self.way, self.epochs, self.step = way, self.own.epochs, 0
         self.biases = [] if way == FREE_BIASES else task.sparse_biases(self.model)
-        self.units = units_of(self.model, self.biases)
+        self.sparse_tables = tables_of(self.model, self.biases)
         steps = len(self.splits.train) // self.own.train.batch_size
         self.last = self.epochs * 2 // 3  # epochs until the support is fixed
         self.lr = held_then_cosine(self.own.optimizer.lr, self.last * steps, (self.epochs - self.last) * steps)
@@ -92,7 +92,7 @@ class Trial:
         self.target = self.prune.budget.amount - sum(
             A.numel() for layer in (self.model.users, self.model.items) for _, A in layer.pairs
         )
-        self.full = sum(int(unit.table.weight.numel()) for unit in self.units)
+        self.full = sum(int(table.rows.weight.numel()) for table in self.sparse_tables)
         self.strength, self.averages = 1e-7, dict[str, Tensor]()
         self.supports: list[Tensor] = []  # of RigL
 
@@ -103,7 +103,7 @@ class Trial:
         if self.way == "RigL":
             self._sparse_from_the_start()
         for epoch in range(1, self.epochs + 1):
-            self.before = [unit.table.current.clone() for unit in self.units]
+            self.before = [table.rows.current.clone() for table in self.sparse_tables]
             self._epoch(epoch, PENALTIES.get(self.way) if epoch <= self.last else None)
             if self.way == "RigL" and epoch < self.last:
                 self._regrow()
@@ -151,24 +151,24 @@ class Trial:
 
     @torch.no_grad()
     def _shrink(self, prox: Prox) -> None:
-        for unit, before in zip(self.units, self.before, strict=True):
-            weight = unit.table.current
-            second = self.optimizer.state[unit.table.weight]["second"]
+        for table, before in zip(self.sparse_tables, self.before, strict=True):
+            weight = table.rows.current
+            second = self.optimizer.state[table.rows.weight]["second"]
             lr = self.lr(self.step)
             amount = self.strength * lr / (second.sqrt() + EPS)  # λ/D
             size = prox(weight.abs(), amount, before.abs())
-            unit.table.weight.copy_(weight.sign() * size)
+            table.rows.weight.copy_(weight.sign() * size)
 
     def _count(self) -> int:
-        return sum(int(unit.table.current.count_nonzero()) for unit in self.units)
+        return sum(int(table.rows.current.count_nonzero()) for table in self.sparse_tables)
 
     @torch.no_grad()
     def _sparse_from_the_start(self) -> None:
         share = self.target / self.full
-        for unit in self.units:
-            support = torch.rand_like(unit.table.weight) < share
-            unit.table.weight.mul_(support)
-            self.optimizer.freeze_support(unit.table.weight, support)
+        for table in self.sparse_tables:
+            support = torch.rand_like(table.rows.weight) < share
+            table.rows.weight.mul_(support)
+            self.optimizer.freeze_support(table.rows.weight, support)
             self.supports.append(support)
 
     @torch.no_grad()
@@ -177,15 +177,15 @@ class Trial:
         with torch.enable_grad():
             for batch in self.splits.train.batches(1 << 16):
                 (self.loss(batch) * len(batch[-1])).backward()
-        for unit, alive in zip(self.units, self.supports, strict=True):
-            weight, grad = unit.table.current, unit.table.weight.grad.to_dense()
+        for table, alive in zip(self.sparse_tables, self.supports, strict=True):
+            weight, grad = table.rows.current, table.rows.weight.grad.to_dense()
             n = int(CHANGED * int(alive.sum()))
             smallest = torch.where(alive, weight.abs(), math.inf).flatten().topk(n, largest=False).indices
-            wanted = torch.where(alive, -math.inf, grad.abs() if unit.table.weight.shape[1] == 1 else -grad)
+            wanted = torch.where(alive, -math.inf, grad.abs() if table.rows.weight.shape[1] == 1 else -grad)
             largest = wanted.flatten().topk(n).indices
             alive.view(-1)[smallest], alive.view(-1)[largest] = False, True
-            unit.table.weight.mul_(alive)
-            self.optimizer.freeze_support(unit.table.weight, alive.clone())
+            table.rows.weight.mul_(alive)
+            self.optimizer.freeze_support(table.rows.weight, alive.clone())
         self.optimizer.zero_grad()
 
     def errors(self) -> dict[str, float]:

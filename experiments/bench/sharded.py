@@ -37,9 +37,8 @@ import antembed as ant
 from antembed.cli.train import read_together
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, data_parallel
-from antembed.layer.sharded.sharded_table import ShardedRowTable
+from antembed.layer.sharded.sharded_table import ShardedRowTable, Spread
 from antembed.native.threads import usable_cpus
 from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.synthetic import planted

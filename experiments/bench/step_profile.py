@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from antembed.layer import lookup_kernel as anchored
-from antembed.layer.group_kernel import Groups, group, sum_groups
-from antembed.layer.optim.lazy_kernel import read_rows, step_rows
+from antembed.layer.optim.lazy_kernel import Groups, Step, group, read_rows, step_rows
 from experiments.bench.instructions import rows_of
 from experiments.race import Work, counted, parse, publish, rounded, take_turns
 
@@ -23,23 +22,24 @@ def parts() -> dict[str, Work]:
     ids = np.random.default_rng(0).choice(V, IDS, p=popularity / popularity.sum())
     slot, (rows, rule) = np.full(V, -1, np.int32), rows_of(V, K)
     groups: Groups = group(ids, slot)
-    unique, group_of, starts, order = groups
+    unique, group_of, _, _ = groups
     U = len(unique)
     anchors, arriving, out = np.ones((K, d), np.float32), np.ones((IDS, d), np.float32), np.empty((IDS, d), np.float32)
     read = anchored.look_up(groups, rows, rule, 4, anchors, out, 1)
     A, T, index = torch.from_numpy(anchors), torch.from_numpy(read[:U]), torch.from_numpy(group_of)
     summed, gradient, positions = torch.empty(U, d), np.ones((U, K), np.float32), np.arange(U + 1, dtype=np.int32)
+
     calls = {
         "grouping of ids": lambda: group(ids, slot),
         "look-up, compiled pass": lambda: anchored.look_up(groups, rows, rule, 4, anchors, out, 1),
         "gradients, compiled pass": lambda: anchored.gradients(groups, read, anchors, arriving, 1),
         "update and prox, compiled pass": lambda: step_rows(
-            0, U, unique, positions, positions, gradient, rows, rule, 4, 1.0, 0.01, 1e-9
+            0, U, unique, positions, positions, gradient, rows, rule, 4, Step(1.0, 0.01, 1e-9)
         ),
         "look-up, part: rows up to date": lambda: read_rows(0, U, unique, read, rows, rule, 4),
         "look-up, part in torch: T·A": lambda: T @ A,
         "look-up, part in torch: to their positions": lambda: summed.index_select(0, index),
-        "gradients, part: sums of equal ids": lambda: sum_groups(0, U, starts, order, arriving, summed.numpy()),
+        "gradients, part: sums of equal ids": lambda: summed.zero_().index_add_(0, index, torch.from_numpy(arriving)),
         "gradients, part in torch: of T": lambda: summed @ A.T,
         "gradients, part in torch: of A": lambda: T.T @ summed,
     }

@@ -20,7 +20,7 @@ _HOMES = {
     "KeyedVectors": "tables.keyed_vectors",
     "LanguageModel": "language.language_model",
     "ProximalYogi": "layer.optim",
-    "Prune": "layer.sparsify.prune",
+    "Prune": "layer.sparsify.sparsifier",
     "Recode": "layer.sparsify.recode",
     "Recommender": "recommend.recommender",
     "SparsityController": "layer.sparsity_controller",
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from antembed.layer.optim import prox as penalties
     from antembed.layer.optim.rules import ProximalYogi
     from antembed.layer.replace import replace_embeddings
-    from antembed.layer.sparsify.prune import Prune
     from antembed.layer.sparsify.recode import Recode
+    from antembed.layer.sparsify.sparsifier import Prune
     from antembed.layer.sparsity_controller import SparsityController
     from antembed.recommend.recommender import Recommender
     from antembed.tables.container import TableError
@@ -79,7 +79,7 @@ _MOVED_MODULES = {
     "optim": ("layer.optim",),
     "penalties": ("layer.optim.prox",),
     "serving": ("tables.save", "tables.keyed_vectors", "tables.static_model", "tables.container", "classify.ngram_file"),
-    "sparsify": ("layer.sparsify.prune", "layer.sparsify.recode"),
+    "sparsify": ("layer.sparsify.sparsifier", "layer.sparsify.recode"),
     "sparsify.lightning": ("layer.sparsify.lightning",),
 }
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.baselines.after_training import ksvd, nearest_mixes, pursuit
+from antembed.baselines.after_training import ksvd, post_sparse_hash, pursuit
 from antembed.baselines.hashed import buckets_of
 from antembed.baselines.low_rank import LowRankEmbedding
 from antembed.baselines.mixed_dimension import blocks_of
-from antembed.baselines.sparse import SparseEmbedding, SubgradientSparseEmbedding
+from antembed.baselines.slimming import SparseEmbedding, SubgradientSparseEmbedding
 from antembed.baselines.tensor_train import three_factors
 from antembed.layer.embedding import keep_largest
 from antembed.layer.optim import OPTIMIZERS
@@ -184,7 +184,7 @@ def test_slimming_of_the_transform_by_hand():
     assert layer.keep(2) == 2  # of the contributions 1, .2, .3, 4 (times √d)
     assert torch.equal(layer.transform[:3], torch.tensor([[1.0, 0, 0], [0, 0, 0], [-4, 0, 0]]))
     assert layer.usage().parameters == 2 + d  # one anchor is left in use
-    with pytest.raises(ValueError, match="1 free entries were given, but a subgradient supports 0"):
+    with pytest.raises(ValueError, match="1 free entries were given, but SlimmingTransform supports 0"):
         layer.param_groups(0.1, free=ant.penalties.FreeEntries(torch.tensor([0]), torch.tensor([0]), (V, 3)))
 
 
@@ -252,7 +252,7 @@ class TestAfterTraining:
             row[torch.randperm(8, generator=generator)[:2]] = torch.randn(2, generator=generator)
         torch.testing.assert_close(pursuit(T @ A, A, 2), T, atol=1e-4, rtol=1e-4)
 
-    @pytest.mark.parametrize("method", [nearest_mixes, ksvd])
+    @pytest.mark.parametrize("method", [post_sparse_hash, ksvd])
     def test_rows_are_mixes(self, method):
         generator = torch.Generator().manual_seed(0)
         A, T = torch.randn(6, 10, generator=generator), torch.rand(200, 6, generator=generator)
@@ -266,7 +266,7 @@ class TestAfterTraining:
 
     def test_ksvd_is_better_than_the_nearest(self):
         E = torch.randn(300, 12, generator=torch.Generator().manual_seed(1))
-        found = [method(E, num_anchors=24, nonzeros=4).reconstruction_error for method in (ksvd, nearest_mixes)]
+        found = [method(E, num_anchors=24, nonzeros=4).reconstruction_error for method in (ksvd, post_sparse_hash)]
         assert found[0] < found[1]
 
     def test_too_few_anchors(self):

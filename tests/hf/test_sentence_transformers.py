@@ -26,7 +26,7 @@ def test_a_replaced_static_embedding_is_saved_and_loaded(tmp_path):
     ant.replace_embeddings(model, num_anchors=5)
     wanted = model.encode(["w3 w9", "w7"])
     model.save(str(tmp_path))
-    with pytest.raises(ValueError, match=r"(?s)antembed\.huggingface\.AnchoredStaticEmbedding.*trust_remote_code=True"):
+    with pytest.raises(ValueError, match=r"(?s)antembed\.hf\.AnchoredStaticEmbedding.*trust_remote_code=True"):
         SentenceTransformer(str(tmp_path), device="cpu")
     again = SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
     assert isinstance(again[0].embedding, ant.AnchorEmbeddingBag)

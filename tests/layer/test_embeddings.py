@@ -221,9 +221,9 @@ def test_bad_sizes(name, size, text):
 
 
 def test_sizes_are_whole_numbers(name):
-    with pytest.raises(TypeError, match=r"num_embeddings is a whole number, got 9\.0"):
+    with pytest.raises(TypeError, match=r"num_embeddings is an integer, got 9\.0"):
         EMBEDDINGS[name](9.0, 4, num_anchors=2)
-    with pytest.raises(TypeError, match=r"padding_idx is a whole number, got 1\.5"):
+    with pytest.raises(TypeError, match=r"padding_idx is an integer, got 1\.5"):
         EMBEDDINGS[name](9, 4, 1.5, num_anchors=2)
 
 
@@ -321,7 +321,7 @@ def test_objects_can_be_added(name):
 
 def test_low_rank_from_a_trained_table_is_the_best_of_its_rank():
     E = torch.randn(40, 3) @ torch.randn(3, d)
-    assert ant.LowRankEmbedding.from_pretrained(E, num_anchors=3).reconstruction_error < 1e-5
-    layer = ant.LowRankEmbedding.from_pretrained(E + 0.1 * torch.randn(40, d), num_anchors=2)
+    assert ant.baselines.LowRankEmbedding.from_pretrained(E, num_anchors=3).reconstruction_error < 1e-5
+    layer = ant.baselines.LowRankEmbedding.from_pretrained(E + 0.1 * torch.randn(40, d), num_anchors=2)
     assert 0.05 < layer.reconstruction_error < 0.9
     assert (layer.transform < 0).any()

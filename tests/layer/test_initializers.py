@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from antembed.data.vocabulary import Vocabulary
 from antembed.layer.anchors.initializers import (
     INITIALIZERS,
-    Initializer,
     ObjectStatistics,
     choose_anchors,
     coreset,
@@ -81,11 +80,6 @@ def test_what_is_required_is_what_is_used(name):
     for field in required:
         with pytest.raises(ValueError, match=f"needs {field}, and there are none; give {field}"):
             choose_anchors(name, replace(only, **{field: None}), 5)
-
-
-def test_scores_need_a_model_to_be_trained():
-    with pytest.raises(ValueError, match="and trains='' disagree"):
-        Initializer(lambda statistics, K, seed: np.arange(K), frozenset({"scores"}))
 
 
 def test_frequency_is_the_most_frequent_and_of_equal_ones_the_first():

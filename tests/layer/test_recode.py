@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from antembed.layer.sparsify.recode_kernel import SETTLED, recode_rows
+from antembed.layer.coding_kernel import SETTLED, recode_rows
 
 
 def problem(seed=0, V=12, K=5):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import antembed as ant
-from antembed.layer.tied import TiedHead
+from antembed.layer.replace import TiedHead
 
 
 class Tied(nn.Module):

@@ -1,5 +1,7 @@
 """The issue's planted test: with free entries from a planted graph, just what is related is kept, on every path."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,12 @@ from antembed.train.examples import Examples
 
 V, K, d = 60, 5, 8
 ANCHORS = np.array([4, 11, 23, 37, 52])
+
+
+def first_weights() -> torch.Tensor:
+    """Some weight of every row on every anchor."""
+    with mock.patch("antembed.layer.anchors.init_weights.NEAREST", K):
+        return init_weights(V, d, ANCHORS, seed=1)[0] + 0.05
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +47,7 @@ def layers(sparse):
     """Layers that start with all weights alive, so that what ends at zero was taken there."""
     entries, T, A = planted(0)
     layer = ant.AnchorEmbedding(V, d, num_anchors=K, sparse=sparse)
-    first = init_weights(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05
+    first = first_weights()
     with torch.no_grad():
         layer.rows.weight.copy_(first)
         layer.anchors.copy_(torch.from_numpy(A) + 0.02 * torch.randn(K, d))
@@ -84,7 +92,7 @@ def factorization():
     tables = [ant.AnchorEmbedding(V, d, num_anchors=K, sparse=True) for _ in range(2)]
     with torch.no_grad():
         for table in tables:
-            table.rows.weight.copy_(init_weights(V, K, d, anchors=ANCHORS, nearest=K, seed=1)[0] + 0.05)
+            table.rows.weight.copy_(first_weights())
             table.anchors.copy_(torch.from_numpy(A))
     model = MatrixFactorization(*tables)
     frees = [ant.penalties.FreeEntries(*entries, (V, K)) for entries in (user_free, item_free)]

@@ -1,12 +1,11 @@
-"""What AnchorEmbedding is compared with: one file a method, all with the interface of `Embedding`; and all embeddings by name."""
+"""What AnchorEmbedding is compared with, all with the interface of `Embedding`; and all embeddings by name."""
 
 from antembed.baselines.group_lasso import GroupLassoEmbedding
 from antembed.baselines.hashed import FrequencyEmbedding, HashEmbedding, TfidfEmbedding
 from antembed.baselines.low_rank import LowRankEmbedding, NonnegativeLowRank
 from antembed.baselines.mixed_dimension import MixedDimensionEmbedding
 from antembed.baselines.product_quantized import QuantizedEmbedding, quantize
-from antembed.baselines.slimming import SlimmingEmbedding, SlimmingTransform
-from antembed.baselines.sparse import SparseEmbedding, SubgradientSparseEmbedding
+from antembed.baselines.slimming import SlimmingEmbedding, SlimmingTransform, SparseEmbedding, SubgradientSparseEmbedding
 from antembed.baselines.sparse_code import SparseCodeEmbedding, sparse_codes
 from antembed.baselines.tensor_train import TensorTrainEmbedding
 from antembed.baselines.variational import SparseVariationalEmbedding, SparseVDWords, VocabularyDropout
@@ -39,28 +38,8 @@ EMBEDDINGS: dict[str, type[Embedding]] = {
     "vvd": VocabularyDropout,
 }
 
-__all__ = [
-    "EMBEDDINGS",
-    "FrequencyEmbedding",
-    "FullEmbedding",
-    "GroupLassoEmbedding",
-    "HashEmbedding",
-    "LowRankEmbedding",
-    "MixedDimensionEmbedding",
-    "MixtureEmbedding",
-    "NonnegativeLowRank",
-    "QuantizedEmbedding",
-    "SlimmingEmbedding",
-    "SlimmingTransform",
-    "SoftmaxMixture",
-    "SparseCodeEmbedding",
-    "SparseEmbedding",
-    "SparseVDWords",
-    "SparseVariationalEmbedding",
-    "SubgradientSparseEmbedding",
-    "TensorTrainEmbedding",
-    "TfidfEmbedding",
-    "VocabularyDropout",
-    "quantize",
-    "sparse_codes",
-]
+__all__ = ["EMBEDDINGS", "FrequencyEmbedding", "FullEmbedding", "GroupLassoEmbedding", "HashEmbedding", "LowRankEmbedding",
+           "MixedDimensionEmbedding", "MixtureEmbedding", "NonnegativeLowRank", "QuantizedEmbedding", "SlimmingEmbedding",
+           "SlimmingTransform", "SoftmaxMixture", "SparseCodeEmbedding", "SparseEmbedding", "SparseVDWords",
+           "SparseVariationalEmbedding", "SubgradientSparseEmbedding", "TensorTrainEmbedding", "TfidfEmbedding",
+           "VocabularyDropout", "quantize", "sparse_codes"]  # fmt: skip

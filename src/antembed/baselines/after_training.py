@@ -1,4 +1,4 @@
-"""A trained table → sparse mixes of K vectors: by the nearest of K centres (post-sparse hash), or by k-SVD."""
+"""A trained table → sparse combinations of K vectors: by the nearest of K centres (post-sparse hash), or by k-SVD."""
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +7,11 @@ from antembed.baselines.low_rank import LowRankEmbedding
 from antembed.baselines.product_quantized import learn_book
 from antembed.layer.embedding import Embedding
 
-PIECE = 1 << 11  # rows whose small systems are held at a time
+ROWS_AT_ONCE = 1 << 11  # their small systems are held
 
 
 @torch.no_grad()
-def nearest_mixes(
+def post_sparse_hash(
     weight: Tensor | nn.Embedding | Embedding, *, num_anchors: int, nonzeros: int, iterations: int = 15, seed: int = 0
 ) -> LowRankEmbedding:
     """Anchors are k-means centres; each row is the best mix (least squares) of its `nonzeros` nearest (Guo et al. 2017)."""
@@ -19,7 +19,7 @@ def nearest_mixes(
     _check(num_anchors, nonzeros, len(E))
     A = learn_book(E, num_anchors, iterations, torch.Generator().manual_seed(seed))
     T = E.new_zeros(len(E), num_anchors)
-    for rows in torch.arange(len(E)).split(PIECE):
+    for rows in torch.arange(len(E)).split(ROWS_AT_ONCE):
         distances = A.square().sum(1) - 2 * E[rows] @ A.T
         _least_squares(E[rows], A, distances.topk(nonzeros, largest=False).indices, T, rows)
     return _layer(E, T, A)
@@ -41,7 +41,7 @@ def ksvd(
         left = E - T @ A
         for k in range(num_anchors):
             rows = T[:, k].nonzero()[:, 0]
-            if not len(rows):  # nobody uses it: the row that is worst
+            if not len(rows):  # unused: take the row that is worst
                 A[k] = nn.functional.normalize(left[left.square().sum(1).argmax()], dim=0)
                 continue
             own = left[rows] + T[rows, k : k + 1] * A[k]
@@ -53,9 +53,9 @@ def ksvd(
 
 
 def pursuit(E: Tensor, A: Tensor, nonzeros: int) -> Tensor:
-    """Orthogonal matching pursuit: rows (V, d) by `nonzeros` of the unit vectors A (K, d) each → T (V, K)."""
+    """Orthogonal matching pursuit: rows (V, d) by `nonzeros` of the vectors A (K, d), of length 1, each → T (V, K)."""
     T = E.new_zeros(len(E), len(A))
-    for rows in torch.arange(len(E)).split(PIECE):
+    for rows in torch.arange(len(E)).split(ROWS_AT_ONCE):
         chosen = torch.empty(len(rows), 0, dtype=torch.int64)
         left = E[rows]
         for _ in range(nonzeros):
@@ -77,10 +77,9 @@ def _least_squares(E: Tensor, A: Tensor, chosen: Tensor, T: Tensor, rows: Tensor
 
 
 def _rows(weight: Tensor | nn.Embedding | Embedding) -> Tensor:
-    found = (
-        weight.to_dense() if isinstance(weight, Embedding) else weight.weight if isinstance(weight, nn.Embedding) else weight
-    )
-    return found.detach().cpu().clone()
+    if isinstance(weight, Embedding | nn.Embedding):
+        weight = weight.to_dense() if isinstance(weight, Embedding) else weight.weight
+    return weight.detach().cpu().clone()
 
 
 def _check(K: int, nonzeros: int, V: int) -> None:

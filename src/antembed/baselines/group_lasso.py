@@ -1,14 +1,14 @@
-"""GroupLassoEmbedding: a full table with a penalty on the length of every row, which sets whole rows to zero."""
+"""GroupLassoEmbedding: a full table with a penalty on the length of every row, which sets entire rows to zero."""
+
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.types import Device
 
 from antembed.baselines.variational import largest, without_zero_rows
 from antembed.layer.embedding import check_kept
-from antembed.layer.full import PlainTable
+from antembed.layer.full import PlainTable, TableOptions
 from antembed.layer.optim.prox import GroupL2
-from antembed.layer.optim.proximal import Group
 
 
 class GroupLassoEmbedding(PlainTable):
@@ -26,19 +26,14 @@ class GroupLassoEmbedding(PlainTable):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = 0,
         every: int = 32,
-        sparse: bool = False,
-        std: float | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ):
-        super().__init__(num_embeddings, embedding_dim, padding_idx, sparse=sparse, std=std, device=device, dtype=dtype)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
         self.every = every
 
-    def param_groups(self, l1_penalty: float) -> list[Group]:
-        """One group, with the penalty l1_penalty·Σ‖e_v‖₂."""
-        return [{"params": [self.rows.weight], "prox": GroupL2(l1_penalty, self.every), "table": self.rows}]
+    def penalty(self, l1_penalty: float) -> GroupL2:
+        return GroupL2(l1_penalty, self.every)
 
     @torch.no_grad()
     def keep_rows(self, n: int) -> int:
@@ -49,7 +44,7 @@ class GroupLassoEmbedding(PlainTable):
         return int((dropped & (lengths > 0)).sum())
 
     def keep(self, n: int) -> int:
-        """Keep as many whole rows as have n weights."""
+        """Keep as many rows as have n weights."""
         check_kept(n)
         return self.keep_rows(n // self.embedding_dim) * self.embedding_dim
 

@@ -1,15 +1,63 @@
 """Rows for the most frequent objects, and shared rows for all others: HashEmbedding, FrequencyEmbedding, TfidfEmbedding."""
 
-from typing import Any
+from typing import ClassVar, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.types import Device
 
+from antembed.files import JSON
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.proximal import Group
+from antembed.layer.full import TableOptions
 from antembed.layer.row_table import RowTable, check_ids, check_sizes, from_the_front
+
+
+class SharedRows(Embedding):
+    """Base of tables in which an object has no row of its own: their sizes, padding and scale are kept beside the rows."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        num_anchors: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        sparse: bool = False,
+        std: float | None = None,
+    ):
+        super().__init__()
+        check_sizes(num_embeddings, embedding_dim, 1, dtype)
+        self._objects, self._width = num_embeddings, embedding_dim
+        self._padding = from_the_front(padding_idx, num_embeddings)
+        self.std = embedding_dim**-0.5 if std is None else std
+        self.num_rows, self.sparse, self._like = num_anchors, sparse, torch.empty(0, device=device, dtype=dtype)
+
+    @property
+    def num_embeddings(self) -> int:
+        return self._objects
+
+    @property
+    def embedding_dim(self) -> int:
+        return self._width
+
+    @property
+    def padding_idx(self) -> int | None:
+        return self._padding
+
+    def add_objects(self, n: int) -> None:
+        """Append n new objects. What they share with others is learned already."""
+        super().add_objects(n)
+        self._objects += n
+
+
+def ids_by_count(counts: Tensor | None, V: int) -> np.ndarray:
+    """The ids, most frequent first; as they are where there are no counts."""
+    if counts is not None and len(counts) != V:
+        raise ValueError(f"counts are for {len(counts)} objects, this layer has {V}; give one for each")
+    return np.arange(V) if counts is None else np.argsort(-counts.double().cpu().numpy(), kind="stable")
 
 
 def buckets_of(ids: np.ndarray, buckets: int, seed: int) -> np.ndarray:
@@ -19,7 +67,7 @@ def buckets_of(ids: np.ndarray, buckets: int, seed: int) -> np.ndarray:
     return ((upper * np.uint64(buckets)) >> np.uint64(32)).astype(np.int64)
 
 
-class HashEmbedding(Embedding):
+class HashEmbedding(SharedRows):
     """ids (*batch) → vectors (*batch, d), from `num_anchors` rows: the most frequent objects have a row each, all others share
     the rest, by a hash of their id.
 
@@ -31,6 +79,8 @@ class HashEmbedding(Embedding):
     requires = frozenset({"counts"})
     small_init = 0.01
     uses_anchors = True
+    one_bucket: ClassVar[bool] = False
+    """Whether all objects without a row of their own share a single one."""
     row_of: Tensor  # (V,): the row of each object
 
     def __init__(
@@ -39,56 +89,27 @@ class HashEmbedding(Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = 0,
         own: int | None = None,
         buckets: int | None = None,
         counts: Tensor | None = None,
         seed: int = 0,
-        sparse: bool = False,
-        std: float | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ):
-        super().__init__()
-        check_sizes(num_embeddings, embedding_dim, 1, dtype)
-        own = num_anchors // 2 if own is None else own
-        buckets = num_anchors - own if buckets is None else buckets
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
+        rows = self.num_rows or 0
+        own = (rows if self.one_bucket else rows // 2) if own is None else own
+        buckets = (1 if self.one_bucket else rows - own) if buckets is None else buckets
         if own < 0 or buckets < 1:
             raise ValueError(f"own must be ≥ 0 and buckets ≥ 1, got {own} and {buckets}; give both, or num_anchors ≥ 1")
-        if counts is not None and len(counts) != num_embeddings:
-            raise ValueError(f"counts are for {len(counts)} objects, this layer has {num_embeddings}; give one for each")
         self.buckets, self.seed = buckets, seed
-        self._padding = from_the_front(padding_idx, num_embeddings)
-        ids = np.arange(num_embeddings)
-        frequent = (ids if counts is None else np.argsort(-counts.cpu().numpy(), kind="stable"))[:own]
+        frequent = ids_by_count(counts, num_embeddings)[:own]
         if self._padding is not None and self._padding not in frequent:
             frequent = np.append(frequent, self._padding)  # no other object may share the zero vector
-        row_of = len(frequent) + buckets_of(ids, buckets, seed)
+        row_of = len(frequent) + buckets_of(np.arange(num_embeddings), buckets, seed)
         row_of[frequent] = np.arange(len(frequent))
-        self.register_buffer("row_of", torch.from_numpy(row_of).to(device))
-        self.std = embedding_dim**-0.5 if std is None else std
-        rows = torch.randn(len(frequent) + buckets, embedding_dim, device=device, dtype=dtype).mul_(self.std)
-        self.rows = RowTable(rows, None if self._padding is None else int(row_of[self._padding]), sparse)
-
-    @property
-    def tables(self) -> list[RowTable]:
-        return [self.rows]
-
-    @property
-    def pairs(self) -> list[tuple[RowTable, Tensor]]:
-        return []
-
-    @property
-    def embedding_dim(self) -> int:
-        return self.rows.embedding_dim
-
-    @property
-    def num_embeddings(self) -> int:
-        return len(self.row_of)
-
-    @property
-    def padding_idx(self) -> int | None:
-        return self._padding
+        self.register_buffer("row_of", torch.from_numpy(row_of).to(self._like.device))
+        weight = torch.randn_like(self._like.new_empty(len(frequent) + buckets, embedding_dim)).mul_(self.std)
+        self.rows = RowTable(weight, None if self._padding is None else int(row_of[self._padding]), self.sparse)
 
     def row_index(self) -> Tensor:
         return self.row_of
@@ -106,19 +127,15 @@ class HashEmbedding(Embedding):
 
     def add_objects(self, n: int) -> None:
         """Append n new objects; they share the existing buckets."""
-        super().add_objects(n)
         V = self.num_embeddings
+        super().add_objects(n)
         buckets = buckets_of(np.arange(V, V + n), self.buckets, self.seed) + self.rows.num_embeddings - self.buckets
         self.row_of = torch.cat([self.row_of, torch.from_numpy(buckets).to(self.row_of)])
-
-    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
-        """One group without a penalty."""
-        return [{"params": [self.rows.weight], "table": self.rows}]
 
     def factors(self) -> tuple[Tensor, None]:
         return self.rows.current, None
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: JSON, prefix: str, *args: object) -> None:
         """A checkpoint brings its own assignment of rows, and with it the row of the padding."""
         row_of = state_dict.get(prefix + "row_of")
         if row_of is not None and self._padding is not None and row_of.shape == self.row_of.shape:
@@ -127,30 +144,13 @@ class HashEmbedding(Embedding):
 
     def extra_repr(self) -> str:
         own = self.rows.num_embeddings - self.buckets
-        return f"{self.num_embeddings}, {self.embedding_dim}, own={own}, buckets={self.buckets}"
+        return f"{super().extra_repr()}, own={own}, buckets={self.buckets}"
 
 
 class FrequencyEmbedding(HashEmbedding):
     """Vocabulary selection: a row each for the `num_anchors` objects with the largest `counts`; all others share one row."""
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        *,
-        num_anchors: int,
-        counts: Tensor | None = None,
-        seed: int = 0,
-        sparse: bool = False,
-        std: float | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ):
-        super().__init__(
-            num_embeddings, embedding_dim, padding_idx, own=num_anchors, buckets=1, counts=counts, seed=seed, sparse=sparse,
-            std=std, device=device, dtype=dtype,
-        )  # fmt: skip
+    one_bucket = True
 
 
 class TfidfEmbedding(FrequencyEmbedding):

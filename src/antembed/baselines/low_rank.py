@@ -1,27 +1,13 @@
 """LowRankEmbedding: E = U·W of rank K without a penalty on U. It shows how much of the result is due to sparsity."""
 
-from typing import ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.types import Device
 
-from antembed.layer.anchor import DEFAULT_ANCHORS, AnchoredTable
-from antembed.layer.optim.prox import FreeEntries, NonNegative
+from antembed.layer.anchor import DEFAULT_ANCHORS, AnchoredTable, AnchorOptions
+from antembed.layer.optim.prox import NonNegative, Prox
 from antembed.layer.row_table import RowTable
-
-
-def normal_rows(table: RowTable, n: int, std: float) -> Tensor:
-    """n rows of N(0, std²/K) for the table."""
-    K = table.weight.shape[1]
-    return torch.randn(n, K, device=table.weight.device, dtype=table.weight.dtype).mul_(std * K**-0.5)
-
-
-@torch.no_grad()
-def normal_init_(layer: AnchoredTable) -> None:
-    """Initialize T with the layer's `new_rows` and A with N(0, 1/d), both signs allowed."""
-    layer.anchors.normal_(std=layer.embedding_dim**-0.5)
-    layer.rows.reset_to(layer.new_rows(layer.rows, layer.num_embeddings))
 
 
 class LowRankEmbedding(AnchoredTable):
@@ -30,7 +16,7 @@ class LowRankEmbedding(AnchoredTable):
     Initialized with N(0, std²/K)·N(0, 1/d): with std=1 vectors start like those of nn.Embedding, scaled by 1/√d.
     """
 
-    small_init = 0.1
+    small_init: ClassVar[float | None] = 0.1
     nonnegative: ClassVar[bool] = False  # whether U ≥ 0
 
     def __init__(
@@ -39,32 +25,26 @@ class LowRankEmbedding(AnchoredTable):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = DEFAULT_ANCHORS,
         std: float = 1.0,
-        sparse: bool = False,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[AnchorOptions],
     ):
-        super().__init__(
-            num_embeddings, embedding_dim, padding_idx, num_anchors=num_anchors, sparse=sparse, device=device, dtype=dtype
-        )
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
         self.std = std
-        normal_init_(self)
+        self.reset_parameters()
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.vectors(ids)
-
+    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialize U and W anew, as at construction. An optimizer keeps its moments: make a new one."""
-        normal_init_(self)
+        self.anchors.normal_(std=self.embedding_dim**-0.5)
+        self.rows.reset_to(self.new_rows(self.rows, self.num_embeddings))
         self.reconstruction_error = None
 
-    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegative | None:
+    def penalty(self, l1_penalty: float) -> Prox | None:
         """None, whatever l1_penalty is; the constraint U ≥ 0 where the class has it."""
         return NonNegative(0.0) if self.nonnegative else None
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        rows = normal_rows(table, n, self.std)
+        rows = table.weight.new_empty(n, table.embedding_dim).normal_().mul_(self.std * table.embedding_dim**-0.5)
         return rows.abs_() if self.nonnegative else rows
 
     @classmethod

@@ -1,17 +1,17 @@
 """MixedDimensionEmbedding (Ginart et al.): blocks by popularity, narrower for less popular objects, each projected to d."""
 
 from collections.abc import Iterator
-from itertools import count, pairwise
-from typing import Any
+from itertools import count, pairwise, takewhile
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.types import Device
 
-from antembed.layer.embedding import Embedding
-from antembed.layer.optim.proximal import Group
-from antembed.layer.row_table import RowTable, check_ids, check_sizes, from_the_front
+from antembed.baselines.hashed import SharedRows, ids_by_count
+from antembed.files import JSON
+from antembed.layer.full import TableOptions
+from antembed.layer.row_table import RowTable, check_ids
 
 
 def blocks_of(popularity: np.ndarray, blocks: int, d: int, alpha: float) -> list[tuple[int, int]]:
@@ -32,7 +32,7 @@ def blocks_of(popularity: np.ndarray, blocks: int, d: int, alpha: float) -> list
     return [(int(size), width) for size, width in zip(np.diff(ends), rounded, strict=True)]
 
 
-class MixedDimensionEmbedding(Embedding):
+class MixedDimensionEmbedding(SharedRows):
     """ids (*batch) → vectors (*batch, d). `counts` (V,) says how often each object occurs; without it, ids are taken to be
     sorted by popularity, which falls as 1/rank. `num_anchors` has no effect (`uses_anchors` is False)."""
 
@@ -46,29 +46,20 @@ class MixedDimensionEmbedding(Embedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = 0,
         counts: Tensor | None = None,
         alpha: float = 0.3,
         blocks: int = 8,
-        sparse: bool = False,
-        std: float | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ):
-        super().__init__()
-        check_sizes(num_embeddings, embedding_dim, 1, dtype)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
         if alpha < 0 or blocks < 1:
             raise ValueError(f"alpha must be ≥ 0 and blocks ≥ 1, got {alpha} and {blocks}")
-        if counts is not None and len(counts) != num_embeddings:
-            raise ValueError(f"counts are for {len(counts)} objects, this layer has {num_embeddings}; give one for each")
-        popularity = 1 / np.arange(1.0, num_embeddings + 1) if counts is None else counts.double().cpu().numpy()
-        order = np.argsort(-popularity, kind="stable")
-        self._width, self._padding = embedding_dim, from_the_front(padding_idx, num_embeddings)
-        self.std, self.sparse = embedding_dim**-0.5 if std is None else std, sparse
-        self.register_buffer("row_of", torch.from_numpy(np.argsort(order)).to(device))
-        like = torch.empty(0, device=device, dtype=dtype)
-        self._build(blocks_of(popularity[order], blocks, embedding_dim, alpha), like)
-        self._place_padding(torch.from_numpy(np.argsort(order)))
+        order = ids_by_count(counts, num_embeddings)
+        popularity = 1 / np.arange(1.0, num_embeddings + 1) if counts is None else counts.double().cpu().numpy()[order]
+        row_of = torch.from_numpy(np.argsort(order))
+        self.register_buffer("row_of", row_of.to(self._like.device))
+        self._build(blocks_of(popularity, blocks, embedding_dim, alpha), self._like)
+        self._place_padding(row_of)
 
     def _build(self, shapes: list[tuple[int, int]], like: Tensor) -> None:
         self.rows, self.projections = nn.ModuleList(), nn.ParameterList()
@@ -95,24 +86,8 @@ class MixedDimensionEmbedding(Embedding):
             start += table.num_embeddings
 
     @property
-    def tables(self) -> list[RowTable]:
-        return [table for table in self.rows if isinstance(table, RowTable)]
-
-    @property
     def pairs(self) -> list[tuple[RowTable, Tensor]]:
         return [(table, projection) for _, table, projection in self._blocks() if projection is not None]
-
-    @property
-    def embedding_dim(self) -> int:
-        return self._width
-
-    @property
-    def num_embeddings(self) -> int:
-        return len(self.row_of)
-
-    @property
-    def padding_idx(self) -> int | None:
-        return self._padding
 
     def forward(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.num_embeddings)
@@ -130,14 +105,9 @@ class MixedDimensionEmbedding(Embedding):
 
     def add_objects(self, n: int) -> None:
         """Append n new objects to the last block."""
-        super().add_objects(n)
         V = self.num_embeddings
+        super().add_objects(n)
         self.row_of = torch.cat([self.row_of, torch.arange(V, V + n).to(self.row_of)])
-
-    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
-        """Tables and projections, none with a penalty."""
-        groups: list[Group] = [{"params": [table.weight], "table": table} for table in self.tables]
-        return [*groups, {"params": list(self.projections)}] if len(self.projections) else groups
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """T (V, Σ widths), zero outside the columns of the object's block, and all projections stacked; that of a block of
@@ -146,19 +116,15 @@ class MixedDimensionEmbedding(Embedding):
         identity = torch.eye(self._width, device=T.device, dtype=T.dtype)
         return T, torch.cat([identity if projection is None else projection for _, _, projection in self._blocks()])
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: JSON, prefix: str, *args: object) -> None:
         """Blocks depend on the counts, which may be unknown when a checkpoint is loaded: take the checkpoint's blocks."""
-        row_of, weights = state_dict.get(prefix + "row_of"), []
-        for block in count():
-            if (weight := state_dict.get(f"{prefix}rows.{block}.weight")) is None:
-                break
-            weights.append(weight)
-        if row_of is not None and row_of.shape == self.row_of.shape and weights:
-            shapes = [tuple(weight.shape) for weight in weights]
+        row_of, names = state_dict.get(prefix + "row_of"), (f"{prefix}rows.{block}.weight" for block in count())
+        shapes = [tuple(state_dict[name].shape) for name in takewhile(state_dict.__contains__, names)]
+        if row_of is not None and row_of.shape == self.row_of.shape and shapes:
             if shapes != [tuple(table.weight.shape) for table in self.tables]:
                 self._build(shapes, self.tables[0].weight.data.new_empty(0))
             self._place_padding(row_of)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, widths={[table.embedding_dim for table in self.tables]}"
+        return f"{super().extra_repr()}, widths={[table.embedding_dim for table in self.tables]}"

@@ -9,21 +9,22 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from antembed.baselines.hashed import SharedRows
 from antembed.files import write_atomically
 from antembed.layer.embedding import Embedding, Usage
-from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import RowTable, check_ids, from_the_front
 from antembed.tables.product_rows import serialize_product
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
+CANNOT_GROW = "a quantized table cannot grow; add objects before quantizing it"
 PER_ENTRY = 64  # at most so many rows per entry to learn a codebook from; more change little
-PIECE = 1 << 12  # rows at a time: their distances stay in the cache
+ROWS_AT_ONCE = 1 << 12  # their distances stay in the cache
 
 
 def nearest(x: Tensor, book: Tensor) -> Tensor:
     """x (n, w), book (C, w) → the index of each row's nearest entry: (n,)."""
-    return torch.cat([(book.square().sum(1) - 2 * rows @ book.T).min(1).indices for rows in x.split(PIECE)])
+    return torch.cat([(book.square().sum(1) - 2 * rows @ book.T).min(1).indices for rows in x.split(ROWS_AT_ONCE)])
 
 
 def learn_book(x: Tensor, entries: int, iterations: int, generator: torch.Generator) -> Tensor:
@@ -67,43 +68,22 @@ def quantize(
         some = some[some != padding_idx]
     if not len(some):
         raise ValueError(f"a table of {V} rows, padding included, has nothing to learn codebooks from")
-    pieces = weight.view(V, parts, d // parts)
-    books = torch.stack([learn_book(pieces[some, part], 1 << bits, iterations, generator) for part in range(parts)])
-    codes = torch.stack([nearest(pieces[:, part], books[part]) for part in range(parts)], 1)
+    cut = weight.view(V, parts, d // parts)
+    books = torch.stack([learn_book(cut[some, part], 1 << bits, iterations, generator) for part in range(parts)])
+    codes = torch.stack([nearest(cut[:, part], books[part]) for part in range(parts)], 1)
     return QuantizedEmbedding(codes.to(torch.uint8), books, padding_idx)
 
 
-class QuantizedEmbedding(Embedding):
+class QuantizedEmbedding(SharedRows):
     """ids (*batch) → vectors (*batch, d), each part looked up in its codebook. For evaluation: it cannot be trained."""
 
     codes: Tensor
     books: Tensor
 
     def __init__(self, codes: Tensor, books: Tensor, padding_idx: int | None = None):
-        super().__init__()
+        super().__init__(len(codes), books.shape[0] * books.shape[2], padding_idx)
         self.register_buffer("codes", codes)  # (V, parts)
         self.register_buffer("books", books)  # (parts, entries, d/parts)
-        self._padding = padding_idx
-
-    @property
-    def tables(self) -> list[RowTable]:
-        return []
-
-    @property
-    def pairs(self) -> list[tuple[RowTable, Tensor]]:
-        return []
-
-    @property
-    def num_embeddings(self) -> int:
-        return len(self.codes)
-
-    @property
-    def embedding_dim(self) -> int:
-        return self.books.shape[0] * self.books.shape[2]
-
-    @property
-    def padding_idx(self) -> int | None:
-        return self._padding
 
     def forward(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.num_embeddings)
@@ -117,15 +97,11 @@ class QuantizedEmbedding(Embedding):
     def factors(self) -> tuple[Tensor, None]:
         raise TypeError("a quantized table has codes and codebooks, no T and A; write it with layer.export(path)")
 
-    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
-        """None: it cannot be trained."""
-        return []
-
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        raise TypeError("a quantized table cannot grow; add objects before quantizing it")
+        raise TypeError(CANNOT_GROW)
 
     def add_objects(self, n: int) -> None:
-        raise TypeError("a quantized table cannot grow; add objects before quantizing it")
+        raise TypeError(CANNOT_GROW)
 
     def _bytes(self, values: str = "fp32") -> bytes:
         return serialize_product(self.codes.cpu().numpy(), self.books.cpu().numpy(), self._padding, values)
@@ -142,4 +118,4 @@ class QuantizedEmbedding(Embedding):
 
     def extra_repr(self) -> str:
         parts, entries, _ = self.books.shape
-        return f"{self.num_embeddings}, {self.embedding_dim}, parts={parts}, entries={entries}"
+        return f"{super().extra_repr()}, parts={parts}, entries={entries}"

@@ -1,14 +1,16 @@
-"""SparseCodeEmbedding (Chen et al. 2016): common words have vectors, all others are fixed sparse mixes of those, computed
-before training from features of the words (pretrained vectors, co-occurrences)."""
+"""SparseCodeEmbedding (Chen et al. 2016): common words have vectors, all others are fixed sparse combinations of those.
+
+They are computed before training from features of the words (pretrained vectors, co-occurrences).
+"""
+
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.types import Device
 
-from antembed.baselines.low_rank import normal_init_
-from antembed.layer.anchor import DEFAULT_ANCHORS, AnchoredTable
+from antembed.baselines.low_rank import LowRankEmbedding
+from antembed.layer.anchor import AnchorOptions
 from antembed.layer.factorize import descend_transform
-from antembed.layer.optim.prox import FreeEntries
 from antembed.layer.row_table import RowTable
 
 RANDOM_CODE = 4  # non-zeros of a random code
@@ -22,15 +24,15 @@ def sparse_codes(features: Tensor, common: Tensor, *, l1_penalty: float = 0.1, s
     K = len(common)
     if len(common.unique()) < K:
         raise ValueError(f"{K} common words are named, but only {len(common.unique())} different ones")
-    unit = torch.nn.functional.normalize(features)
-    F = unit[common]
-    T = unit.new_zeros(len(unit), K)
-    descend_transform(unit, F, T, l1_penalty, sweeps)
+    directions = torch.nn.functional.normalize(features)
+    F = directions[common]
+    T = directions.new_zeros(len(directions), K)
+    descend_transform(directions, F, T, l1_penalty, sweeps)
     T[common] = torch.eye(K, device=T.device, dtype=T.dtype)
     return T
 
 
-class SparseCodeEmbedding(AnchoredTable):
+class SparseCodeEmbedding(LowRankEmbedding):
     """ids (*batch) → vectors (*batch, d) = T[ids]·A with T (V, K) = `codes`, fixed, and A learned: the common words' vectors.
 
     Without `codes` they are random: each of the first K words is itself, every other word a mix of at most four of them. That
@@ -38,6 +40,7 @@ class SparseCodeEmbedding(AnchoredTable):
     """
 
     requires = frozenset({"features"})
+    small_init = None
 
     def __init__(
         self,
@@ -45,44 +48,25 @@ class SparseCodeEmbedding(AnchoredTable):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = DEFAULT_ANCHORS,
         codes: Tensor | None = None,
-        sparse: bool = False,
         std: float = 1.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[AnchorOptions],
     ):
-        if codes is not None and codes.shape != (num_embeddings, num_anchors):
-            raise ValueError(
-                f"codes have the shape {tuple(codes.shape)}, for {num_embeddings} objects of {num_anchors} common ones; "
-                "take them from sparse_codes(…)"
-            )
-        super().__init__(
-            num_embeddings, embedding_dim, padding_idx, num_anchors=num_anchors, sparse=sparse, device=device, dtype=dtype
-        )
+        super().__init__(num_embeddings, embedding_dim, padding_idx, std=std, **options)
         self.rows.weight.requires_grad_(False)
-        normal_init_(self)
-        self.std = std
-        with torch.no_grad():
-            self.anchors.mul_(std)
-            if codes is not None:
-                self.rows.weight.copy_(codes)
-            else:
-                own = min(num_embeddings, num_anchors)
-                self.rows.weight[:own] = torch.eye(own, num_anchors, device=device, dtype=dtype)
-            if self.padding_idx is not None:
-                self.rows.weight[self.padding_idx].zero_()
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.vectors(ids)
+        V, K = self.rows.weight.shape
+        if codes is not None and codes.shape != (V, K):
+            raise ValueError(
+                f"codes have the shape {tuple(codes.shape)}, for {V} objects of {K} common ones; take them from sparse_codes(…)"
+            )
+        drawn = self.new_rows(self.rows, V)
+        drawn[:K] = torch.eye(K)[:V]
+        self.rows.reset_to(drawn if codes is None else codes)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialize A anew, as at construction; the codes stay."""
         self.anchors.normal_(std=self.std * self.embedding_dim**-0.5)
-
-    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> None:
-        """None: the codes are fixed."""
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         """n random codes."""

@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import replace
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.types import Device
 
-from antembed.layer.embedding import Embedding, Usage
-from antembed.layer.optim.proximal import Group
-from antembed.layer.row_table import PIECE, RowTable, check_ids, check_sizes, from_the_front
+from antembed.baselines.hashed import SharedRows
+from antembed.layer.embedding import Usage
+from antembed.layer.full import TableOptions
+from antembed.layer.row_table import ROWS_AT_ONCE, RowTable, check_ids, check_sizes
+
+RANK = 8  # unless num_anchors says another
 
 
 def three_factors(n: int, *, exact: bool) -> tuple[int, int, int]:
@@ -28,7 +31,7 @@ def three_factors(n: int, *, exact: bool) -> tuple[int, int, int]:
     return min(found, key=sum)
 
 
-class TensorTrainEmbedding(Embedding):
+class TensorTrainEmbedding(SharedRows):
     """ids (*batch) → vectors (*batch, d). An object is three digits (i, j, k), a dimension three more; its vector is
     G₁[i]·G₂[j]·G₃[k], matrices (d₁, r), (r, d₂·r) and (r, d₃), with the rank r = `num_anchors`. Files hold the dense table."""
 
@@ -40,52 +43,24 @@ class TensorTrainEmbedding(Embedding):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        *,
-        num_anchors: int = 8,
-        sparse: bool = False,
-        std: float | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ):
-        super().__init__()
-        check_sizes(num_embeddings, embedding_dim, num_anchors, dtype)
-        self._objects, self._padding = num_embeddings, from_the_front(padding_idx, num_embeddings)
-        self.rank, self.std = num_anchors, embedding_dim**-0.5 if std is None else std
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
+        self.rank = r = RANK if self.num_rows is None else self.num_rows
+        check_sizes(num_embeddings, embedding_dim, r, self._like.dtype)
         self.digits = three_factors(max(num_embeddings, 1), exact=False)
-        self.widths = three_factors(embedding_dim, exact=True)
-        like = torch.empty(0, device=device, dtype=dtype)
-        r, (d1, d2, d3) = num_anchors, self.widths
+        self.widths = d1, d2, d3 = three_factors(embedding_dim, exact=True)
         shapes = zip(self.digits, (d1 * r, r * d2 * r, r * d3), strict=True)
-        self.cores = nn.ModuleList(RowTable(self._draw(like, rows, width), None, sparse) for rows, width in shapes)
+        self.cores = nn.ModuleList(RowTable(self._draw(self._like, n, width), None, self.sparse) for n, width in shapes)
 
     def _draw(self, like: Tensor, rows: int, width: int) -> Tensor:
         """Numbers such that those of a vector, sums of r² products of three, have the deviation `std`."""
         return torch.randn_like(like.new_empty(rows, width)) * (self.std / self.rank) ** (1 / 3)
 
-    @property
-    def tables(self) -> list[RowTable]:
-        return [core for core in self.cores if isinstance(core, RowTable)]
-
-    @property
-    def pairs(self) -> list[tuple[RowTable, Tensor]]:
-        return []
-
-    @property
-    def embedding_dim(self) -> int:
-        return math.prod(self.widths)
-
-    @property
-    def num_embeddings(self) -> int:
-        return self._objects
-
-    @property
-    def padding_idx(self) -> int | None:
-        return self._padding
-
     def forward(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.num_embeddings)
         flat = ids.reshape(-1)
-        # torch.compile knows no pieces whose lengths depend on the ids.
+        # torch.compile cannot split by lengths that depend on the ids.
         vectors = self._one_by_one(flat) if torch.compiler.is_compiling() else self._by_middle(flat)
         vectors = vectors.reshape(*ids.shape, self.embedding_dim)
         return vectors if self._padding is None else vectors * (ids != self._padding).unsqueeze(-1)
@@ -94,9 +69,8 @@ class TensorTrainEmbedding(Embedding):
         """(n,) → (n, d): three matrices for each object."""
         _, J, K = self.digits
         n, r, (d1, d2, d3) = len(flat), self.rank, self.widths
-        first, second, third = (
-            core(digit) for core, digit in zip(self.tables, (flat // (J * K), flat // K % J, flat % K), strict=True)
-        )
+        digits = flat // (J * K), flat // K % J, flat % K
+        first, second, third = (core(digit) for core, digit in zip(self.tables, digits, strict=True))
         left = first.view(n, d1, r) @ second.view(n, r, d2 * r)
         return (left.view(n, d1 * d2, r) @ third.view(n, r, d3)).view(n, d1 * d2 * d3)
 
@@ -108,14 +82,14 @@ class TensorTrainEmbedding(Embedding):
         digits, counts = middle.unique_consecutive(return_counts=True)
         first = self.tables[0](flat[order] // (J * K)).view(n * d1, r)
         second, third = self.tables[1](digits).view(-1, r, d2 * r), self.tables[2](flat[order] % K)
-        pieces = first.split((counts * d1).tolist())
-        left = torch.cat([piece @ matrix for piece, matrix in zip(pieces, second, strict=True)] or [first.new_empty(0, d2 * r)])
+        parts = zip(first.split((counts * d1).tolist()), second, strict=True)
+        left = torch.cat([rows @ matrix for rows, matrix in parts] or [first.new_empty(0, d2 * r)])
         vectors = (left.view(n, d1 * d2, r) @ third.view(n, r, d3)).view(n, d1 * d2 * d3)
         return vectors[order.argsort()]
 
     def factors(self) -> tuple[Tensor, None]:
         ids = torch.arange(self.num_embeddings, device=self.tables[0].weight.device)
-        return torch.cat([self(some) for some in ids.split(PIECE)]), None
+        return torch.cat([self(some) for some in ids.split(ROWS_AT_ONCE)]), None
 
     def reset_parameters(self) -> None:
         """Initialize the cores anew, as at construction. An optimizer keeps its moments: make a new one."""
@@ -123,20 +97,14 @@ class TensorTrainEmbedding(Embedding):
             core.reset_to(self._draw(core.weight, *core.weight.shape))
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        """Only the first core grows, by whole blocks of J·K objects."""
+        """Only the first core grows, by full blocks of J·K objects."""
         _, J, K = self.digits
         rows = max(-(-(self.num_embeddings + n) // (J * K)) - table.num_embeddings, 0) if table is self.tables[0] else 0
         return self._draw(table.weight, rows, table.embedding_dim)
 
     def add_objects(self, n: int) -> None:
-        """Append n new objects; what they share with others is learned already."""
         super().add_objects(n)
-        self._objects += n
         self.digits = (self.tables[0].num_embeddings, *self.digits[1:])
-
-    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
-        """The cores, without a penalty."""
-        return [{"params": [core.weight], "table": core} for core in self.tables]
 
     def usage(self) -> Usage:
         """The numbers of the cores; bytes of the file, which holds the dense table."""
@@ -144,4 +112,4 @@ class TensorTrainEmbedding(Embedding):
         return replace(super().usage(), nnz=numbers, parameters=numbers)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, rank={self.rank}, objects={self.digits}, width={self.widths}"
+        return f"{super().extra_repr()}, rank={self.rank}, objects={self.digits}, width={self.widths}"

@@ -1,33 +1,32 @@
-"""Variational dropout for tables, the base of vvd.py and sparse_vd.py: Gaussian noise of learned strength, and what is mostly
-noise is dropped.
+"""Variational dropout: Gaussian noise of learned strength, and what is mostly noise is dropped.
+
+SparseVariationalEmbedding (SparseVD, Molchanov et al. 2017) has a noise level for every weight; SparseVDWords (SparseVD-Voc,
+Chirkova et al. 2018) a noisy factor per word besides, which drops entire words; VocabularyDropout (VVD, Chen et al. 2019)
+multiplies every word's vector by N(1, α) noise, and words with large α are dropped.
 
 In training, noise is drawn for each occurrence of an object, so it costs the rows of the batch. The loss adds `divergence()`,
 KL(posterior ‖ log-uniform prior) by the approximation of Molchanov et al. (2017). In evaluation there is no noise, and weights
-with log α above the threshold are zero, as they are in `factors()`.
+with log α above the threshold are zero, as they are in `factors()`. Rows of zeros are left out of the file.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
-from torch.types import Device
 
 from antembed.layer.embedding import check_kept
-from antembed.layer.full import PlainTable
-from antembed.layer.optim.proximal import Group
+from antembed.layer.full import PlainTable, TableOptions
 from antembed.layer.row_table import RowTable
 
-# MERGED Vocabulary selection: which objects keep a row, and how a table is stored when the others have none.
-#
-# FrequencyEmbedding and TfidfEmbedding select by a score before training; all other objects share one row. Group lasso and
-# variational dropout select by training: rows of zeros are left out of the file.
-# SparseVariationalEmbedding (SparseVD, Molchanov et al. 2017): a noise level for every weight; noisy weights become zero.
-# SparseVDWords (SparseVD-Voc, Chirkova et al. 2018) has a noisy factor per word besides, which drops whole words.
-# VocabularyDropout (VVD, Chen et al. 2019): every word's vector is multiplied by N(1, α) noise, and words with large α are
-# dropped.
+THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise
+INITIAL_LOG_ALPHA = -6.0
+BOUND = 8.0  # of log α from above: beyond, the divergence is flat. None from below, where a clamp would remove the gradient
+TINY = 1e-16
+EXACT = 1 << 18  # up to so many numbers the divergence goes over all rows,
+SHARE = 64  # beyond over one row in so many
 
 
 def largest(scores: Tensor, n: int) -> Tensor:
@@ -47,14 +46,6 @@ def without_zero_rows(E: Tensor) -> tuple[Tensor, Tensor | None]:
         return E, None
     row_index = torch.where(left, left.cumsum(0) - 1, left.sum())
     return torch.cat([E[left], E.new_zeros(1, E.shape[1])]), row_index
-
-
-THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise
-INITIAL_LOG_ALPHA = -6.0
-BOUND = 8.0  # of log α from above: beyond, the divergence is flat. None from below, where a clamp would remove the gradient
-TINY = 1e-16
-EXACT = 1 << 18  # up to so many numbers the divergence goes over all rows,
-SHARE = 64  # beyond over one row in so many
 
 
 def divergence_of(log_alpha: Tensor) -> Tensor:
@@ -88,15 +79,11 @@ class VariationalTable(PlainTable):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = 0,
         threshold: float = THRESHOLD,
         speed: float = 10.0,
-        sparse: bool = False,
-        std: float | None = None,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[TableOptions],
     ):
-        super().__init__(num_embeddings, embedding_dim, padding_idx, sparse=sparse, std=std, device=device, dtype=dtype)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
         if not speed > 0:
             raise ValueError(f"speed must be > 0, got {speed}")
         self.threshold, self.speed = threshold, speed
@@ -112,10 +99,6 @@ class VariationalTable(PlainTable):
         filled = self.rows.weight.detach().new_full((self.num_embeddings, width), initial)
         self.add_module(name, RowTable(filled, self.padding_idx, self.rows.sparse and width > 1))
         self.initial[name] = initial
-
-    @property
-    def tables(self) -> list[RowTable]:
-        return [self.rows, *(self.get_submodule(name) for name in self.initial)]  # type: ignore[list-item]
 
     @abstractmethod
     def noisy(self, rows: list[Tensor]) -> Tensor:
@@ -157,14 +140,10 @@ class VariationalTable(PlainTable):
         return super().lengths()[:1]  # the noise tables are no part of a vector
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
-        for name, initial in self.initial.items():
-            if table is self.get_submodule(name):
-                return table.weight.new_full((n, table.embedding_dim), initial)
-        return super().new_rows(table, n)
-
-    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
-        """One group per table, none with a prox: the penalty is in the loss, as `divergence`."""
-        return [{"params": [table.weight], "table": table} for table in self.tables]
+        if table is self.rows:
+            return super().new_rows(table, n)
+        initial = next(initial for name, initial in self.initial.items() if table is self.get_submodule(name))
+        return table.weight.new_full((n, table.embedding_dim), initial)
 
     def left(self) -> Tensor:
         """All vectors without noise, zero where they are dropped: (V, d)."""
@@ -258,6 +237,6 @@ class VocabularyDropout(VariationalTable):
         return int(dropped.sum())
 
     def keep(self, n: int) -> int:
-        """Keep as many whole words as have n weights."""
+        """Keep as many words as have n weights."""
         check_kept(n)
         return self.keep_rows(n // self.embedding_dim) * self.embedding_dim

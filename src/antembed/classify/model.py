@@ -14,7 +14,7 @@ from antembed.classify.documents import Documents
 from antembed.classify.predictor import WordPredictor
 from antembed.classify.windows_kernel import pooled_windows
 from antembed.layer.embedding import Embedding
-from antembed.layer.group_kernel import group
+from antembed.layer.optim.lazy_kernel import group
 from antembed.train.model import EmbeddingModel, StoredVectors
 
 

@@ -1,4 +1,4 @@
-"""A model's folder with its input embedding compressed: all other tensors and files stay as they are."""
+"""A model folder with its input embedding compressed: all other tensors and files stay as they are."""
 
 import json
 import os
@@ -26,7 +26,7 @@ OTHER_FOLDERS = ("onnx", "openvino", ".git", ".cache")
 class ModelFolder:
     """A model on disk, and the table in it that is to be compressed."""
 
-    root: Path  # the whole folder
+    root: Path  # the folder
     inner: Path  # where config.json and the weights are, below it
     config: JSON
     files: list[Path]  # the weights
@@ -74,17 +74,17 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def write_model_folder(model: ModelFolder, out: Path, table: Table, *, overwrite: bool = False) -> list[str]:
-    """Write the folder with the table in the place of the embedding, whole or not at all; → what was left out."""
+    """Write the folder with the table in the place of the embedding, completely or not at all; → what was left out."""
     check_out(model, out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.with_name(f".{out.name}.lock"), out):
         for left in out.parent.iterdir():
             if is_temporary(left) and left.name.startswith(f".{out.name}.") and left.is_dir():
                 shutil.rmtree(left)  # of a process that was killed
-        return _write_whole(model, out, table)
+        return _write(model, out, table)
 
 
-def _write_whole(model: ModelFolder, out: Path, table: Table) -> list[str]:
+def _write(model: ModelFolder, out: Path, table: Table) -> list[str]:
     temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=TEMPORARY))
     try:
         left_out = _copy_others(model, temporary)
@@ -120,10 +120,9 @@ def _is_ours(model: ModelFolder, out: Path) -> bool:
     """Whether the folder is one of `write_model_folder`."""
     try:
         config = json.loads((out / model.inner.relative_to(model.root) / "config.json").read_bytes())
-    except (OSError, ValueError):
+        return bool(config["quantization_config"]["quant_method"] == "antembed")
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    how = config.get("quantization_config") if isinstance(config, dict) else None
-    return isinstance(how, dict) and how.get("quant_method") == "antembed"
 
 
 def _files_of(folder: Path) -> set[Path]:
@@ -154,13 +153,15 @@ def _write_weights(model: ModelFolder, to: Path, coded: bytes) -> list[str]:
     key, old = f"{model.name}.weight", model.embedding
     weight_map: dict[str, str] = {}
     dropped: list[str] = []
-    total = 0
-    ties = model.config.get("tie_word_embeddings", True)
+    total, ties = 0, model.config.get("tie_word_embeddings", True)
     for file in model.files:
         tensors, about = read_safetensors(file)
-        same = {tensor.name for tensor in tensors if ties and tensor.name != key and _same(tensor, old)}
+        others = [tensor for tensor in tensors if tensor.name != key]
+        # A second copy of the embedding, of a tied head or of the decoder.
+        alike = [tensor for tensor in others if ties and (tensor.shape, tensor.dtype) == (old.shape, old.dtype)]
+        same = {tensor.name for tensor in alike if np.array_equal(tensor.data, old.data)}
         dropped += sorted(name.removesuffix(".weight") for name in same)
-        kept = [tensor for tensor in tensors if tensor.name != key and tensor.name not in same]
+        kept = [tensor for tensor in others if tensor.name not in same]
         if file == model.file:
             kept += [
                 Tensor(key, old.dtype, [0], old.data[:0]),
@@ -178,11 +179,6 @@ def _write_weights(model: ModelFolder, to: Path, coded: bytes) -> list[str]:
     return dropped
 
 
-def _same(tensor: Tensor, old: Tensor) -> bool:
-    """A second copy of the embedding, of a tied head or of the other end."""
-    return tensor.shape == old.shape and tensor.dtype == old.dtype and np.array_equal(tensor.data, old.data)
-
-
 def _move(temporary: Path, out: Path) -> None:
     """The new folder takes the name; an old one goes only when the new one is there."""
     aside = temporary.with_name(f"{temporary.name.removesuffix(TEMPORARY)}.old{TEMPORARY}")
@@ -192,10 +188,7 @@ def _move(temporary: Path, out: Path) -> None:
     handle = os.open(out.parent, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-    if aside.is_dir():
-        shutil.rmtree(aside)
-    else:
-        aside.unlink(missing_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def folder_size(folder: Path) -> int:

@@ -8,7 +8,7 @@ Each step is kept only if the similarities of held-out texts follow the original
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from antembed.compression import compress
@@ -25,14 +26,14 @@ from antembed.compression.texts import Distilled, check_texts, importance, rank_
 from antembed.data.text_file import DataError
 from antembed.hf.checkpoint_folder import ModelFolder
 from antembed.hf.quantizer import own_name
-from antembed.layer.tied import put_layer
+from antembed.layer.replace import put_layer
 from antembed.tables.entropy_rows import CodedRows
 from antembed.tables.table import Table
 
-# MERGED Sentence vectors of a model's folder: tokenizer, model and pooling as they are on disk.
-
 LONGEST = 128  # tokens of a text
 POOLINGS = ("mean", "cls")
+TRAINED = 2000  # texts
+BATCH, LEARNING_RATE = 16, 3e-4
 
 
 def load_original(folder: ModelFolder) -> PreTrainedModel:
@@ -49,11 +50,9 @@ def load_original(folder: ModelFolder) -> PreTrainedModel:
 def tokenize(folder: ModelFolder, texts: list[str]) -> list[list[int]]:
     """Ids of each text, special ones included, at most LONGEST or what the folder says."""
     own = folder.root / "sentence_bert_config.json"
-    longest = json.loads(own.read_text()).get("max_seq_length", LONGEST) if own.is_file() else LONGEST
-    longest = min(longest, LONGEST)
-    file = folder.inner / "tokenizer.json"
+    longest = min(json.loads(own.read_text()).get("max_seq_length", LONGEST) if own.is_file() else LONGEST, LONGEST)
     found: list[list[int]]
-    if file.is_file():
+    if (file := folder.inner / "tokenizer.json").is_file():
         tokenizer = Tokenizer.from_file(str(file))
         tokenizer.no_padding()
         tokenizer.enable_truncation(longest)
@@ -71,11 +70,11 @@ def pooling_of(root: Path) -> str:
     file = root / "1_Pooling" / "config.json"
     if not file.is_file():
         return "mean"
-    told = json.loads(file.read_text())
+    config = json.loads(file.read_text())
     chosen = [name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
-              for name, on in told.items() if name.startswith("pooling_mode_") and on is True]  # fmt: skip
-    if "pooling_mode" in told:
-        chosen = [told["pooling_mode"]] if isinstance(told["pooling_mode"], str) else list(told["pooling_mode"])
+              for name, on in config.items() if name.startswith("pooling_mode_") and on is True]  # fmt: skip
+    if (mode := config.get("pooling_mode")) is not None:
+        chosen = [mode] if isinstance(mode, str) else list(mode)
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise DataError(f"{file} says {' and '.join(chosen) or 'nothing'}; --distil knows {' and '.join(POOLINGS)}")
     return chosen[0]
@@ -83,37 +82,32 @@ def pooling_of(root: Path) -> str:
 
 def sentence_vectors(model: nn.Module, batch: list[list[int]], pooling: str) -> Tensor:
     """(texts, d), of length 1."""
-    longest = max(map(len, batch))
-    ids = torch.tensor([row + [0] * (longest - len(row)) for row in batch])
-    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in batch])
+    ids = pad_sequence([torch.tensor(row) for row in batch], batch_first=True)
+    mask = pad_sequence([torch.ones(len(row), dtype=torch.int64) for row in batch], batch_first=True)
     hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
     pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True)
     return nn.functional.normalize(pooled)
-
-
-TRAINED = 2000  # texts
-BATCH, LEARNING_RATE = 16, 3e-4
 
 
 class Anchored(nn.Module):
     """The rows of some ids as they are in the table, with anchors that can be trained."""
 
     rows: Tensor
-    place: Tensor
+    index: Tensor
 
-    def __init__(self, table: Table, used: np.ndarray):
+    def __init__(self, table: Table, ids: list[list[int]]):
         super().__init__()
         if table.anchors is None:
             raise DataError("this table has no anchors to be trained; leave out --distil")
-        place = torch.zeros(len(table), dtype=torch.int64)
-        place[torch.from_numpy(used)] = torch.arange(len(used))
-        self.register_buffer("place", place)
+        used = np.unique(np.concatenate([*ids, [0]]))
+        index = torch.zeros(len(table), dtype=torch.int64)
+        index[torch.from_numpy(used)] = torch.arange(len(used))
+        self.register_buffer("index", index)
         self.register_buffer("rows", torch.from_numpy(table.rows(used)))
         self.anchors = nn.Parameter(torch.from_numpy(table.anchors.copy()))
 
     def forward(self, ids: Tensor) -> Tensor:
-        found: Tensor = self.rows[self.place[ids]] @ self.anchors
-        return found
+        return self.rows[self.index[ids]] @ self.anchors
 
 
 def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0, progress: Progress = quiet) -> Distilled:
@@ -129,7 +123,9 @@ def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0
     layer = model.get_submodule(name)
 
     def quality(candidate: Table) -> float:
-        return similarity_kept(model, layer, candidate, held_out, wanted, pooling)
+        """Spearman's correlation of the cosines of all pairs of texts: with this table in the model, and as they should be."""
+        with replaced(model, layer, Anchored(candidate, held_out)):
+            return rank_correlation(_all_vectors(model, held_out, pooling).numpy(), wanted.numpy())
 
     found = Distilled(table, {"before": quality(table)})
     with suppress(TooFewBytesError):  # so small only sparse codes are
@@ -148,9 +144,8 @@ def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0
     return found
 
 
-def _batches(ids: list[list[int]]) -> Iterator[list[list[int]]]:
-    for start in range(0, len(ids), BATCH):
-        yield ids[start : start + BATCH]
+def _batches(ids: list[list[int]]) -> list[list[list[int]]]:
+    return [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
 
 
 @torch.no_grad()
@@ -158,35 +153,30 @@ def _all_vectors(model: nn.Module, ids: list[list[int]], pooling: str) -> Tensor
     return torch.cat([sentence_vectors(model, batch, pooling) for batch in _batches(ids)])
 
 
-@torch.no_grad()
-def similarity_kept(
-    model: nn.Module, layer: nn.Module, table: Table, ids: list[list[int]], wanted: Tensor, pooling: str
-) -> float:
-    """Spearman's correlation of the cosines of all pairs of texts: with this table in the model, and as they should be."""
-    student = Anchored(table, np.unique(np.concatenate([*ids, [0]])))
+@contextmanager
+def replaced(model: nn.Module, layer: nn.Module, student: nn.Module) -> Iterator[None]:
+    """The model with the student in the place of the layer."""
     put_layer(model, layer, student, None)
     try:
-        vectors = _all_vectors(model, ids, pooling)
+        yield
     finally:
         put_layer(model, student, layer, None)
-    return rank_correlation(vectors.numpy(), wanted.numpy())
 
 
 def _trained(
     model: nn.Module, layer: nn.Module, table: Table, ids: list[list[int]], pooling: str, progress: Progress
 ) -> np.ndarray:
     """The anchors after one pass over the texts."""
-    student = Anchored(table, np.unique(np.concatenate([*ids, [0]])))
+    student = Anchored(table, ids)
     optimizer = torch.optim.Adam([student.anchors], lr=LEARNING_RATE)
-    batches = list(_batches(ids))
+    batches = _batches(ids)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, len(batches))
     for step, batch in enumerate(batches):
         progress("training the anchors", step, len(batches))
         with torch.no_grad():
             wanted = sentence_vectors(model, batch, pooling)
-        put_layer(model, layer, student, None)
-        loss = (1 - (sentence_vectors(model, batch, pooling) * wanted).sum(1)).mean()
-        put_layer(model, student, layer, None)
+        with replaced(model, layer, student):
+            loss = (1 - (sentence_vectors(model, batch, pooling) * wanted).sum(1)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

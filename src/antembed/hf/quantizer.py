@@ -7,9 +7,9 @@ instead of drawing a random table.
 
 import copy
 import re
+from pathlib import Path
 from types import MethodType
 
-import safetensors
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -17,13 +17,15 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from antembed.data.safetensors_map import read_safetensors
 from antembed.files import JSON
 from antembed.hf.compressed_embedding import CodedEmbedding
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import Embedding
-from antembed.layer.tied import TiedHead, check_plain, put_layer
+from antembed.layer.replace import TiedHead, check_plain, put_layer
 
 METHOD = "antembed"
+OURS = Embedding | CodedEmbedding
 
 
 @register_quantization_config(METHOD)
@@ -45,7 +47,7 @@ class AntembedConfig(QuantizationConfigMixin):
 
     def set_tables(self, model: PreTrainedModel) -> None:
         """As they are in a model now."""
-        self.coded, self.anchored, self.tied = _tables(model)
+        (self.coded, self.anchored), self.tied = _tables(model), []
 
 
 class Shared(nn.Module):
@@ -90,7 +92,7 @@ class AntembedQuantizer(HfQuantizer):
         for name in config.tied:
             if (own := own_name(model, name)) is not None and own not in tied:
                 raise ValueError(
-                    f"{own} is not tied to the embedding, but its copy was left out; set tie_word_embeddings to true"
+                    f"{own} is not tied to the embedding, and its copy was left out; set tie_word_embeddings to true"
                 )
         _prepare(model)
 
@@ -106,15 +108,11 @@ class AntembedQuantizer(HfQuantizer):
         self.quantization_config.set_tables(model)
         if isinstance(model.get_output_embeddings(), TiedHead):
             model.config.tie_word_embeddings = True  # peft unties what has two addresses, as computed weights have
-        state = dict(model.state_dict())
-        first: dict[int, str] = {}
-        for name, module in model.named_modules(remove_duplicate=False):
-            if isinstance(module, Embedding | CodedEmbedding) and first.setdefault(id(module), name) != name:
-                for key in [key for key in state if key.startswith(f"{name}.")]:
-                    del state[key]
-        for name in first.values():
-            state[f"{name}.weight"] = torch.empty(0)
-        return state, {}
+        every = [(name, module) for name, module in model.named_modules(remove_duplicate=False) if isinstance(module, OURS)]
+        first = dict(model.named_modules())
+        again = tuple(f"{name}." for name, _ in every if name not in first)
+        state = {key: tensor for key, tensor in model.state_dict().items() if not again or not key.startswith(again)}
+        return state | {f"{name}.weight": torch.empty(0) for name, _ in every if name in first}, {}
 
     def _dequantize(self, model: PreTrainedModel, dtype: torch.dtype | None = None) -> PreTrainedModel:
         """Plain layers with the same vectors, heads tied to them as before."""
@@ -129,13 +127,12 @@ class AntembedQuantizer(HfQuantizer):
                 linear.weight = plain.weight
                 linear.register_parameter("bias", head.bias)
                 put_layer(model, head, linear, None)
-        for part in model.modules():
-            if isinstance(part, PreTrainedModel):
-                for name in ("_tied_weights_keys", "resize_token_embeddings"):
-                    part.__dict__.pop(name, None)
-        for part in model.modules():
-            if isinstance(part, PreTrainedModel):
-                part.all_tied_weights_keys = part.get_expanded_tied_weights_keys(all_submodels=True)
+        parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+        for part in parts:
+            for name in ("_tied_weights_keys", "resize_token_embeddings"):
+                part.__dict__.pop(name, None)
+        for part in parts:
+            part.all_tied_weights_keys = part.get_expanded_tied_weights_keys(all_submodels=True)
         return model
 
 
@@ -177,10 +174,7 @@ def _own_config(model: PreTrainedModel) -> None:
 
 
 def resize_token_embeddings(
-    self: PreTrainedModel,
-    new_num_tokens: int | None = None,
-    pad_to_multiple_of: int | None = None,
-    mean_resizing: bool = True,
+    self: PreTrainedModel, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
 ) -> nn.Module:
     """As of transformers, for a model whose input embedding is one of ours."""
     layer = self.get_input_embeddings()
@@ -214,10 +208,11 @@ def _prepare(model: PreTrainedModel) -> None:
     """What transformers asks of a model's class and our layers have not: ties by parameter, resizing by `weight.data`, and no
     empty weight in a checkpoint that is resumed."""
     for part in model.modules():
-        if isinstance(part, Embedding | CodedEmbedding):
+        if isinstance(part, OURS):
             part.register_load_state_dict_pre_hook(_drop_empty_weight)
         if isinstance(part, PreTrainedModel):
-            ties = {to: source for to, source in part.all_tied_weights_keys.items() if _has(part, to) and _has(part, source)}
+            own = dict(part.named_parameters(remove_duplicate=False))  # without the computed weights of our layers
+            ties = {to: source for to, source in part.all_tied_weights_keys.items() if to in own and source in own}
             part._tied_weights_keys = part.all_tied_weights_keys = ties
             part.__dict__["resize_token_embeddings"] = MethodType(resize_token_embeddings, part)
 
@@ -226,12 +221,6 @@ def _drop_empty_weight(layer: nn.Module, state: dict[str, Tensor], prefix: str, 
     """The Trainer, which resumes by load_state_dict, would call it unexpected."""
     if (weight := state.get(f"{prefix}weight")) is not None and weight.numel() == 0:
         del state[f"{prefix}weight"]
-
-
-def _has(model: PreTrainedModel, name: str) -> bool:
-    """Whether this is a parameter; not a property of one of our layers."""
-    layer, _, own = name.rpartition(".")
-    return own in model.get_submodule(layer)._parameters
 
 
 def own_name(model: PreTrainedModel, name: str) -> str | None:
@@ -244,11 +233,7 @@ def _names(files: list[str] | None) -> set[str] | None:
     """The tensors in safetensors files."""
     if files is None or not all(file.endswith(".safetensors") for file in files):
         return None
-    found: set[str] = set()
-    for file in files:
-        with safetensors.safe_open(file, framework="pt") as opened:
-            found |= set(opened.keys())
-    return found
+    return {tensor.name for file in files for tensor in read_safetensors(Path(file))[0]}
 
 
 def _coded(old: nn.Embedding, size: int) -> CodedEmbedding:
@@ -271,15 +256,12 @@ def _as_the_model(layer: nn.Module, ids: object, vectors: Tensor) -> Tensor:
     return vectors.to(layer.get_buffer("like").dtype)
 
 
-def _tables(model: PreTrainedModel) -> tuple[dict[str, int], dict[str, JSON], list[str]]:
+def _tables(model: PreTrainedModel) -> tuple[dict[str, int], dict[str, JSON]]:
     """Our layers in a model, as a config says it."""
-    coded: dict[str, int] = {}
-    anchored: dict[str, JSON] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, CodedEmbedding):
-            coded[name] = module.coded.numel()
-        elif isinstance(module, AnchorEmbedding):
-            anchored[name] = {"num_anchors": module.num_anchors, "sparse": module.rows.sparse}
-        elif isinstance(module, Embedding):
+    ours = {name: module for name, module in model.named_modules() if isinstance(module, OURS)}
+    for name, module in ours.items():
+        if not isinstance(module, AnchorEmbedding | CodedEmbedding):
             raise ValueError(f"{name} is a {type(module).__name__}, which a Hugging Face model cannot have; leave it out")
-    return coded, anchored, []
+    coded = {name: module.coded.numel() for name, module in ours.items() if isinstance(module, CodedEmbedding)}
+    anchored = {name: module for name, module in ours.items() if isinstance(module, AnchorEmbedding)}
+    return coded, {name: {"num_anchors": module.num_anchors, "sparse": module.rows.sparse} for name, module in anchored.items()}

@@ -1,23 +1,27 @@
 """AnchorEmbedding: E = T·A, every row of E a sparse, non-negative mix of K anchor vectors."""
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from antembed.budget import parse_budget
+from antembed.budget import Budget, parse_budget
+from antembed.files import JSON
 from antembed.layer.embedding import Embedding
 from antembed.layer.factorize import anchors_for_table, factorize_within, nonnegative_factorize
-from antembed.layer.lookup import LookUp, expand, fits_compiled_pass
+from antembed.layer.lookup import LookUp, fits_compiled_pass
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1, Prox
 from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import MOSTLY_DISTINCT, RowTable, check_sizes, half_normal, new_rows
 
-# MERGED What is wrong with a checkpoint for a layer E = T·A, with the remedy.
+DEFAULT_ANCHORS = 16
+READ_ONLY = (
+    "weight is computed from T and A and cannot be set; AnchorEmbedding.from_pretrained(weight) factorizes a table, to_dense() "
+    "gives a copy, and logits(hidden) is a tied output layer"
+)
 
 
 def checkpoint_error(state: Mapping[str, Tensor], prefix: str, V: int, d: int) -> str | None:
@@ -45,16 +49,33 @@ def checkpoint_error(state: Mapping[str, Tensor], prefix: str, V: int, d: int) -
     return None
 
 
-DEFAULT_ANCHORS = 16
-READ_ONLY = (
-    "weight is computed from T and A and cannot be set; AnchorEmbedding.from_pretrained(weight) factorizes a table, to_dense() "
-    "gives a copy, and logits(hidden) is a tied output layer"
-)
-
-
 def more_half_normal(table: RowTable, n: int) -> Tensor:
     """n more rows for a table initialized by half_normal, as if they had been drawn with it."""
     return table.new_normal(n).abs_().mul_(math.sqrt(2 / max(table.num_embeddings + n, 1)))
+
+
+@torch.no_grad()
+def draw_again(pairs: list[tuple[RowTable, Tensor]]) -> None:
+    """Initialize each T and A by half_normal."""
+    for table, A in pairs:
+        table.reset_to(half_normal(*table.weight.shape, device=A.device, dtype=A.dtype))
+        A.copy_(half_normal(*A.shape, device=A.device, dtype=A.dtype))
+
+
+def suited_anchors(num_anchors: int | None, allowed: Budget | None, V: int, d: int) -> int:
+    """How many anchors a table gets: as asked for, or as many as suit its budget."""
+    if num_anchors is not None:
+        return num_anchors
+    return DEFAULT_ANCHORS if allowed is None else anchors_for_table(allowed, V, d)
+
+
+class AnchorOptions(TypedDict, total=False):
+    """Keyword arguments of every AnchoredTable."""
+
+    num_anchors: int
+    sparse: bool
+    device: Device
+    dtype: torch.dtype | None
 
 
 class AnchoredTable(Embedding):
@@ -80,9 +101,8 @@ class AnchoredTable(Embedding):
         self.rows = new_rows(num_embeddings, num_anchors, padding_idx, sparse, device, dtype)
         self.anchors = nn.Parameter(half_normal(num_anchors, embedding_dim, device=device, dtype=dtype))
 
-    @property
-    def tables(self) -> list[RowTable]:
-        return [self.rows]
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.vectors(ids)
 
     @property
     def pairs(self) -> list[tuple[RowTable, Tensor]]:
@@ -113,29 +133,45 @@ class AnchoredTable(Embedding):
             raise AttributeError(READ_ONLY)
         super().register_parameter(name, param)
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialize T and A anew, as at construction. An optimizer keeps its moments: make a new one."""
-        self.rows.reset_to(half_normal(*self.rows.weight.shape, device=self.anchors.device, dtype=self.anchors.dtype))
-        self.anchors.copy_(half_normal(*self.anchors.shape, device=self.anchors.device, dtype=self.anchors.dtype))
+        draw_again(self.pairs)
         self.reconstruction_error = None
 
-    @abstractmethod
-    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> Prox | None:
-        """The penalty on T."""
+    def penalty(self, l1_penalty: float) -> Prox | None:
+        return NonNegativeL1(l1_penalty)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        return more_half_normal(table, n)
+
+    def fit_to(
+        self, weight: Tensor, allowed: Budget | None, *, l1_penalty: float = 0.0, iterations: int = 50, seed: int = 0
+    ) -> None:
+        """Factorize weight (V, d) into T and A, of at most the size `allowed`."""
+        K = self.num_anchors
+        if allowed is None:
+            T, A, error = nonnegative_factorize(weight, K, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
+        else:
+            T, A, error = factorize_within(weight, allowed, K, seed=seed)
+        self.rows.reset_to(T)
+        self.anchors.data.copy_(A)
+        self.reconstruction_error = error
 
     @property
     def transform(self) -> Tensor:
         """T (V, K), up to date."""
-        return self.rows.whole()
+        return self.rows.full_tensor()
 
-    def param_groups(self, l1_penalty: float, *, free: FreeEntries | None = None) -> list[Group]:
+    def param_groups(self, l1_penalty: float = 0.0, *, free: FreeEntries | None = None) -> list[Group]:
         """Optimizer groups: T with its penalty (if any; `free` entries have none), and A without one."""
-        own = None if free is None else self.rows.own_entries(free)
-        return [
-            {"params": [self.rows.weight], "prox": self.penalty_for(l1_penalty, own), "table": self.rows},
-            {"params": [self.anchors]},
-        ]
+        groups = super().param_groups(l1_penalty)
+        if free is not None:
+            if not isinstance(prox := groups[0]["prox"], NonNegativeL1):
+                raise ValueError(
+                    f"{len(free)} free entries were given, but {type(self).__name__} supports 0; use AnchorEmbedding"
+                )
+            prox.free = self.rows.own_entries(free)
+        return groups
 
     def vectors(self, ids: Tensor) -> Tensor:
         """ids (*batch) → T[ids]·A: (*batch, d)."""
@@ -145,10 +181,9 @@ class AnchoredTable(Embedding):
             return self.rows(ids) @ self.anchors
         if compiled:
             vectors = LookUp.apply(self.rows.weight, self.anchors, groups, self.padding_idx, self.rows.pending)
-            return vectors.view(*ids.shape, self.embedding_dim)
-        # Ids repeat within a batch: multiply each distinct row once.
-        vectors = self.rows(torch.from_numpy(groups.unique)) @ self.anchors
-        return expand(vectors, groups).view(*ids.shape, self.embedding_dim)
+        else:  # ids repeat within a batch: multiply each distinct row once
+            vectors = (self.rows(torch.from_numpy(groups.unique)) @ self.anchors)[torch.from_numpy(groups.group)]
+        return vectors.view(*ids.shape, self.embedding_dim)
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         return (self.rows(ids), self.anchors) if self.num_anchors < self.embedding_dim else (self.vectors(ids), None)
@@ -173,16 +208,15 @@ class AnchoredTable(Embedding):
         return scores if bias is None else scores + (bias if ids is None else bias[ids])
 
     def extra_repr(self) -> str:
-        text = f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}"
+        text = f"{super().extra_repr()}, num_anchors={self.num_anchors}"
         if self.padding_idx is not None:
             text += f", padding_idx={self.padding_idx}"
         return text + (", sparse=True" if self.rows.sparse else "")
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: JSON, prefix: str, *args: object) -> None:
         """A checkpoint with another number of anchors resizes the layer; one of another width or height is an error."""
         if (error := checkpoint_error(state_dict, prefix, len(self.rows.weight), self.embedding_dim)) is not None:
-            errors: list[str] = args[4]
-            errors.append(error)
+            cast(list[str], args[4]).append(error)
             return
         anchors, weight = state_dict.get(prefix + "anchors"), state_dict.get(prefix + "rows.weight")
         if anchors is not None and weight is not None and anchors.shape[0] != self.num_anchors:
@@ -203,15 +237,6 @@ class AnchorEmbedding(AnchoredTable):
         layer = AnchorEmbedding(1_000_000, 64, num_anchors=20, sparse=True)
         optimizer = ProximalYogi(layer.param_groups(l1_penalty=2e-6), lr=0.01)
     """
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.vectors(ids)
-
-    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegativeL1:
-        return NonNegativeL1(l1_penalty, free)
-
-    def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table, n)
 
     @classmethod
     def from_pretrained(
@@ -239,17 +264,7 @@ class AnchorEmbedding(AnchoredTable):
         allowed = None if budget is None else parse_budget(budget, 4.0 * weight.numel())
         if allowed is not None and l1_penalty:
             raise ValueError(f"a budget of {budget} and an l1_penalty of {l1_penalty} both say how sparse T is; choose one")
-        suited = DEFAULT_ANCHORS if allowed is None else anchors_for_table(allowed, V, d)
-        K = suited if num_anchors is None else num_anchors
+        K = suited_anchors(num_anchors, allowed, V, d)
         layer = cls(V, d, padding_idx, num_anchors=K, sparse=sparse, device=weight.device, dtype=weight.dtype)
-        if allowed is None:
-            T, A, error = nonnegative_factorize(weight, K, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
-        else:
-            T, A, error = factorize_within(weight, allowed, K, seed=seed)
-        with torch.no_grad():
-            layer.rows.weight.copy_(T)
-            layer.anchors.copy_(A)
-            if layer.padding_idx is not None:
-                layer.rows.weight[layer.padding_idx].zero_()
-        layer.reconstruction_error = error
+        layer.fit_to(weight, allowed, l1_penalty=l1_penalty, iterations=iterations, seed=seed)
         return layer

@@ -1,14 +1,13 @@
 """AnchorEmbeddingBag: sums or means over bags of objects, computed on the K weights before multiplying by the anchors."""
 
+from typing import Unpack
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.types import Device
 
-from antembed.layer.anchor import DEFAULT_ANCHORS, AnchoredTable, more_half_normal
-from antembed.layer.lookup import SumBags
-from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
-from antembed.layer.row_table import RowTable, check_integers
+from antembed.layer.anchor import AnchoredTable, AnchorOptions
+from antembed.layer.row_table import check_ids, check_integers
 
 
 class AnchorEmbeddingBag(AnchoredTable):
@@ -24,93 +23,48 @@ class AnchorEmbeddingBag(AnchoredTable):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = DEFAULT_ANCHORS,
         mode: str = "mean",
         include_last_offset: bool = False,
-        sparse: bool = False,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[AnchorOptions],
     ):
         if mode not in ("sum", "mean"):
             raise ValueError(f"mode is 'sum' or 'mean', not {mode!r}: a maximum does not commute with the anchors")
-        super().__init__(
-            num_embeddings,
-            embedding_dim,
-            padding_idx,
-            num_anchors=num_anchors,
-            sparse=sparse,
-            device=device,
-            dtype=dtype,
-        )
-        self.mode = mode
-        self.include_last_offset = include_last_offset
-
-    def penalty_for(self, l1_penalty: float, free: FreeEntries | None) -> NonNegativeL1:
-        return NonNegativeL1(l1_penalty, free)
-
-    def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table, n)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
+        self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, ids: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         check_integers(ids)
         if per_sample_weights is not None and self.mode != "sum":
             raise ValueError(f"per_sample_weights go with mode='sum', this bag has mode={self.mode!r}")
+        rows, padding, sparse = self.rows.weight, self.padding_idx, self.rows.sparse
         if self.rows.pending is not None or self.rows.shared:
-            return self._from_rows(ids, offsets, per_sample_weights) @ self.anchors
-        if not torch.compiler.is_compiling() and ids.device.type == "cpu":
-            self.rows.check_range(ids)
+            ids, rows, padding = self._distinct(ids)
+            sparse, offsets = False, None if offsets is None else offsets.long()
+        else:
+            check_ids(ids, self.num_embeddings)
         mixed = F.embedding_bag(
             ids,
-            self.rows.weight,
+            rows,
             offsets,
             mode=self.mode,
-            sparse=self.rows.sparse,
+            sparse=sparse,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
-            padding_idx=self.padding_idx,
+            padding_idx=padding,
         )
         return mixed @ self.anchors
+
+    def _distinct(self, ids: Tensor) -> tuple[Tensor, Tensor, int | None]:
+        """The index of each id among the distinct ones, their rows, up to date, and the index of the padding."""
+        if (groups := self.rows.groups(ids)) is not None:
+            distinct, index = torch.from_numpy(groups.unique), torch.from_numpy(groups.group).long().view(ids.shape)
+        else:
+            distinct, index = ids.unique(return_inverse=True)
+        padding = None if self.padding_idx is None else (distinct == self.padding_idx).nonzero()[:, 0].tolist()
+        return index, self.rows(distinct), padding[0] if padding else None
 
     def coordinates(self, ids: Tensor) -> tuple[Tensor, None]:
         return self(ids), None  # forward applies the anchors to B vectors only
 
-    def _from_rows(self, ids: Tensor, offsets: Tensor | None, per_sample: Tensor | None) -> Tensor:
-        """Weights of the bags (B, K), from rows read through the optimizer's lazy state."""
-        if ids.dim() == 2:
-            if offsets is not None:
-                raise ValueError("offsets go with 1-D ids; these are 2-D, with one bag per row")
-            B, n = ids.shape
-            bounds = torch.arange(0, B * n + 1, max(n, 1), device=ids.device) if n else ids.new_zeros(B + 1, dtype=torch.long)
-            ids, per_sample = ids.reshape(-1), None if per_sample is None else per_sample.reshape(-1)
-        else:
-            if offsets is None:
-                raise ValueError("1-D ids need offsets, the position at which each bag starts")
-            B = len(offsets) - self.include_last_offset
-            bounds = torch.cat([offsets[:B].long(), torch.tensor([len(ids)], device=ids.device)])
-            if ids.device.type == "cpu":
-                check_bounds(bounds)
-        bag = torch.searchsorted(bounds[:B], torch.arange(len(ids), device=ids.device), right=True) - 1
-        counted = torch.ones_like(ids, dtype=self.rows.weight.dtype)
-        if self.padding_idx is not None:
-            counted = (ids != self.padding_idx).to(counted)
-        weights = counted if per_sample is None else counted * per_sample.to(counted)
-        groups, pending = self.rows.groups(ids), self.rows.pending
-        if groups is not None and pending is not None:
-            mixed = SumBags.apply(self.rows.weight, weights.contiguous(), bag, bounds, groups, self.padding_idx, pending)
-        else:
-            mixed = weights.new_zeros(B, self.num_anchors).index_add(0, bag, self.rows(ids) * weights.unsqueeze(1))
-        if self.mode == "mean":
-            mixed = mixed / counted.new_zeros(B).index_add(0, bag, counted).clamp(min=1).unsqueeze(1)
-        return mixed
-
     def extra_repr(self) -> str:
         return super().extra_repr() + f", mode={self.mode!r}"
-
-
-def check_bounds(bounds: Tensor) -> None:
-    """Raise if bags do not begin at 0, or overlap, or end after the last id; bounds: (B + 1,)."""
-    if int(bounds[0]) != 0 or bool((bounds.diff() < 0).any()):
-        raise ValueError(
-            f"offsets begin with 0, never fall, and are at most the number of ids, {int(bounds[-1])}; these begin with "
-            f"{int(bounds[0])} and reach {int(bounds[:-1].max()) if len(bounds) > 1 else 0}"
-        )

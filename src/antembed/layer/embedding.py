@@ -1,10 +1,11 @@
-"""The interface of every embedding. Tasks, solvers and the exporter use nothing else of it."""
+"""Embedding, the interface of every layer: anchored, full or baseline. Tasks, solvers and export use nothing else of them."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,12 +13,11 @@ from torch import Tensor, nn
 
 from antembed.layer.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
 from antembed.layer.optim.proximal import Group
-from antembed.layer.optimizer_check import warn_if_dense, watch
-from antembed.layer.row_table import PIECE, RowTable, numbers_of
-from antembed.tables.nonzeros import Nonzeros
+from antembed.layer.row_table import ROWS_AT_ONCE, RowTable, numbers_of
+from antembed.tables.nonzeros import BLOCK, Nonzeros
 from antembed.tables.save import file_size
 
-# MERGED The size of a table: parameters by the paper's count, and bytes of the exported file.
+REMEDY = "use antembed.ProximalYogi(antembed.param_groups(model, l1_penalty=…))"
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,6 @@ class Usage:
     nnz: int
     parameters: int
     bytes: int
-
-
-def count_nonzeros(T: Tensor, padding_idx: int | None) -> int:
-    """nnz(T) without the padding row."""
-    return int(T.count_nonzero()) - (0 if padding_idx is None else int(T[padding_idx].count_nonzero()))
 
 
 def usage_of(
@@ -86,34 +81,43 @@ class Embedding(nn.Module, ABC):
     ridge_per_lookup: Tensor | None = None
     ridge_active = True  # a sparsifier switches it off while it looks at the loss alone
 
-    warned: frozenset[str] = frozenset()  # what `usage` and `export` have warned of (watch.py)
-
-    def __init__(self, *args: object, **kwargs: object) -> None:  # of nn.Module; a class in EMBEDDINGS has its own
-        super().__init__(*args, **kwargs)
-        watch(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        watch(self)  # a copy
+    warned: frozenset[str] = frozenset()  # what `usage` and `export` have warned of
 
     @property
-    @abstractmethod
     def tables(self) -> list[RowTable]:
         """The inner tables, V rows each."""
+        return [module for module in self.modules() if isinstance(module, RowTable)]
 
     @property
-    @abstractmethod
     def pairs(self) -> list[tuple[RowTable, Tensor]]:
         """Each T (V, K) with its A (K, d); an empty list for a table without anchors."""
+        return []
 
     @property
-    @abstractmethod
+    def num_embeddings(self) -> int:
+        """V."""
+        return self.tables[0].num_embeddings
+
+    @property
     def embedding_dim(self) -> int:
         """d."""
+        return self.tables[0].embedding_dim
 
-    @abstractmethod
-    def param_groups(self, l1_penalty: float) -> list[Group]:
-        """Optimizer groups, each with its penalty (l1_penalty·‖T‖₁ where there is a T) and its table."""
+    @property
+    def padding_idx(self) -> int | None:
+        return self.tables[0].padding_idx
+
+    def penalty(self, l1_penalty: float) -> Prox | None:
+        """The penalty on each table, l1_penalty·‖T‖₁ where there is a T; None: there is none, whatever l1_penalty is."""
+        return None
+
+    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
+        """Optimizer groups: each table with its penalty (if any), then all other parameters without one."""
+        tables = self.tables
+        groups: list[Group] = [{"params": [table.weight], "prox": self.penalty(l1_penalty), "table": table} for table in tables]
+        held = {id(table.weight) for table in tables}
+        rest = [weight for weight in self.parameters() if id(weight) not in held]
+        return [*groups, {"params": rest}] if rest else groups
 
     @abstractmethod
     def factors(self) -> tuple[Tensor, Tensor | None]:
@@ -122,9 +126,8 @@ class Embedding(nn.Module, ABC):
     def arrays(self) -> tuple[np.ndarray | Nonzeros, np.ndarray | None, np.ndarray | None]:
         """T, A and the row index as a file is made from them. Of a T that processes share, the non-zeros: no process has it
         dense."""
-        if self.tables and self.tables[0].shared:
-            anchors = next((anchors.detach().cpu().numpy() for _, anchors in self.pairs), None)
-            return self.tables[0].nonzeros(), anchors, None
+        if (shared := self._shared()) is not None:
+            return shared.nonzeros(), next((A.detach().cpu().numpy() for _, A in self.pairs), None), None
         T, A, rows = (None if part is None else part.detach().cpu().numpy() for part in (*self.factors(), self.row_index()))
         assert T is not None
         return T, A, rows
@@ -175,14 +178,6 @@ class Embedding(nn.Module, ABC):
         total = (squares.sum(-1) * self.ridge_per_lookup[ids.reshape(-1)]).sum()
         return total / (2 * max(len(ids) if examples is None else examples, 1))
 
-    @property
-    def num_embeddings(self) -> int:
-        return self.tables[0].num_embeddings
-
-    @property
-    def padding_idx(self) -> int | None:
-        return self.tables[0].padding_idx
-
     def flush(self) -> None:
         """Bring all rows up to date after lazy steps. Only needed where `parameters()` are read directly (EMA, SWA)."""
         for table in self.tables:
@@ -207,16 +202,17 @@ class Embedding(nn.Module, ABC):
         such weights at a small fraction of the others, where no penalty removes them. Tables without a penalty on every
         weight are meant to be dense and stay so.
         """
-        penalized = {id(group["table"]) for group in self.param_groups(0.0) if _on_every_weight(group.get("prox"))}
+        proxes = [(group.get("table"), group.get("prox")) for group in self.param_groups(0.0)]
+        penalized = {id(table) for table, prox in proxes if isinstance(prox, L1 | SubgradientL1) and prox.scheduled}
         pruned = 0
         for table, norms in self.lengths():
             if id(table) not in penalized:
                 continue
             before, own = table.count_nonzeros(), 0.0
-            for rows in table.weight.split(PIECE):
+            for rows in table.weight.split(ROWS_AT_ONCE):
                 own += float((rows.abs() * norms).sum())
             total = float(table.summed(torch.tensor(own, dtype=torch.float64)))
-            for rows in table.weight.split(PIECE):
+            for rows in table.weight.split(ROWS_AT_ONCE):
                 parts = rows.abs() * norms
                 rows[(parts < share * total / max(before, 1)) & (parts > 0)] = 0
             pruned += before - table.count_nonzeros()
@@ -224,19 +220,19 @@ class Embedding(nn.Module, ABC):
 
     def keep(self, n: int) -> int:
         """Set all but the n largest contributions to zero; → how many of them were not zero before. Group lasso and
-        variational layers drop whole rows, or the noisiest weights, instead."""
+        variational layers drop entire rows, or the noisiest weights, instead."""
         return keep_largest([self], n)
 
     def lengths(self) -> list[tuple[RowTable, Tensor]]:
         """Each table with the norms of the vectors that its weights multiply: ‖a_k‖, or 1 in a table without anchors."""
-        anchors = {id(table): A for table, A in self.pairs}
-        return [
-            (table, anchors[id(table)].norm(dim=1) if id(table) in anchors else table.weight.new_ones(table.embedding_dim))
-            for table in self.tables
-        ]
+        norms = {id(table): A.norm(dim=1) for table, A in self.pairs}
+        return [(table, norms.get(id(table), table.weight.new_ones(table.embedding_dim))) for table in self.tables]
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
 
     def to_dense(self) -> Tensor:
-        """The whole E: (V, d)."""
+        """E as one tensor: (V, d)."""
         T, A = self.factors()
         E, row_index = T if A is None else T @ A, self.row_index()
         return E if row_index is None else E[row_index]
@@ -248,26 +244,54 @@ class Embedding(nn.Module, ABC):
 
     def usage(self) -> Usage:
         """Non-zeros, anchors in use, parameters by the paper's count, and bytes of the exported file."""
-        warn_if_dense(self, exporting=False)
+        self._warn_if_dense(exporting=False)
         return usage_of(*self.arrays(), self.padding_idx)
 
     def count_parameters(self) -> int:
         """nnz(T) + K·d over anchors in use, as a budget counts; the padding row counts, too."""
-        if self.tables and self.tables[0].shared:
-            counts, A = self.tables[0].count_by_column(), next((anchors for _, anchors in self.pairs), None)
+        if (shared := self._shared()) is not None:
+            counts, A = shared.count_by_column(), next((anchors for _, anchors in self.pairs), None)
         else:
             T, A = self.factors()
             counts = T.count_nonzero(dim=0)
         return int(counts.sum()) + (0 if A is None else int((counts > 0).sum()) * A.shape[1])
 
+    def _shared(self) -> RowTable | None:
+        """The table, if processes share it."""
+        return next((table for table in self.tables[:1] if table.shared), None)
+
     def before_export(self) -> None:
         """`export` calls it: warns of a T that is not sparse."""
-        warn_if_dense(self, exporting=True)
+        self._warn_if_dense(exporting=True)
 
+    def _warn_if_dense(self, *, exporting: bool) -> None:
+        """Warn, once a layer, of negative weights of T, and if no weight is zero though one should be: its optimizer had no
+        prox, or not the layer's groups.
 
-def _on_every_weight(prox: Prox | None) -> bool:
-    """Whether every weight has a penalty of its own."""
-    return isinstance(prox, NonNegativeL1 | L1 | SubgradientL1) and prox.scheduled
+        A new layer has no zero either, and l1_penalty=0 leaves none. So nothing is said of a T that an optimizer with a prox
+        (or a solver) has had, and `usage` says it only of one that is being trained: it has a gradient.
+        """
+        for group in self.param_groups(0.0):
+            prox, table = group.get("prox"), group.get("table")
+            if not isinstance(prox, NonNegativeL1) or not prox.scheduled or not isinstance(table, RowTable):
+                continue
+            T = table.current.detach()
+            if not T.numel() or T.is_meta:
+                continue
+            if negative := sum(int((rows < 0).count_nonzero()) for rows in T.split(BLOCK)):  # a sum takes 8 bytes a weight
+                least = f"{float(T.min()):.2g}"
+                self._warn("negative", f"T has {negative:,} negative weights (smallest {least}), but weights of T are ≥ 0")
+            weights = (table.num_embeddings - (table.padding_idx is not None)) * T.shape[1]
+            suspicious = not table.penalized and (exporting or table.weight.grad is not None)
+            if suspicious and weights and table.count_nonzeros() == weights:
+                text = f"no weight of T is zero ({weights:,} of {weights:,} are not); was a proximal optimizer used?"
+                self._warn("dense", text)
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self.warned:
+            self.warned |= {kind}
+            more = "or antembed.optim.Proximal(torch.optim.…(antembed.param_groups(model, l1_penalty=…)))"
+            warnings.warn(f"{text} {REMEDY}, {more}", stacklevel=4)
 
 
 def check_kept(n: int) -> None:
@@ -294,7 +318,7 @@ def keep_largest(layers: Iterable[Embedding], n: int) -> int:
 
 
 def param_groups(model: nn.Module, l1_penalty: float, weight_decay: float = 0.0) -> list[Group]:
-    """Optimizer groups of a whole model: each T with the penalty l1_penalty·‖T‖₁, everything else without one.
+    """Optimizer groups of a model: each T with the penalty l1_penalty·‖T‖₁, everything else without one.
 
     `weight_decay` (decoupled) applies to tables without a penalty and to anchors, not to T and not to the rest of the model.
 

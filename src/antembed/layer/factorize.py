@@ -1,4 +1,4 @@
-"""Non-negative codes of given vectors, compiled: the twin of factorize.descend_transform, on all cores."""
+"""Factorize a table as E ≈ T·A with T ≥ 0, also within a size: least squares for A and coordinate descent for T in turn."""
 
 import warnings
 from collections.abc import Callable
@@ -8,16 +8,18 @@ import torch
 from torch import Tensor
 
 from antembed.budget import Budget, BudgetController, anchors_within
-from antembed.layer import factorize_kernel as kernel
+from antembed.layer import coding_kernel as kernel
 from antembed.native.blocks import along
 from antembed.native.threads import take_turns, usable_cpus
 from antembed.native.vector import padded, padded_columns
 from antembed.tables.save import file_size
 
-# MERGED Factorize a given table as E ≈ T·A with T ≥ 0: alternate least squares for A and coordinate descent for T.
-# Factorize a given table within a size: E ≈ T·A with T ≥ 0 and as many non-zeros as a budget allows.
-
-ROWS = 512  # at a time: what they aim at stays in the cache
+ROWS = 512  # at a time: their targets stay in the cache
+DENSE = 4  # rounds of the dense start: more of them gained nothing on MiniLM's table
+ROUNDS = 16  # in which T becomes sparse: at once it would lose more
+MOST = 4  # anchors a dimension
+FAR = 0.5  # ‖E − T·A‖/‖E‖ from which on a model hardly works without training
+BYTES = {"anchor": 4.0, "weight": 5.5}  # of a number of A, and of one of T with its index
 
 
 def descend_codes(
@@ -29,19 +31,14 @@ def descend_codes(
     gram, K = padded_columns(anchors @ anchors.T), len(anchors)
     free = np.empty((0, 0), np.bool_) if support is None else support.numpy()
 
-    def work(piece: int) -> None:
-        first, stop = piece * ROWS, min((piece + 1) * ROWS, len(vectors))
+    def work(chunk: int) -> None:
+        first, stop = chunk * ROWS, min((chunk + 1) * ROWS, len(vectors))
         target = np.zeros((stop - first, padded(K)))
         target[:, :K] = along(vectors[first:stop], anchors.T)
         target[:, :K] -= l1_penalty
         kernel.descend_codes(weights, target, gram, free, sweeps, first, stop)
 
     take_turns(work, -(-len(vectors) // ROWS), threads)
-
-
-def can_be_compiled(E: Tensor) -> bool:
-    """Whether the kernel takes tensors of this kind."""
-    return E.device.type == "cpu" and E.dtype in (torch.float32, torch.float64)
 
 
 def _far_rows(E: Tensor, K: int, generator: torch.Generator) -> Tensor:
@@ -82,7 +79,7 @@ def descend_transform(
 
 def descend(E: Tensor, A: Tensor, T: Tensor, l1_penalty: float, sweeps: int = 2, support: Tensor | None = None) -> None:
     """descend_transform, in compiled code on all cores where E is in the processor's memory: many times as fast."""
-    if can_be_compiled(E) and T.is_contiguous():
+    if E.device.type == "cpu" and E.dtype in (torch.float32, torch.float64) and T.is_contiguous():
         descend_codes(E, A, T, l1_penalty, sweeps, support, usable_cpus())
     else:
         descend_transform(E, A, T, l1_penalty, sweeps, support)
@@ -131,22 +128,14 @@ def best_anchors(E: Tensor, A: Tensor, T: Tensor) -> tuple[Tensor, Tensor]:
     gram = T.T @ T
     gram.diagonal().add_(1e-6 * float(gram.diagonal().mean()) + torch.finfo(E.dtype).tiny)
     A = torch.linalg.solve(gram, T.T @ E)
-    norm = A.norm(dim=1)
-    idle = (norm == 0) | (T.amax(dim=0) == 0)
+    idle = (A.norm(dim=1) == 0) | (T.amax(dim=0) == 0)
     if idle.any():
         residual = E - T @ A
         worst = residual.norm(dim=1).topk(min(int(idle.sum()), len(E))).indices
         A[idle.nonzero()[: len(worst), 0]] = residual[worst]
-        norm = A.norm(dim=1)
-    norm = torch.where(norm > 0, norm, torch.ones_like(norm))
+    norm = A.norm(dim=1)
+    norm[norm == 0] = 1
     return A / norm[:, None], T * norm
-
-
-DENSE = 4  # rounds of the dense start: more of them gained nothing on MiniLM's table
-ROUNDS = 16  # in which T becomes sparse: at once it would lose more
-MOST = 4  # anchors a dimension
-FAR = 0.5  # ‖E − T·A‖/‖E‖ from which on a model hardly works without training
-BYTES = {"anchor": 4.0, "weight": 5.5}  # of a number of A, and of one of T with its place
 
 
 def anchors_for_table(allowed: Budget, V: int, d: int) -> int:
@@ -188,7 +177,7 @@ def factorize_within(E: Tensor, allowed: Budget, K: int, *, seed: int = 0) -> tu
         warnings.warn(
             f"within {allowed}, vectors are off by {100 * error:.0f} % of their length: train on (freeze_support keeps "
             "the size), allow more, or use antembed.compress, whose entropy-coded files lose less at the same size",
-            stacklevel=4,
+            stacklevel=5,
         )
     return T, A, error
 
@@ -204,6 +193,4 @@ def _largest(T: Tensor, A: Tensor, n: int) -> Tensor:
     """The n largest contributions, zeros elsewhere."""
     contributions = (T * A.norm(dim=1)).reshape(-1)
     kept = contributions.topk(min(n, contributions.numel())).indices
-    mask = torch.zeros_like(contributions, dtype=torch.bool)
-    mask[kept] = True
-    return T * mask.view_as(T)
+    return T * torch.zeros_like(contributions, dtype=torch.bool).index_fill(0, kept, True).view_as(T)

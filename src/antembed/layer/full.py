@@ -1,12 +1,23 @@
 """Plain V×d tables: FullEmbedding, the baseline of all others, and the base class of tables whose entries have a penalty."""
 
+from typing import TypedDict
+
 import torch
 from torch import Tensor
 from torch.types import Device
 
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import RowTable, check_sizes, new_rows
+
+
+class TableOptions(TypedDict, total=False):
+    """Keyword arguments of every PlainTable, and of baselines whose rows are free vectors."""
+
+    num_anchors: int
+    sparse: bool
+    std: float | None
+    device: Device
+    dtype: torch.dtype | None
 
 
 class PlainTable(Embedding):
@@ -34,18 +45,6 @@ class PlainTable(Embedding):
         self.std = embedding_dim**-0.5 if std is None else std
         self.rows = new_rows(num_embeddings, embedding_dim, padding_idx, sparse, device, dtype, self.std)
 
-    @property
-    def tables(self) -> list[RowTable]:
-        return [self.rows]
-
-    @property
-    def pairs(self) -> list[tuple[RowTable, Tensor]]:
-        return []
-
-    @property
-    def embedding_dim(self) -> int:
-        return self.rows.embedding_dim
-
     def forward(self, ids: Tensor) -> Tensor:
         return self.rows(ids)
 
@@ -57,15 +56,8 @@ class PlainTable(Embedding):
         return table.new_normal(n).mul_(self.std)
 
     def factors(self) -> tuple[Tensor, None]:
-        return self.rows.whole(), None
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        return self.rows.full_tensor(), None
 
 
 class FullEmbedding(PlainTable):
-    """A free vector for every object, like nn.Embedding."""
-
-    def param_groups(self, l1_penalty: float = 0.0) -> list[Group]:
-        """One group without a penalty: a full table has no T, so l1_penalty has no effect."""
-        return [{"params": [self.rows.weight], "table": self.rows}]
+    """A free vector for every object, like nn.Embedding. It has no T, so l1_penalty has no effect."""

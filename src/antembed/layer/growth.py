@@ -1,14 +1,15 @@
-"""When to add and when to remove anchors: pure functions of the objectives seen so far. No torch in here.
+"""nbANT, the number of anchors found in training: the objective (eq. 5), when to add and to remove anchors, and the prior.
 
 A policy is a function (state, check) → (state, decision), called at the end of every epoch. Its state is plain data, for
-checkpoints.
+checkpoints. The prior behind the objective is the Indian buffet process, whose limit gives eq. 5.
 """
 
 from dataclasses import dataclass, replace
 
-from antembed.layer.optim.proximal import ProximalOptimizer
+import numpy as np
+from scipy.special import gammaln
 
-# MERGED The paper's two objectives: the one that training minimises, and the one that chooses the number of anchors.
+from antembed.layer.optim.proximal import ProximalOptimizer
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,7 @@ class Plateau:
         better = level < state.before * (1 - self.gain)
         if state.n > 1 and not more and loss > state.before_loss + self.gain * level:
             better = False  # some of them were needed: removing half as many may be better still
-        if (
-            better and more and sum(check.K) <= sum(state.K)
-        ):  # the new anchors are unused: the gain is due to the training alone
+        if better and more and sum(check.K) <= sum(state.K):  # new anchors are unused: the gain is due to training alone
             return self._try(replace(here, failed=(*state.failed, state.trying)), state.trying + 1)
         if better:
             # The opposite of a single step that has just helped cannot help.
@@ -198,9 +197,6 @@ class Plateau:
         return Stop(undo=bool(state.K) and not ahead)
 
 
-POLICIES = {"plateau": Plateau, "trend": Trend}
-
-
 def nbant_objective(mean_loss: float, nnz: int, anchors: int, anchor_penalty: float, l0_penalty: float) -> float:
     """mean D + λ2·‖T‖₀ + (λ1 − λ2)·K with λ1 = anchor_penalty, λ2 = l0_penalty: eq. 5 of the paper with D the mean over
     examples (which reproduces the numbers of its Appendix L)."""
@@ -212,8 +208,59 @@ def penalties(optimizer: ProximalOptimizer, strength: float | None = None) -> fl
     optimizer.flush()
     total = 0.0
     for group in optimizer.param_groups:
-        if group["prox"] is not None and group["prox"].scheduled:
-            prox = group["prox"] if strength is None else replace(group["prox"], strength=strength)
+        if (prox := group["prox"]) is not None and prox.scheduled:
+            prox = prox if strength is None else replace(prox, strength=strength)
             own = sum(prox.penalty(weight.detach()) for weight in group["params"])
             total += float(own if group["table"] is None else group["table"].summed(own))
     return total
+
+
+# The prior ----------------------------------------------------------------------------------------------------------------
+
+
+def sample_ibp(num_objects: int, a: float, b: float = 1.0, *, rng: np.random.Generator) -> np.ndarray:
+    """Z (num_objects, K) of 0 and 1 with random K, from the two-parameter process; b = 1 is the one-parameter process.
+
+    Object i (from 1) uses each anchor that m_k objects use before it with probability m_k/(b + i − 1), and
+    Poisson(a·b/(b + i − 1)) new ones. (The paper's appendix prints the denominators as i + b, which contradicts its own
+    probability of Z; this is Ghahramani et al. 2007.)
+    """
+    Z = np.zeros((num_objects, 0), np.int8)
+    for i in range(num_objects):
+        old = rng.random(Z.shape[1]) < Z.sum(axis=0) / (b + i)
+        new = rng.poisson(a * b / (b + i))
+        Z = np.pad(Z, ((0, 0), (0, new)))
+        Z[i] = np.append(old, np.ones(new))
+    return Z
+
+
+def log_probability(Z: np.ndarray, log_a: float, log_b: float = 0.0) -> float:
+    """log p([Z]) of the two-parameter process (Appendix A). a and b are given as logarithms, so that e^(±βλ) does not overflow.
+
+    [Z] is the class of matrices with the same columns in any order; empty columns do not count.
+    """
+    Z = Z[:, Z.any(axis=0)]
+    V, K = Z.shape
+    m = Z.sum(axis=0).astype(float)
+    harmonic = np.exp(log_a + log_b - _log_plus(log_b, V)).sum()  # a·b·Σ 1/(b + j − 1)
+    same = np.unique(Z, axis=1, return_counts=True)[1] if K else np.zeros(0)
+    columns = gammaln(m) + _log_rising(V - m, log_b) - _log_rising(np.full_like(m, V), log_b)
+    return float(K * (log_a + log_b) - gammaln(same + 1).sum() - harmonic + columns.sum())
+
+
+def _log_plus(log_b: float, n: int) -> np.ndarray:
+    """log(b + j) for j = 0 … n − 1."""
+    return np.logaddexp(log_b, np.log(np.maximum(np.arange(n), np.finfo(float).tiny)))
+
+
+def _log_rising(n: np.ndarray, log_b: float) -> np.ndarray:
+    """log Γ(n + b)/Γ(b) = Σ_{j<n} log(b + j), accurate also for huge b."""
+    steps = np.concatenate([[0.0], np.cumsum(_log_plus(log_b, int(n.max(initial=0))))])
+    return steps[n.astype(int)]
+
+
+def small_variance_limit(Z: np.ndarray, anchor_penalty: float, l0_penalty: float) -> float:
+    """−λ2·‖Z‖₀ − (λ1 − λ2)·K, the limit of (1/β)·log p(Z) with a = e^(−βλ1), b = e^(βλ2) (Appendix B).
+
+    λ1 is `anchor_penalty`, λ2 `l0_penalty`."""
+    return float(-l0_penalty * Z.sum() - (anchor_penalty - l0_penalty) * int(Z.any(axis=0).sum()))

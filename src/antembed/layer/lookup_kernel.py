@@ -1,36 +1,35 @@
 """The look-up T[ids]·A of a batch whose ids repeat, and its gradients, each in one pass over the distinct rows.
 
-Rows go through the cache in blocks: read (layer/optim/lazy_kernel.py), multiplied by the anchors, and written to all their places; on the
-way back the gradients of all places are summed, and multiplied by the anchors and by the rows. Threads take pieces of rows in
-turn. Pieces depend on the number of rows alone, and so do all sums: results are the same with any number of threads.
+Rows go through the cache in blocks: read (layer/optim/lazy_kernel.py), multiplied by the anchors, and written wherever their
+id stands; on the way back the gradients of equal ids are summed, and multiplied by the anchors and by the rows. Threads take
+chunks of rows in turn. Chunks depend on the number of rows alone, and so do all sums: results are the same with any number of
+threads.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.layer.group_kernel import Groups
 from antembed.layer.matmul_kernel import TILE_ROWS, multiply_tiles, padded, stride_of
-from antembed.layer.optim.lazy_kernel import LINE, Rows, Rule, read_rows
+from antembed.layer.optim.lazy_kernel import LINE, Groups, Rows, Rule, read_rows
 from antembed.native.compile import compile_kernel
 from antembed.native.threads import take_turns
 from antembed.native.vector import VECTOR, prefetch
+
+BLOCK = 16 * TILE_ROWS  # rows that are in the cache at a time, beside the anchors and their gradient
+CHUNK = 1024  # rows that a thread takes at a time
+MOST_CHUNKS = 32  # each has a gradient of the anchors of its own, until they are summed
+AHEAD = 2  # vectors are fetched so many before they are needed
 
 compiled = compile_kernel(nogil=True, error_model="numpy")
 
 
 def look_up(groups: Groups, rows: Rows, rule: Rule, now: int, anchors: np.ndarray, out: np.ndarray, threads: int) -> np.ndarray:
     """out[p] = row p of T[ids]·A, up to date at step `now`. → the distinct rows of T, as `gradients` takes them."""
-    U, K = len(groups.unique), rows.weight.shape[1]
-    read = np.empty((U + TILE_ROWS, K), anchors.dtype)
-    A = _spaced(anchors)
-    size = _piece(U)
-
-    def work(piece: int) -> None:
-        start, stop = piece * size, min(piece * size + size, U)
-        look_up_piece(start, stop, groups.unique, groups.starts, groups.order, rows, rule, now, read, A, out)
-
-    take_turns(work, -(-U // size), threads)
+    U = len(groups.unique)
+    read, A, chunks = np.empty((U + TILE_ROWS, rows.weight.shape[1]), anchors.dtype), _spaced(anchors), _chunks(U)
+    given = groups.unique, groups.starts, groups.order, rows, rule, now, read, A, out
+    take_turns(lambda c: look_up_chunk(*chunks[c], *given), len(chunks), threads)
     return read
 
 
@@ -39,23 +38,20 @@ def gradients(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of the distinct rows (U, K) and of the anchors (K, d), of what `look_up` has computed."""
     U, (K, d) = len(groups.unique), anchors.shape
-    size = _piece(U)
-    pieces = -(-U // size)
-    of_rows = np.empty((U, K), anchors.dtype)
-    of_anchors = np.empty((pieces, padded(K, TILE_ROWS), stride_of(d)), anchors.dtype)
-    transposed = _spaced(anchors.T)
+    chunks, transposed, of_rows = _chunks(U), _spaced(anchors.T), np.empty((U, K), anchors.dtype)
+    of_anchors = np.empty((len(chunks), padded(K, TILE_ROWS), stride_of(d)), anchors.dtype)
 
-    def work(piece: int) -> None:
-        start, stop = piece * size, min(piece * size + size, U)
-        of_anchors[piece] = 0
-        gradients_piece(start, stop, groups.starts, groups.order, arriving, read, transposed, of_rows, of_anchors[piece])
+    def work(c: int) -> None:
+        of_anchors[c] = 0
+        gradients_chunk(*chunks[c], groups.starts, groups.order, arriving, read, transposed, of_rows, of_anchors[c])
 
-    take_turns(work, pieces, threads)
+    take_turns(work, len(chunks), threads)
     return of_rows, np.add.reduce(of_anchors, axis=0)[:K, :d]
 
 
-def _piece(rows: int) -> int:
-    return max(PIECE, padded(-(-rows // MOST_PIECES), BLOCK))
+def _chunks(rows: int) -> list[tuple[int, int]]:
+    size = max(CHUNK, padded(-(-rows // MOST_CHUNKS), BLOCK))
+    return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def _spaced(matrix: np.ndarray) -> np.ndarray:
@@ -74,7 +70,7 @@ def _fetch(matrix: Any, row: int) -> None:
 
 
 @compiled
-def look_up_piece(
+def look_up_chunk(
     start: int, stop: int, unique: Any, starts: Any, order: Any, rows: Rows, rule: Rule, now: int, read: Any, A: Any, out: Any
 ) -> None:
     """`look_up` of the distinct rows [start, stop)."""
@@ -96,7 +92,7 @@ def look_up_piece(
 
 
 @compiled
-def gradients_piece(
+def gradients_chunk(
     start: int, stop: int, starts: Any, order: Any, arriving: Any, read: Any, At: Any, of_rows: Any, of_anchors: Any
 ) -> None:
     """`gradients` of the distinct rows [start, stop), and their part of the anchors' gradient, which is added to."""
@@ -123,55 +119,3 @@ def gradients_piece(
             target, source = of_rows[u], moved[u - first]
             for k in range(K):
                 target[k] = source[k]
-
-
-# Weighted sums over bags of a batch whose ids repeat: each distinct row is read once, and gets one gradient.
-
-
-@compiled
-def sum_bags(start: int, stop: int, bounds: Any, group: Any, weights: Any, rows: Any, out: Any) -> None:
-    """out[b] = Σ weights[p]·rows[group[p]] over the positions p of bag b, from bounds[b] to bounds[b + 1]."""
-    K = rows.shape[1]
-    for b in range(start, stop):
-        total = out[b]
-        for k in range(K):
-            total[k] = 0
-        for p in range(bounds[b], bounds[b + 1]):
-            row, w = rows[group[p]], weights[p]
-            for k in range(K):
-                total[k] += w * row[k]
-
-
-@compiled
-def bag_gradients(
-    start: int,
-    stop: int,
-    starts: Any,
-    order: Any,
-    bag: Any,
-    weights: Any,
-    rows: Any,
-    arriving: Any,
-    of_rows: Any,
-    of_weights: Any,
-) -> None:
-    """The gradients of the distinct rows [start, stop) and of the weights of their places, given those of the bags."""
-    K = rows.shape[1]
-    for u in range(start, stop):
-        row, total = rows[u], of_rows[u]
-        for k in range(K):
-            total[k] = 0
-        for j in range(starts[u], starts[u + 1]):
-            p = order[j]
-            g, w = arriving[bag[p]], weights[p]
-            product = w * 0
-            for k in range(K):
-                total[k] += w * g[k]
-                product += g[k] * row[k]
-            of_weights[p] = product
-
-
-BLOCK = 16 * TILE_ROWS  # rows that are in the cache at a time, beside the anchors and their gradient
-PIECE = 1024  # rows that a thread takes at a time
-AHEAD = 2  # places: their rows are fetched so far before they are needed
-MOST_PIECES = 32  # each has a gradient of the anchors of its own, until they are summed

@@ -1,5 +1,7 @@
-"""Mixtures of M sets of anchors: MixtureEmbedding is linear, Σ T_m·A_m; SoftmaxMixture is Σ softmax(T_m)·A_m, where the softmax
-of a sparse row is never materialized."""
+"""Mixtures of M sets of anchors: MixtureEmbedding is linear, Σ T_m·A_m; SoftmaxMixture is Σ softmax(T_m)·A_m.
+
+The softmax of a sparse row is never materialized.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from antembed.layer.anchor import more_half_normal
-from antembed.layer.embedding import Embedding, Usage, count_nonzeros
+from antembed.layer.anchor import draw_again, more_half_normal
+from antembed.layer.embedding import Embedding, Usage
 from antembed.layer.optim.prox import NonNegativeL1
-from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import RowTable, check_sizes, half_normal
 
 
@@ -62,10 +63,6 @@ class MixtureEmbedding(Embedding):
             self.anchors.append(nn.Parameter(half_normal(K, embedding_dim, device=device, dtype=dtype)))
 
     @property
-    def tables(self) -> list[RowTable]:
-        return [table for table in self.rows if isinstance(table, RowTable)]
-
-    @property
     def pairs(self) -> list[tuple[RowTable, Tensor]]:
         return list(zip(self.tables, self.anchors, strict=True))
 
@@ -78,30 +75,24 @@ class MixtureEmbedding(Embedding):
         return tuple(A.shape[0] for A in self.anchors)
 
     def forward(self, ids: Tensor) -> Tensor:
-        rows = [table(ids) for table in self.tables]
-        return torch.stack([t @ A for t, A in zip(rows, self.anchors, strict=True)]).sum(0)
+        return torch.stack([table(ids) @ A for table, A in self.pairs]).sum(0)
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialize all T_m and A_m anew, as at construction. An optimizer keeps its moments: make a new one."""
-        for table, A in self.pairs:
-            table.reset_to(half_normal(*table.weight.shape, device=A.device, dtype=A.dtype))
-            A.copy_(half_normal(*A.shape, device=A.device, dtype=A.dtype))
+        draw_again(self.pairs)
 
     def new_rows(self, table: RowTable, n: int) -> Tensor:
         return more_half_normal(table, n)
 
-    def param_groups(self, l1_penalty: float) -> list[Group]:
-        """Optimizer groups: each T_m with its penalty, then all A_m without one."""
-        tables = [{"params": [t.weight], "prox": NonNegativeL1(l1_penalty), "table": t} for t in self.tables]
-        return [*tables, {"params": list(self.anchors)}]
+    def penalty(self, l1_penalty: float) -> NonNegativeL1:
+        return NonNegativeL1(l1_penalty)
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """All T_m side by side, all A_m stacked."""
         return torch.cat([table.current for table in self.tables], 1), torch.cat(list(self.anchors))
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, num_anchors={self.num_anchors}"
+        return f"{super().extra_repr()}, num_anchors={self.num_anchors}"
 
 
 class SoftmaxMixture(MixtureEmbedding):
@@ -110,33 +101,24 @@ class SoftmaxMixture(MixtureEmbedding):
     softmax = True
 
     def forward(self, ids: Tensor) -> Tensor:
-        rows = [table(ids) for table in self.tables]
-        total: Tensor | None = None
-        for t, A in zip(rows, self.anchors, strict=True):
-            weights, share = sparse_softmax_weights(t)
-            part = weights @ A + share * A.sum(0)
-            total = part if total is None else total + part
-        assert total is not None
+        sets = [(sparse_softmax_weights(table(ids)), A) for table, A in self.pairs]
+        first, *rest = [weights @ A + share * A.sum(0) for (weights, share), A in sets]
+        total = sum(rest, first)
         if self.padding_idx is not None:  # the softmax of a zero row is uniform, but padding is the zero vector
             total = total * (ids != self.padding_idx).unsqueeze(-1)
         return total
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """T and A with E = T·A. The share common to a row is one more anchor, Σ_k a_k, that every object uses."""
-        columns: list[Tensor] = []
-        vectors: list[Tensor] = []
-        for table, A in self.pairs:
-            columns += sparse_softmax_weights(table.current)
-            vectors += [A, A.sum(0, keepdim=True)]
-        T = torch.cat(columns, 1)
+        T = torch.cat([part for table in self.tables for part in sparse_softmax_weights(table.current)], 1)
         if self.padding_idx is not None:
             T = T * (torch.arange(len(T), device=T.device) != self.padding_idx).unsqueeze(1)
-        return T, torch.cat(vectors)
+        return T, torch.cat([part for A in self.anchors for part in (A, A.sum(0, keepdim=True))])
 
     def usage(self) -> Usage:
         """Counted over all sets: nnz of every T_m and all anchors; bytes are those of the file, which holds one T·A."""
         exported = super().usage()
         T, K = torch.cat([table.current for table in self.tables], 1), sum(self.num_anchors)
         # A softmax uses every anchor, even one without a non-zero weight; the common share is no parameter.
-        nnz = count_nonzeros(T, self.padding_idx)
+        nnz = int(T.count_nonzero()) - (0 if self.padding_idx is None else int(T[self.padding_idx].count_nonzero()))
         return replace(exported, anchors=K, anchors_in_use=K, nnz=nnz, parameters=nnz + K * self.embedding_dim)

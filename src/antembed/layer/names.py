@@ -1,6 +1,6 @@
 """What configs must know of embeddings, without importing torch: `--embedding` is checked before anything is loaded.
 
-The classes are in antembed/embedding; tests/train/test_plain_tables.py compares both.
+The classes are in antembed/baselines; tests/train/test_plain_tables.py compares both.
 """
 
 from dataclasses import dataclass
@@ -14,26 +14,11 @@ class Plain:
     anchored: bool = False
 
 
-BARE, ANCHORED, COUNTED = Plain(), Plain(anchored=True), Plain(frozenset({"counts"}))
-EMBEDDINGS: dict[str, Plain] = {
-    "anchor": ANCHORED,
-    "frequency": COUNTED,
-    "full": BARE,
-    "group-lasso": BARE,
-    "hashed": COUNTED,
-    "low-rank": ANCHORED,
-    "low-rank-nonnegative": ANCHORED,
-    "mixed": COUNTED,
-    "mixture": ANCHORED,
-    "slimming": BARE,
-    "slimming-transform": ANCHORED,
-    "softmax-mixture": ANCHORED,
-    "sparse": BARE,
-    "sparse-code": Plain(frozenset({"features"}), anchored=True),
-    "sparse-subgradient": BARE,
-    "sparse-vd": BARE,
-    "sparse-vd-words": BARE,
-    "tensor-train": BARE,
-    "tf-idf": Plain(frozenset({"tf-idf"})),
-    "vvd": BARE,
+REQUIRES = {"frequency": "counts", "hashed": "counts", "mixed": "counts", "sparse-code": "features", "tf-idf": "tf-idf"}
+ANCHORED = ["anchor", "low-rank", "low-rank-nonnegative", "mixture", "slimming-transform", "softmax-mixture", "sparse-code"]
+BARE = ["full", "group-lasso", "slimming", "sparse", "sparse-subgradient"]
+BARE += ["sparse-vd", "sparse-vd-words", "tensor-train", "vvd"]
+EMBEDDINGS = {
+    name: Plain(frozenset({REQUIRES[name]} if name in REQUIRES else ()), name in ANCHORED)
+    for name in sorted({*REQUIRES, *ANCHORED, *BARE})
 }

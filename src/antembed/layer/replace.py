@@ -1,19 +1,21 @@
-"""replace_embeddings: anchored layers in the place of a model's own, with tied output layers kept tied."""
+"""replace_embeddings: a model's embeddings become anchored layers, tied output layers stay tied."""
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pkgutil import resolve_name
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from antembed.budget import Budget, BudgetError, parse_budget
-from antembed.files import JSON
-from antembed.layer.anchor import DEFAULT_ANCHORS, AnchorEmbedding
+from antembed.layer.anchor import AnchorEmbedding, AnchorOptions, suited_anchors
 from antembed.layer.bag import AnchorEmbeddingBag
-from antembed.layer.factorize import anchors_for_table, factorize_within, nonnegative_factorize
+from antembed.layer.embedding import Embedding
+from antembed.layer.factorize import anchors_for_table
 from antembed.layer.row_table import RowTable
-from antembed.layer.tied import check_plain, put_layer
 
 # What other libraries' models need afterwards: a class of theirs in the model → "module:function", called with the model.
 AFTER_REPLACING = {
@@ -22,6 +24,59 @@ AFTER_REPLACING = {
 }
 HEADER = 512  # bytes of an exported file beside its numbers, about
 log = logging.getLogger("antembed")
+Layer = nn.Embedding | nn.EmbeddingBag
+Anchored = AnchorEmbedding | AnchorEmbeddingBag
+
+
+class TiedHead(nn.Module):
+    """The output layer of a tied embedding: hidden (*batch, d) → scores (*batch, V). The embedding is not a part of it: its
+    weights are saved once."""
+
+    def __init__(self, layer: Any, bias: nn.Parameter | None):
+        super().__init__()
+        self.__dict__["tied_to"] = (layer,)  # a module in a tuple is no submodule, and is copied with the model
+        self.bias = bias
+        self.in_features, self.out_features = layer.embedding_dim, layer.num_embeddings
+
+    @property
+    def layer(self) -> Any:
+        """The embedding, which has to_dense() and logits(hidden, bias=…)."""
+        return self.__dict__["tied_to"][0]
+
+    @property
+    def weight(self) -> Tensor:
+        """E (V, d), computed anew at each access."""
+        weight: Tensor = self.layer.to_dense()
+        return weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        layer, kind = self.layer, hidden.dtype
+        if isinstance(layer, Embedding) and not torch.is_autocast_enabled(hidden.device.type):
+            wide = layer.tables[0].weight.dtype  # T is kept in fp32 where a model is loaded in half precision
+            bias = None if self.bias is None else self.bias.to(wide)
+            return layer.logits(hidden.to(wide), bias=bias).to(kind)
+        return layer.logits(hidden, bias=self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, tied"
+
+
+def check_plain(name: str, layer: nn.Module) -> None:
+    """Raise if a layer does more than look vectors up (BART's and Gemma's, which scale them)."""
+    if type(layer) not in (nn.Embedding, nn.EmbeddingBag):
+        raise ValueError(
+            f"{name} is a {type(layer).__name__}, which does more than an nn.Embedding; only plain layers can be replaced"
+        )
+
+
+def put_layer(model: nn.Module, old: nn.Module, new: nn.Module, weight: Tensor | None) -> None:
+    """`new` wherever `old` is, and a TiedHead wherever a linear layer has this weight (None: nowhere)."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if child is old:
+                setattr(parent, name, new)
+            elif isinstance(child, nn.Linear) and weight is not None and child.weight is weight:
+                setattr(parent, name, TiedHead(new, child.bias))
 
 
 def replace_embeddings(
@@ -32,7 +87,7 @@ def replace_embeddings(
     pattern: str = "",
     fresh: bool = False,
     seed: int = 0,
-) -> dict[str, AnchorEmbedding | AnchorEmbeddingBag]:
+) -> dict[str, Anchored]:
     """Put an AnchorEmbedding (or AnchorEmbeddingBag) in the place of every nn.Embedding and nn.EmbeddingBag of a model whose
     name contains `pattern` (a regular expression); → the new layers by name. Train on with their penalty (`param_groups`), or
     with `Recode(model, optimizer, budget="20x")`, which makes them small.
@@ -48,47 +103,28 @@ def replace_embeddings(
             f"a budget of {budget} is met by fitting trained weights, and fresh layers have none; leave out one of the two, or "
             f"train with Recode(model, optimizer, budget={budget!r})"
         )
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and not isinstance(module, RowTable) and re.search(pattern, name)
-    ]
+    known = {
+        name: layer for name, layer in model.named_modules() if isinstance(layer, Layer) and not isinstance(layer, RowTable)
+    }
+    found = {name: layer for name, layer in known.items() if re.search(pattern, name)}
     if not found:
-        names = [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, nn.Embedding) and not isinstance(module, RowTable)
-        ]
-        raise ValueError(f"0 embeddings match {pattern!r}; the model has: {', '.join(names[:8]) or 'none'}")
-    for name, module in found:
-        check_plain(name, module)
-        if not module.weight.numel():
-            raise ValueError(f"{name} has {module.weight.shape[0]} rows, nothing to replace; leave it out by pattern")
-        if module.max_norm is not None:
-            raise ValueError(
-                f"{name} has max_norm={module.max_norm}, which T·A cannot follow; set it to None, or leave it out by pattern"
-            )
-        if module.scale_grad_by_freq:
-            raise ValueError(
-                f"{name} has scale_grad_by_freq, which anchored layers lack; set it to False, or leave it out by pattern"
-            )
-    shared: dict[tuple[int, type], AnchorEmbedding | AnchorEmbeddingBag] = {}  # layers that share a weight stay one
-    made: dict[str, AnchorEmbedding | AnchorEmbeddingBag] = {}
-    if budget is not None:
-        found = _worth_it(found, budget)
-    dense = _numbers(found)
-    for name, module in found:
-        key = (id(module.weight), type(module))
+        raise ValueError(f"0 embeddings match {pattern!r}; the model has: {', '.join([*known][:8]) or 'none'}")
+    for name, layer in found.items():
+        _check(name, layer)
+    parts = dict.fromkeys(found) if budget is None else _parts(_worth_it(found, budget), budget)
+    shared: dict[tuple[int, type], Anchored] = {}  # layers that share a weight stay one
+    made: dict[str, Anchored] = {}
+    for name, allowed in parts.items():
+        key = id(found[name].weight), type(found[name])
         if key not in shared:
-            allowed = None if budget is None else _part(budget, module.weight.numel(), dense)
             try:
-                shared[key] = _anchored(module, num_anchors, allowed, fresh, seed)
+                shared[key] = _anchored(found[name], num_anchors, allowed, fresh, seed)
             except BudgetError as error:
-                V, d = module.weight.shape
+                V, d = found[name].weight.shape
                 raise BudgetError(f"{name} ({V} × {d}): {error}, or leave this table out by pattern") from error
         made[name] = shared[key]
-    for (_, old), new in zip(found, made.values(), strict=True):
-        put_layer(model, old, new, old.weight if isinstance(new, AnchorEmbedding) else None)
+    for name, new in made.items():
+        put_layer(model, found[name], new, found[name].weight if isinstance(new, AnchorEmbedding) else None)
     modules = {base.__module__ for part in model.modules() for base in type(part).__mro__}
     for needed, hook in AFTER_REPLACING.items():
         if any(module.startswith(needed) for module in modules):
@@ -96,20 +132,33 @@ def replace_embeddings(
     return made
 
 
-Found = list[tuple[str, nn.Embedding | nn.EmbeddingBag]]
+def _check(name: str, layer: Layer) -> None:
+    """Raise if T·A cannot do what the layer does."""
+    check_plain(name, layer)
+    if not layer.weight.numel():
+        raise ValueError(f"{name} has {layer.weight.shape[0]} rows, nothing to replace; leave it out by pattern")
+    if layer.max_norm is not None:
+        raise ValueError(
+            f"{name} has max_norm={layer.max_norm}, which T·A cannot follow; set it to None, or leave it out by pattern"
+        )
+    if layer.scale_grad_by_freq:
+        raise ValueError(
+            f"{name} has scale_grad_by_freq, which anchored layers lack; set it to False, or leave it out by pattern"
+        )
 
 
-def _numbers(found: Found) -> int:
-    """Of all tables; a shared one counts once."""
-    return sum(weight.numel() for weight in {id(module.weight): module.weight for _, module in found}.values())
+def _parts(found: Mapping[str, Layer], budget: str) -> dict[str, Budget]:
+    """What each table may have of the budget: its share of all numbers, where a shared table counts once."""
+    dense = sum({id(layer.weight): layer.weight.numel() for layer in found.values()}.values())
+    allowed = parse_budget(budget, 4.0 * dense)
+    return {name: replace(allowed, amount=allowed.amount * layer.weight.numel() / dense) for name, layer in found.items()}
 
 
-def _worth_it(found: Found, budget: str) -> Found:
+def _worth_it(found: Mapping[str, Layer], budget: str) -> dict[str, Layer]:
     """Those whose part of the budget is enough for two anchors: with one, all vectors would be multiples of it."""
-    small, dense = {}, _numbers(found)
-    for name, module in found:
-        V, d = module.weight.shape
-        part = _part(budget, V * d, dense)
+    small = {}
+    for name, part in _parts(found, budget).items():
+        V, d = found[name].weight.shape
         numbers = replace(part, amount=part.amount - HEADER) if part.unit == "bytes" else part
         if anchors_for_table(numbers, V, d) < 2:
             small[name] = f"{name} ({V} × {d}: {part})"
@@ -117,39 +166,19 @@ def _worth_it(found: Found, budget: str) -> Found:
         raise BudgetError(f"a budget of {budget} is less than two anchors take, for {', '.join(small.values())}; allow more")
     if small:
         log.info("left as they are, since %s is less than two anchors take: %s", budget, ", ".join(small.values()))
-    return [(name, module) for name, module in found if name not in small]
+    return {name: layer for name, layer in found.items() if name not in small}
 
 
-def _part(budget: str, own: int, dense: int) -> Budget:
-    """What a table of `own` numbers may have of a budget for tables of `dense` numbers."""
-    allowed = parse_budget(budget, 4.0 * dense)
-    return replace(allowed, amount=allowed.amount * own / dense)
-
-
-def _anchored(
-    module: nn.Embedding | nn.EmbeddingBag, num_anchors: int | None, allowed: Budget | None, fresh: bool, seed: int
-) -> AnchorEmbedding | AnchorEmbeddingBag:
-    V, d = module.weight.shape
-    suited = DEFAULT_ANCHORS if allowed is None else anchors_for_table(allowed, V, d)
-    K = suited if num_anchors is None else num_anchors
-    same: JSON = {
-        "num_anchors": min(K, V),
-        "sparse": module.sparse,
-        "device": module.weight.device,
-        "dtype": module.weight.dtype,
-    }
-    new: AnchorEmbedding | AnchorEmbeddingBag
-    if isinstance(module, nn.EmbeddingBag):
-        last = module.include_last_offset
-        new = AnchorEmbeddingBag(V, d, module.padding_idx, mode=module.mode, include_last_offset=last, **same)
+def _anchored(layer: Layer, num_anchors: int | None, allowed: Budget | None, fresh: bool, seed: int) -> Anchored:
+    weight, (V, d) = layer.weight.detach(), layer.weight.shape
+    K = min(suited_anchors(num_anchors, allowed, V, d), V)
+    same: AnchorOptions = {"num_anchors": K, "sparse": layer.sparse, "device": weight.device, "dtype": weight.dtype}
+    new: Anchored
+    if isinstance(layer, nn.EmbeddingBag):
+        last = layer.include_last_offset
+        new = AnchorEmbeddingBag(V, d, layer.padding_idx, mode=layer.mode, include_last_offset=last, **same)
     else:
-        new = AnchorEmbedding(V, d, module.padding_idx, **same)
+        new = AnchorEmbedding(V, d, layer.padding_idx, **same)
     if not fresh:
-        E = module.weight.detach()
-        if allowed is None:
-            T, A, new.reconstruction_error = nonnegative_factorize(E, min(K, V), seed=seed)
-        else:
-            T, A, new.reconstruction_error = factorize_within(E, allowed, min(K, V), seed=seed)
-        new.rows.reset_to(T)
-        new.anchors.data.copy_(A)
-    return new.train(module.training)
+        new.fit_to(weight, allowed, seed=seed)
+    return new.train(layer.training)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from antembed.layer.anchor import AnchoredTable
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
-from antembed.layer.optim.proximal import Group, ProximalOptimizer
+from antembed.layer.optim.proximal import ProximalOptimizer
 
 NEW_SCALE = 0.3  # of the mean contribution t·‖a‖: enough for a gradient, too little to disturb the other anchors
 
@@ -26,20 +27,18 @@ class RemovedAnchors:
     def __len__(self) -> int:
         return len(self.A["weight"])
 
-    def last(self, n: int) -> "RemovedAnchors":
-        return self._select(torch.arange(len(self) - n, len(self)))
-
-    def without_last(self, n: int) -> "RemovedAnchors":
-        return self._select(torch.arange(len(self) - n))
-
-    def _select(self, chosen: Tensor) -> "RemovedAnchors":
+    def select(self, chosen: Tensor) -> "RemovedAnchors":
+        """Only these, in this order, as 0, 1, …"""
         T = {name: t[:, chosen.to(t.device)] for name, t in self.T.items()}
         A = {name: t[chosen.to(t.device)] for name, t in self.A.items()}
-        return RemovedAnchors(T, A, _renumbered(self.free, chosen, len(self)))
+        column = torch.full((len(self),), -1)
+        column[chosen] = torch.arange(len(chosen))
+        free = torch.stack([self.free[:, 0], column[self.free[:, 1]]], 1)
+        return RemovedAnchors(T, A, free[free[:, 1] >= 0])
 
     def append(self, other: "RemovedAnchors") -> "RemovedAnchors":
         """Both, `other` last. Objects added in between have no weight on the older anchors."""
-        T = {name: torch.cat([_taller(old, len(other.T[name])), other.T[name]], 1) for name, old in self.T.items()}
+        T = {name: torch.cat([pad(t, (0, 0, 0, len(other.T[name]) - len(t))), other.T[name]], 1) for name, t in self.T.items()}
         A = {name: torch.cat([old, other.A[name]]) for name, old in self.A.items()}
         return RemovedAnchors(T, A, torch.cat([self.free, other.free + torch.tensor([0, len(self)])]))
 
@@ -54,18 +53,6 @@ class RemovedAnchors:
         return cls(T, A, tensors["free"])
 
 
-def _taller(columns: Tensor, V: int) -> Tensor:
-    return torch.cat([columns, columns.new_zeros(V - len(columns), columns.shape[1])])
-
-
-def _renumbered(free: Tensor, chosen: Tensor, K: int) -> Tensor:
-    """Pairs of (object, anchor) after the anchors `chosen` of K became 0, 1, …"""
-    column = torch.full((K,), -1)
-    column[chosen] = torch.arange(len(chosen))
-    moved = torch.stack([free[:, 0], column[free[:, 1]]], 1)
-    return moved[moved[:, 1] >= 0]
-
-
 @torch.no_grad()
 def remove_anchors(layer: nn.Module, optimizer: ProximalOptimizer, columns: list[int]) -> RemovedAnchors:
     """Remove the anchors `columns` and return them."""
@@ -77,10 +64,9 @@ def remove_anchors(layer: nn.Module, optimizer: ProximalOptimizer, columns: list
     if len(wanted) >= K:
         raise ValueError(f"{len(wanted)} of {K} anchors cannot be removed, 1 must stay; remove {K - 1} at most")
     everything = _all_of(layer, optimizer)
-    stays = torch.ones(K, dtype=torch.bool)
-    stays[wanted] = False
-    _replace_all(layer, optimizer, everything._select(stays.nonzero()[:, 0]))
-    return everything._select(wanted)
+    stays = torch.ones(K, dtype=torch.bool).index_fill(0, wanted, False)
+    _replace_all(layer, optimizer, everything.select(stays.nonzero()[:, 0]))
+    return everything.select(wanted)
 
 
 @torch.no_grad()
@@ -97,12 +83,12 @@ def add_anchors(
     if n < 0:
         raise ValueError(f"add_anchors takes a number ≥ 0, got {n}; use remove_anchors")
     together = _all_of(layer, optimizer)
-    back = min(n, len(removed)) if removed is not None else 0
+    back = 0 if removed is None else min(n, len(removed))
     if removed is not None and back:
-        taken = removed.last(back)
-        T = {name: _taller(t, len(layer.rows.weight)) for name, t in taken.T.items()}
+        order = torch.arange(len(removed))
+        taken, removed = removed.select(order[-back:]), removed.select(order[:-back])
+        T = {name: pad(t, (0, 0, 0, len(layer.rows.weight) - len(t))) for name, t in taken.T.items()}
         together = together.append(_with_moments(layer, optimizer, T, taken.A, taken.free))
-        removed = removed.without_last(back)
     if n > back:
         together = together.append(_new_anchors(layer, optimizer, n - back, generator))
     _replace_all(layer, optimizer, together)
@@ -132,23 +118,23 @@ def _with_moments(
     layer: AnchoredTable, optimizer: ProximalOptimizer, T: dict[str, Tensor], A: dict[str, Tensor], free: Tensor
 ) -> RemovedAnchors:
     """Add initial moments where the optimizer has some and these anchors have none."""
-    both = []
-    for parameter, given in ((layer.rows.weight, T), (layer.anchors, A)):
+
+    def complete(parameter: Tensor, given: dict[str, Tensor]) -> dict[str, Tensor]:
         started = bool(optimizer.state.get(parameter))
-        fresh = optimizer._buffers(given["weight"], _group_of(optimizer, parameter)) if started else {}
-        both.append(fresh | given)
-    return RemovedAnchors(both[0], both[1], free)
+        return (optimizer._buffers(given["weight"], optimizer.group_of(parameter)) if started else {}) | given
+
+    return RemovedAnchors(complete(layer.rows.weight, T), complete(layer.anchors, A), free)
 
 
 def _all_of(layer: AnchoredTable, optimizer: ProximalOptimizer) -> RemovedAnchors:
     """All anchors of the layer, rows up to date."""
     layer.rows.release()
     optimizer.let_go(layer.rows.weight)
-    found: list[dict[str, Tensor]] = []
-    for parameter in (layer.rows.weight, layer.anchors):
-        state = optimizer.state.get(parameter, {})
-        found.append({"weight": parameter.data, **{name: t for name, t in state.items() if isinstance(t, Tensor)}})
-    return RemovedAnchors(found[0], found[1], free_pairs(_group_of(optimizer, layer.rows.weight)["prox"]))
+    T, A = (
+        {"weight": weight.data} | {name: t for name, t in optimizer.state.get(weight, {}).items() if isinstance(t, Tensor)}
+        for weight in (layer.rows.weight, layer.anchors)
+    )
+    return RemovedAnchors(T, A, free_pairs(optimizer.group_of(layer.rows.weight)["prox"]))
 
 
 def _replace_all(layer: AnchoredTable, optimizer: ProximalOptimizer, anchors: RemovedAnchors) -> None:
@@ -157,28 +143,20 @@ def _replace_all(layer: AnchoredTable, optimizer: ProximalOptimizer, anchors: Re
     for parameter, found in ((layer.rows.weight, anchors.T), (layer.anchors, anchors.A)):
         if moments := {name: t.contiguous() for name, t in found.items() if name != "weight"}:
             optimizer.state[parameter].update(moments)
-    set_free(_group_of(optimizer, layer.rows.weight)["prox"], anchors.free, layer)
+    set_free(optimizer.group_of(layer.rows.weight)["prox"], anchors.free, layer)
 
 
 def free_pairs(prox: object) -> Tensor:
     """A penalty's free entries as (object, anchor) pairs (n, 2)."""
     if not isinstance(prox, NonNegativeL1) or prox.free is None:
         return torch.empty(0, 2, dtype=torch.long)
-    rows = torch.arange(prox.free.shape[0]).repeat_interleave(prox.free.starts.diff())
-    return torch.stack([rows, prox.free.columns], 1)
+    return torch.stack([prox.free.objects, prox.free.columns], 1)
 
 
 def set_free(prox: object, pairs: Tensor, layer: AnchoredTable) -> None:
     """Replace the free entries of a penalty that has some, for the layer's present size."""
     if isinstance(prox, NonNegativeL1) and prox.free is not None:
         prox.free = FreeEntries(pairs[:, 0], pairs[:, 1], (len(layer.rows.weight), layer.num_anchors))
-
-
-def _group_of(optimizer: ProximalOptimizer, weight: Tensor) -> Group:
-    for group in optimizer.param_groups:
-        if any(p is weight for p in group["params"]):
-            return group
-    raise ValueError("the optimizer does not hold this layer; build it from layer.param_groups(…)")
 
 
 def _resizable(layer: nn.Module) -> AnchoredTable:

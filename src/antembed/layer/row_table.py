@@ -1,6 +1,7 @@
-"""The inner table: an nn.Embedding whose rows an optimizer may keep exactly lazy (layer/optim/lazy.py), invisibly to its readers.
+"""RowTable, the table of rows inside every layer: an nn.Embedding whose rows an optimizer may keep exactly lazy.
 
-It is an nn.Embedding because DDP supports row-sparse gradients only for those.
+It is an nn.Embedding because DDP supports row-sparse gradients only for those. How lazy rows work is in layer/optim/lazy.py;
+its readers see none of it. A context may say how new tables are drawn (`making_rows`).
 """
 
 import math
@@ -8,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral
-from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,41 +16,37 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.types import Device
 
-from antembed.layer.group_kernel import Groups, first_outside
-from antembed.layer.lookup import PendingRows, ReadPending
+from antembed.files import JSON
+from antembed.layer.lookup import ReadPending
+from antembed.layer.optim.lazy import LazyRows, in_huge_pages
+from antembed.layer.optim.lazy_kernel import Groups
 from antembed.layer.optim.prox import FreeEntries
-from antembed.native.huge_pages import ask_for_huge_pages
 from antembed.tables.nonzeros import BLOCK, Nonzeros
 
-# MERGED How a new table is made: drawn here by torch's generator, or as a context says, in which a process may hold only a part of
-# the rows (layer/sharded/draw.py).
-# Large tables and their moments in huge pages (native/huge_pages.py).
-
 WORTH_GROUPING = 2048  # ids
-PIECE = 1 << 20  # rows at a time, where intermediate results for a whole table might not fit into memory
+ROWS_AT_ONCE = 1 << 20  # where intermediate results for all rows might not fit into memory
 IN_CACHE = 1 << 21  # scores that are held at a time
 MOSTLY_DISTINCT = 0.75  # share of distinct ids above which torch's products are not faster for grouping
-
 
 Numbers = Callable[[Tensor], Tensor]
 """Positions of entries → their numbers, which do not depend on how many processes there are."""
 
+Noise = Callable[[int, int, int, torch.dtype], Tensor]
+"""first, stop, K, dtype → N(0, 1) for the ids first … stop of a table (stop − first, K), by a seed and the ids alone."""
 
-class Noise(Protocol):
-    """Normal numbers that depend on a seed and the ids alone, not on what was drawn before."""
+MakeRows = Callable[[int, int, int | None, bool, torch.dtype | None, float | None], "RowTable"]
+"""V, K, padding_idx, sparse, dtype, std → a table whose rows start as N(0, std²), or, if that is None, as |N(0, 1)|·√(2/V)."""
 
-    def normal(self, first: int, stop: int, K: int, dtype: torch.dtype) -> Tensor:
-        """N(0, 1) for the ids first … stop that come to a table: (stop − first, K)."""
+_make: ContextVar[MakeRows | None] = ContextVar("make_rows", default=None)
 
 
 class RowTable(nn.Embedding):
     """ids: (*batch) → rows: (*batch, K), up to date even if the optimizer is lazy. Only `weight` itself, as `parameters()`
     returns it (to EMA or SWA, say), may lag behind: call the optimizer's `flush()` before using that."""
 
-    pending: PendingRows | None = None
+    pending: LazyRows | None = None
     penalized = False  # an optimizer that applies the prox, or a solver, has had this table
     support: Tensor | None = None  # (V, K) of bool: the entries that an optimizer can move (freeze_support); None: all
-    unpenalized_by = ""  # the optimizer that has made a step without the prox
     shared = False  # `weight` has the rows of this process alone, others hold the rest (layer/sharded/sharded_table.py)
     noise: Noise | None = None  # where the rows were drawn from, and new ones are; None: torch's generator
 
@@ -62,21 +58,21 @@ class RowTable(nn.Embedding):
                 self.weight[self.padding_idx].zero_()
 
     def forward(self, ids: Tensor) -> Tensor:
-        check_integers(ids)
         if self.pending is not None:
-            self._check_on_cpu(ids)
+            check_ids(ids, self.num_embeddings)
             return ReadPending.apply(ids, self.weight, self.padding_idx, self.pending)
+        check_integers(ids)
         if torch.compiler.is_compiling():
             return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
         try:
             return F.embedding(ids, self.weight, self.padding_idx, sparse=self.sparse)
         except (IndexError, RuntimeError):  # an empty table raises the second
-            self.check_range(ids)
+            check_range(ids, self.num_embeddings)
             raise
 
     @property
     def current(self) -> Tensor:
-        """The whole table, up to date."""
+        """All rows, up to date."""
         self.flush()
         return self.weight
 
@@ -94,23 +90,13 @@ class RowTable(nn.Embedding):
         """Equal ids grouped, if rows are lazy, there are enough ids, and at most this share of them is distinct."""
         if self.pending is None or ids.numel() < WORTH_GROUPING:
             return None
-        check_integers(ids)
-        self._check_on_cpu(ids)
+        check_ids(ids, self.num_embeddings)
         groups = self.pending.group(ids.reshape(-1))
         return groups if groups is not None and len(groups.unique) <= most_distinct * ids.numel() else None
 
-    def _check_on_cpu(self, ids: Tensor) -> None:
-        # On other devices a device-side assert reports a bad id; reading the ids would wait for the device.
-        if ids.device.type == "cpu" and first_outside(ids.reshape(-1).numpy(), self.num_embeddings) >= 0:
-            self.check_range(ids)
-
-    def check_range(self, ids: Tensor) -> None:
-        """Raise if an id has no row."""
-        check_range(ids, self.num_embeddings)
-
     # What is different where processes share a table. Each of these is called by all of them.
 
-    def whole(self) -> Tensor:
+    def full_tensor(self) -> Tensor:
         """All rows in the order of the ids, up to date, with gradients: (V, K)."""
         return self.current
 
@@ -119,7 +105,7 @@ class RowTable(nn.Embedding):
         return values
 
     def own_entries(self, free: FreeEntries) -> FreeEntries:
-        """The free entries of the rows held here, by their place in `weight`."""
+        """The free entries of the rows held here, by their position in `weight`."""
         return free
 
     def summed(self, values: Tensor) -> Tensor:
@@ -132,16 +118,16 @@ class RowTable(nn.Embedding):
 
     @property
     def own_padding(self) -> int | None:
-        """The place of the padding row in `weight`; None if it is not here."""
+        """The position of the padding row in `weight`; None if it is not here."""
         return self.padding_idx
 
     def nth_largest(self, values: Tensor, n: int) -> float:
         """The n-th largest of these numbers ≥ 0 (negative ones are left out), of all processes together."""
         return float(values.topk(n).values[-1])
 
-    def ids_at(self, places: Tensor) -> Tensor:
+    def ids_at(self, positions: Tensor) -> Tensor:
         """The ids of rows of `weight`."""
-        return places
+        return positions
 
     def largest(self, values: Tensor, n: int, numbers: Numbers) -> Tensor:
         """True at the n largest of these numbers ≥ 0 (negative ones are left out), of all processes together. Of equal ones the
@@ -161,7 +147,7 @@ class RowTable(nn.Embedding):
     def log_totals(self, states: Tensor, bias: Tensor, learn_padding: bool = False) -> Tensor:
         """The same with gradients, of the padding row only if asked for. Where processes share the table, each has its own
         states."""
-        rows = self.whole()
+        rows = self.full_tensor()
         if self.padding_idx is not None and not learn_padding:
             rows = rows.index_fill(0, torch.tensor(self.padding_idx, device=rows.device), 0.0)
         return torch.addmm(bias, states, rows.T).logsumexp(1)
@@ -172,27 +158,27 @@ class RowTable(nn.Embedding):
 
     def nonzeros(self) -> Nonzeros:
         """T as its non-zeros, in the order of the ids."""
-        blocks = (block.cpu().numpy() for block in self.blocks())
-        return Nonzeros.gathered(blocks, self.embedding_dim, torch.empty(0, dtype=self.weight.dtype).numpy().dtype)
+        dtype = torch.empty(0, dtype=self.weight.dtype).numpy().dtype
+        return Nonzeros.gathered((block.cpu().numpy() for block in self.blocks()), self.embedding_dim, dtype)
 
     def check_agreement(self, rates: dict[str, float]) -> None:
         """Raise if another process is about to make another step."""
 
     def count_nonzeros(self) -> int:
         """nnz over all rows."""
-        return int(sum((piece.count_nonzero() for piece in self.current.split(PIECE)), torch.tensor(0)))
+        return int(sum((rows.count_nonzero() for rows in self.current.split(ROWS_AT_ONCE)), torch.tensor(0)))
 
     def count_by_column(self) -> Tensor:
         """nnz of each column over all rows: (K,)."""
-        pieces = (piece.count_nonzero(dim=0) for piece in self.current.split(BLOCK))  # in between, 8 bytes a weight
-        return sum(pieces, torch.zeros(self.embedding_dim, dtype=torch.long, device=self.weight.device))
+        counts = (rows.count_nonzero(dim=0) for rows in self.current.split(BLOCK))  # in between, 8 bytes a weight
+        return sum(counts, torch.zeros(self.embedding_dim, dtype=torch.long, device=self.weight.device))
 
     def new_normal(self, n: int) -> Tensor:
         """N(0, 1) for n rows that are to be added: (n, K), or those of them that this process draws."""
         K, dtype = self.embedding_dim, self.weight.dtype
         if self.noise is None:
             return torch.randn(n, K, device=self.weight.device, dtype=dtype)
-        return self.noise.normal(self.num_embeddings, self.num_embeddings + n, K, dtype).to(self.weight.device)
+        return self.noise(self.num_embeddings, self.num_embeddings + n, K, dtype).to(self.weight.device)
 
     def used_by(self, optimizer: Optimizer) -> None:
         """An optimizer has this table: its state is by the rows of `weight`."""
@@ -201,15 +187,13 @@ class RowTable(nn.Embedding):
         """Append rows, as many as `new_normal` gives. The parameter object stays the same, so an optimizer keeps its state for
         the old rows."""
         self.release()
-        self.weight.data = torch.cat([self.weight.data, rows.to(self.weight)])
-        self.weight.grad = None
+        self.weight.data, self.weight.grad = torch.cat([self.weight.data, rows.to(self.weight)]), None
         self.num_embeddings = self.weight.shape[0]
 
     def replace(self, weight: Tensor) -> None:
         """Replace the data of the parameter, e.g. by a table of another width."""
         self.release()
-        self.weight.data = weight
-        self.weight.grad = None
+        self.weight.data, self.weight.grad = weight, None
         self.num_embeddings, self.embedding_dim = weight.shape
         self.penalized = True
 
@@ -220,23 +204,23 @@ class RowTable(nn.Embedding):
             self.weight.copy_(weight)
             if self.padding_idx is not None:
                 self.weight[self.padding_idx].zero_()
-        self.penalized, self.unpenalized_by = False, ""
+        self.penalized = False
 
     def reset_parameters(self) -> None:
         """Nothing: the layer initializes its tables. (nn.Embedding's N(0, 1) would make T negative.)"""
 
-    # Everything that reads or moves the whole table flushes it first.
+    # Everything that reads or moves all rows flushes them first.
 
     def train(self, mode: bool = True) -> "RowTable":
         if not mode:
             self.release()
         return super().train(mode)
 
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+    def _save_to_state_dict(self, *args: object, **kwargs: object) -> None:
         self.flush()
         super()._save_to_state_dict(*args, **kwargs)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:
         self.release()  # deferred updates must not be applied to the loaded rows
         super()._load_from_state_dict(*args, **kwargs)
 
@@ -244,7 +228,7 @@ class RowTable(nn.Embedding):
         self.release()
         return super()._apply(fn, recurse)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JSON:
         self.flush()  # copies are up to date and have no optimizer
         return {**self.__dict__, "pending": None}
 
@@ -269,7 +253,7 @@ def check_range(ids: Tensor, V: int) -> None:
     """Raise if an id is none of 0 … V − 1."""
     if ids.numel() == 0:
         return
-    low, high = int(ids.min()), int(ids.max())
+    low, high = (int(bound) for bound in ids.aminmax())
     if high >= V:
         raise IndexError(f"id {high} is outside a table of {V} rows; grow it with layer.add_objects({high - V + 1})")
     if low < 0:
@@ -300,7 +284,7 @@ def numbers_of(tables: Sequence[RowTable], masks: Sequence[Tensor] | None, posit
 def from_the_front(padding_idx: int | None, V: int) -> int | None:
     """A padding index as nn.Embedding takes it: negative ones count from the end."""
     if padding_idx is not None and not isinstance(padding_idx, Integral):
-        raise TypeError(f"padding_idx is a whole number, got {padding_idx!r}")
+        raise TypeError(f"padding_idx is an integer, got {padding_idx!r}")
     if padding_idx is not None and not -V <= padding_idx < V:
         remedy = f"give one of {-V} to {V - 1}" if V else "leave it out"
         raise ValueError(f"padding_idx {padding_idx} is outside a table of {V} rows; {remedy}")
@@ -311,7 +295,7 @@ def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype
     """Raise if a table of these sizes cannot be made, and name the number that is wrong."""
     for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim), ("num_anchors", num_anchors)):
         if not isinstance(size, Integral):
-            raise TypeError(f"{name} is a whole number, got {size!r}; convert it with int()")
+            raise TypeError(f"{name} is an integer, got {size!r}; convert it with int()")
     if num_embeddings < 0:
         raise ValueError(f"num_embeddings must be ≥ 0, got {num_embeddings}")
     if embedding_dim < 1:
@@ -323,24 +307,6 @@ def check_sizes(num_embeddings: int, embedding_dim: int, num_anchors: int, dtype
             f"dtype {dtype} is too coarse for T: the prox takes steps far below its resolution; keep float32 and run "
             "the model under torch.autocast"
         )
-
-
-def in_huge_pages(table: Tensor) -> Tensor:
-    """The same tensor, fresh and not yet written to, in huge pages where there are some."""
-    if table.device.type == "cpu":
-        ask_for_huge_pages(table.data_ptr(), table.numel() * table.element_size())
-    return table
-
-
-def filled_like(table: Tensor, value: float) -> Tensor:
-    """torch.full_like."""
-    return in_huge_pages(torch.empty_like(table)).fill_(value)
-
-
-MakeRows = Callable[[int, int, int | None, bool, torch.dtype | None, float | None], RowTable]
-"""V, K, padding_idx, sparse, dtype, std → a table whose rows start as N(0, std²), or, if that is None, as |N(0, 1)|·√(2/V)."""
-
-_make: ContextVar[MakeRows | None] = ContextVar("make_rows", default=None)
 
 
 @contextmanager
@@ -360,17 +326,10 @@ def half_normal(*shape: int, device: Device = None, dtype: torch.dtype | None = 
 
 
 def new_rows(
-    V: int,
-    K: int,
-    padding_idx: int | None,
-    sparse: bool,
-    device: Device,
-    dtype: torch.dtype | None,
-    std: float | None = None,
+    V: int, K: int, padding_idx: int | None, sparse: bool, device: Device, dtype: torch.dtype | None, std: float | None = None
 ) -> RowTable:
     """A table (V, K) as it starts: N(0, std²), or half_normal."""
-    make = _make.get()
-    if make is not None:
+    if (make := _make.get()) is not None:
         return make(V, K, padding_idx, sparse, dtype, std).to(device)
     if std is None:
         return RowTable(half_normal(V, K, device=device, dtype=dtype), padding_idx, sparse)

@@ -9,10 +9,10 @@ from torch.optim import Optimizer
 from antembed.budget import EXPONENT, Budget, BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding, keep_largest
-from antembed.layer.optim.prox import L1, NonNegativeL1, Prox
+from antembed.layer.optim.prox import L1
 from antembed.layer.optim.proximal import Group
 
-ADJUSTMENTS = 100  # in a whole training: each one reads all of T
+ADJUSTMENTS = 100  # in a training: each one reads all of T
 DAMPED, REGAINED = 0.5, 1.1  # the exponent of the adjustment, after one that went too far and after one that did not
 RISING = 0.3  # the least exponent below the wanted size
 AIM = 1.1  # of the target: what is a little too much is removed by `finish`
@@ -49,8 +49,10 @@ class SparsityController:
             raise ValueError(f"give target_nnz or budget, one of the two; got {target_nnz} and {budget!r}")
         if steps < 1 or (every is not None and every < 1):
             raise ValueError(f"steps and every must be ≥ 1, got {steps} and {every}")
-        found = [layers] if isinstance(layers, Embedding) else layers.modules() if isinstance(layers, nn.Module) else layers
-        self.layers = [layer for layer in found if isinstance(layer, Embedding) and _penalized(layer)]
+        found = layers.modules() if isinstance(layers, nn.Module) else layers
+        self.layers = [
+            layer for layer in found if isinstance(layer, Embedding) and any(map(_sets_to_zero, layer.param_groups(0.0)))
+        ]
         self.groups = _groups_of(self.layers, optimizer)
         self.base = [group["prox"].strength for group in self.groups]
         self.every = max(steps // ADJUSTMENTS, 1) if every is None else every
@@ -59,8 +61,7 @@ class SparsityController:
             dense = 4.0 * sum(layer.num_embeddings * layer.embedding_dim for layer in self.layers)
             wanted = parse_budget(budget, dense)
         else:
-            assert target_nnz is not None
-            if target_nnz < 1:
+            if not target_nnz or target_nnz < 1:
                 raise ValueError(f"target_nnz must be ≥ 1, got {target_nnz}")
             wanted = Budget(float(target_nnz), "non-zeros")
         # Its penalty is a factor here: of the strength that each group has now.
@@ -73,25 +74,21 @@ class SparsityController:
         unit = self.controller.budget.unit
         if unit == "non-zeros":
             return sum(table.count_nonzeros() for layer in self.layers for table in layer.tables)
-        used = [layer.usage() for layer in self.layers]
-        return sum(usage.bytes if unit == "bytes" else usage.parameters for usage in used)
+        return sum(getattr(layer.usage(), unit) for layer in self.layers)
 
     def step(self) -> None:
         """Call it after each `optimizer.step()`. At every `every`-th call the penalty is adjusted."""
         self.calls += 1
-        if self.calls % self.every == 0:
-            now, size = self.calls // self.every - 1, self.size()
-            self._damp(size > self.controller.wanted(now))
-            self.controller.adjust(now, size)
-            self._use_penalty()
-
-    def _damp(self, above: bool) -> None:
+        if self.calls % self.every:
+            return
+        now, size = self.calls // self.every - 1, self.size()
+        above = size > self.controller.wanted(now)
         # Where a penalty acts at once (AdamW's steps are all of one length), full corrections would swing for ever.
-        factor = REGAINED if above == self.above else DAMPED
-        self.controller.exponent = min(self.controller.exponent * factor, EXPONENT)
-        self.above = above
-        if not above:  # `finish` can remove weights, but not bring them back
-            self.controller.exponent = max(self.controller.exponent, RISING)
+        exponent = min(self.controller.exponent * (REGAINED if above == self.above else DAMPED), EXPONENT)
+        # Too few: `finish` can remove weights, but not bring them back.
+        self.controller.exponent, self.above = exponent if above else max(exponent, RISING), above
+        self.controller.adjust(now, size)
+        self._use_penalty()
 
     def _use_penalty(self) -> None:
         for group, base in zip(self.groups, self.base, strict=True):
@@ -136,12 +133,8 @@ class SparsityController:
         self._use_penalty()
 
 
-def _sets_to_zero(prox: Prox | None) -> bool:
-    return isinstance(prox, NonNegativeL1 | L1) and prox.scheduled
-
-
-def _penalized(layer: Embedding) -> bool:
-    return any(_sets_to_zero(group.get("prox")) for group in layer.param_groups(0.0))
+def _sets_to_zero(group: Group) -> bool:
+    return isinstance(prox := group.get("prox"), L1) and prox.scheduled
 
 
 def _groups_of(layers: list[Embedding], optimizer: Optimizer) -> list[Group]:
@@ -149,7 +142,7 @@ def _groups_of(layers: list[Embedding], optimizer: Optimizer) -> list[Group]:
     if not layers:
         raise ValueError("0 layers have an ℓ1 penalty, at least 1 is needed; give an AnchorEmbedding, or a model that has one")
     wanted = {id(table.weight) for layer in layers for table in layer.tables}
-    groups = [group for group in optimizer.param_groups if _sets_to_zero(group.get("prox"))]
+    groups = [group for group in optimizer.param_groups if _sets_to_zero(group)]
     groups = [group for group in groups if any(id(weight) in wanted for weight in group["params"])]
     held = len(wanted & {id(weight) for group in groups for weight in group["params"]})
     if held < len(wanted):

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antembed.layer.optim.clip import SHARED
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal import SHARED, ProximalOptimizer
 from antembed.layer.sharded.collectives import Ranks
 from antembed.train.checkpoint import FileStorage, Storage
 from antembed.train.config import TaskConfig

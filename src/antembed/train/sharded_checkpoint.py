@@ -20,8 +20,8 @@ from typing_extensions import Buffer
 
 from antembed.files import JSON, write_atomically
 from antembed.layer.sharded.collectives import RankError, Ranks
-from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_embedding import sharded_tables
+from antembed.layer.sharded.sharded_table import Spread
 from antembed.train.checkpoint import (
     KINDS,
     Checkpoint,

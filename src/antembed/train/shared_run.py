@@ -9,8 +9,7 @@ import torch
 
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.draw import drawn_by_block
-from antembed.layer.sharded.sharded_embedding import shard_
+from antembed.layer.sharded.sharded_embedding import drawn_by_block, shard_
 from antembed.train.config import TaskConfig
 from antembed.train.model import TaskModel
 from antembed.train.options import ConfigError, Options, options_of, to_options

@@ -8,10 +8,9 @@ from torch import Tensor
 from antembed.budget import parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
-from antembed.layer.sparsify.prune import Prune
 from antembed.layer.sparsify.quadratic import Batches, LossFunction
 from antembed.layer.sparsify.recode import Recode
-from antembed.layer.sparsify.sparsifier import Sparsifier
+from antembed.layer.sparsify.sparsifier import Prune, Sparsifier
 from antembed.train.callbacks import Controller, dense_epochs
 from antembed.train.engine import Loop, constant, cosine, draw_seed
 from antembed.train.model import EmbeddingModel

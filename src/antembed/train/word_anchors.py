@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 
 from antembed.data.relations import Tokens, features_of, free_entries, relation_of, union
-from antembed.data.vocabulary import PADDING, Vocabulary
+from antembed.data.vocabulary import Vocabulary
 from antembed.files import JSON, default_cache
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.anchors.init_weights import init_weights
@@ -89,12 +89,11 @@ class WordSplits(Splits):
 @torch.no_grad()
 def init_anchors_(table: AnchorEmbedding, splits: WordSplits, anchors: np.ndarray | None, seed: int) -> None:
     """Anchors that are words start at those words; others with both signs, since parallel anchors stay parallel."""
-    V, K, d = table.num_embeddings, table.num_anchors, table.embedding_dim
+    V, d = table.num_embeddings, table.embedding_dim
     if anchors is None:
         table.anchors.normal_(std=d**-0.5)
         return
-    about: JSON = {"anchors": anchors, "features": splits.features, "related": splits.free_pairs(anchors)}
-    about["rows"] = table.rows.own(torch.arange(V)).numpy()
-    T, A = init_weights(V, K, d, small=SMALL_WEIGHT, padding=PADDING, seed=seed, **about)
-    table.rows.weight.copy_(T)
+    about: JSON = {"features": splits.features, "related": splits.free_pairs(anchors), "small": SMALL_WEIGHT, "seed": seed}
+    T, A = init_weights(V, d, anchors, rows=table.rows.own(torch.arange(V)).numpy(), **about)
+    table.rows.reset_to(T)
     table.anchors.copy_(A)

@@ -111,7 +111,7 @@ def test_shrinking_touched_rows_only_would_be_wrong(monkeypatch):
         run.steps(300)
         return (run.layer.transform != 0).double().mean()
 
-    def forget(self, keep, step, take):
+    def forget(self, step):
         self.now += 1
         self._drift[self.now] = self._clock[self.now] = 0.0
 
@@ -383,18 +383,6 @@ def test_rules_that_cannot_be_lazy_are_dense_and_exact():
                 layer.zero_grad()
             results.append(layer.transform.detach())
         torch.testing.assert_close(*results, atol=1e-12, rtol=0)
-
-
-def test_compiled_refuses_what_it_cannot_do():
-    weight = torch.zeros(4, 6).T
-    with pytest.raises(ValueError, match="contiguous tensor on the CPU"):
-        LazyRows(
-            weight,
-            None,
-            None,
-            ant.optim.ProximalSGD([torch.zeros(1)])._idle_rule({"momentum": 0, "metric": "plain", "prox": None}),
-            True,
-        )
 
 
 def test_two_optimizers_take_turns():

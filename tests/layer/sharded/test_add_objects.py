@@ -10,9 +10,16 @@ from torch import nn
 
 import antembed as ant
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.draw import BLOCK, BlockNoise, draw_anchors, drawn_by_block
-from antembed.layer.sharded.placement import Move, Spread
-from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, ShardedAnchorEmbeddingBag, shard_
+from antembed.layer.sharded.sharded_embedding import (
+    ADDED,
+    BLOCK,
+    ShardedAnchorEmbedding,
+    draw_anchors,
+    drawn_by_block,
+    normal_rows,
+    shard_,
+)
+from antembed.layer.sharded.sharded_table import Move, Spread
 from antembed.train.sharded_checkpoint import load, save
 
 V, d, K, PADDING, SEED, STEPS = 41, 4, 3, 5, 3, 8
@@ -45,7 +52,7 @@ def by_id(layer: nn.Module, rows: torch.Tensor) -> torch.Tensor:
         return rows
     padded = torch.zeros(layer.rows.spread.size, rows.shape[1], dtype=rows.dtype)
     padded[: len(rows)] = rows
-    return layer.rows.ranks.gather(padded).flatten(0, 1)[layer.rows.spread.places(torch.arange(layer.num_embeddings))]
+    return layer.rows.ranks.gather(padded).flatten(0, 1)[layer.rows.spread.rows(torch.arange(layer.num_embeddings))]
 
 
 def grown(kind: str, layer: nn.Module, ranks: Ranks | None) -> dict[str, torch.Tensor]:
@@ -65,11 +72,21 @@ def grown(kind: str, layer: nn.Module, ranks: Ranks | None) -> dict[str, torch.T
     return found | {"T": layer.transform.detach().clone(), "A": layer.anchors.detach().clone()}
 
 
+def drawn(kind: str, ranks: Ranks | None) -> nn.Module:
+    """A layer with the same start in any number of processes."""
+    if kind != "bag" and ranks is not None:
+        return ShardedAnchorEmbedding(V, d, PADDING, num_anchors=K, seed=SEED, dtype=torch.float64, ranks=ranks)
+    make = ant.AnchorEmbeddingBag if kind == "bag" else ant.AnchorEmbedding
+    with drawn_by_block(SEED, ranks):
+        layer = make(V, d, PADDING, num_anchors=K, sparse=True, dtype=torch.float64)
+    with torch.no_grad():
+        layer.anchors.copy_(draw_anchors(K, d, SEED, torch.float64))
+    return layer
+
+
 def work(ranks: Ranks, folder: Path) -> None:
     for kind in KINDS:
-        make = ShardedAnchorEmbeddingBag if kind == "bag" else ShardedAnchorEmbedding
-        layer = make(V, d, PADDING, num_anchors=K, seed=SEED, dtype=torch.float64, ranks=ranks)
-        found = grown(kind, layer, ranks)
+        found = grown(kind, layer := drawn(kind, ranks), ranks)
         assert abs(len(layer.rows.weight) - layer.num_embeddings / ranks.size) <= ranks.size
         if ranks.first:
             save_file(found, folder / f"{kind}.safetensors")
@@ -79,12 +96,7 @@ def work(ranks: Ranks, folder: Path) -> None:
 def test_grown_tables_train_as_in_one_process(n, tmp_path):
     succeed(work, n, tmp_path)
     for kind in KINDS:
-        make = ant.AnchorEmbeddingBag if kind == "bag" else ant.AnchorEmbedding
-        with drawn_by_block(SEED, None):
-            layer = make(V, d, PADDING, num_anchors=K, sparse=True, dtype=torch.float64)
-        with torch.no_grad():
-            layer.anchors.copy_(draw_anchors(K, d, SEED, torch.float64))
-        wanted, found = grown(kind, layer, None), load_file(tmp_path / f"{kind}.safetensors")
+        wanted, found = grown(kind, drawn(kind, None), None), load_file(tmp_path / f"{kind}.safetensors")
         assert wanted.keys() == found.keys()
         assert len(wanted["T"]) == V + sum(GROWTH)
         assert 0.05 < float((wanted["T"] == 0).double().mean()) < 0.95
@@ -121,7 +133,7 @@ def save_and_cut(ranks: Ranks, folder: Path) -> None:
         one.add_objects(20)
         torch.manual_seed(2 if ranks.first else 7)
         many["words"].add_objects(20)
-        assert torch.equal(many["words"].rows.whole(), one.rows.weight)
+        assert torch.equal(many["words"].rows.full_tensor(), one.rows.weight)
 
 
 def test_a_grown_table_is_saved_and_a_cut_one_grows(tmp_path):
@@ -145,12 +157,14 @@ def test_every_row_arrives(tmp_path):
 
 
 def test_new_rows_do_not_depend_on_who_draws_them():
-    noise = BlockNoise(1, 0)
-    whole = noise.normal(BLOCK - 10, BLOCK + 30, 3, torch.float64)
-    parts = [noise.normal(a, a + 8, 3, torch.float64) for a in range(BLOCK - 10, BLOCK + 30, 8)]
+    def noise(first, stop, seed=1, table=0):
+        return normal_rows(seed, table, ADDED, first, stop, 3, torch.float64)
+
+    whole = noise(BLOCK - 10, BLOCK + 30)
+    parts = [noise(a, a + 8) for a in range(BLOCK - 10, BLOCK + 30, 8)]
     assert torch.equal(torch.cat(parts), whole)
-    assert not torch.equal(BlockNoise(1, 1).normal(BLOCK - 10, BLOCK + 30, 3, torch.float64), whole)
-    assert not torch.equal(BlockNoise(2, 0).normal(BLOCK - 10, BLOCK + 30, 3, torch.float64), whole)
+    assert not torch.equal(noise(BLOCK - 10, BLOCK + 30, table=1), whole)
+    assert not torch.equal(noise(BLOCK - 10, BLOCK + 30, seed=2), whole)
     assert len(whole.unique()) == whole.numel()
 
 

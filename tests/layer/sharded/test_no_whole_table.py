@@ -13,8 +13,7 @@ import antembed.layer.row_table as plain
 import antembed.layer.sharded.sharded_table as sharded
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.draw import drawn_by_block
-from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding
+from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, drawn_by_block
 from antembed.layer.sharded.sharded_table import ShardedRowTable
 from antembed.tables import nonzeros
 from antembed.train.processes import on_first_served
@@ -25,7 +24,7 @@ BLOCK, LARGEST = 16, 30  # rows; the smallest table has 40, and three processes 
 
 def refuse_whole_tables(stack: ExitStack) -> None:
     """An error wherever a table of more rows than LARGEST, wider than a bias, would be dense in one process."""
-    begin, whole, look_up = plain.RowTable.__init__, ShardedRowTable.whole, ShardedRowTable.forward
+    begin, whole, look_up = plain.RowTable.__init__, ShardedRowTable.full_tensor, ShardedRowTable.forward
 
     def made(table, weight, *args):
         assert weight.shape[1] == 1 or len(weight) <= LARGEST, weight.shape
@@ -43,7 +42,7 @@ def refuse_whole_tables(stack: ExitStack) -> None:
     stack.enter_context(mock.patch.object(plain.RowTable, "__init__", made))
     stack.enter_context(mock.patch.object(ShardedRowTable, "forward", not_all))
     stack.enter_context(mock.patch.object(ShardedRowTable, "joined", None))
-    stack.enter_context(mock.patch.object(ShardedRowTable, "whole", of_biases))
+    stack.enter_context(mock.patch.object(ShardedRowTable, "full_tensor", of_biases))
     for module in (sharded, plain, nonzeros):
         stack.enter_context(mock.patch.object(module, "BLOCK", BLOCK))
 

@@ -13,15 +13,15 @@ from torch import nn
 import antembed as ant
 from antembed.layer.embedding import keep_largest
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.draw import draw_anchors, draw_rows
-from antembed.layer.sharded.placement import Spread
 from antembed.layer.sharded.sharded_embedding import (
     ShardedAnchorEmbedding,
-    ShardedAnchorEmbeddingBag,
     data_parallel,
+    draw_anchors,
+    draw_rows,
     join_,
     shard_,
 )
+from antembed.layer.sharded.sharded_table import Spread
 
 V, d, K, STEPS, B, PADDING = 103, 6, 5, 16, 32, 7
 CASES = dict.fromkeys((1, 2, 4), (("rows", "ProximalYogi"), ("bag", "ProximalYogi"), ("tied", "ProximalYogi")))
@@ -77,7 +77,7 @@ def single(kind: str) -> nn.Module:
     spread = Spread(V, 1)
     whole = draw_rows(0, V, V, K, 3, torch.float64)
     with torch.no_grad():
-        layer.rows.reset_to(whole[spread.places(torch.arange(V))])
+        layer.rows.reset_to(whole[spread.rows(torch.arange(V))])
         layer.anchors.copy_(draw_anchors(K, d, 3, torch.float64))
     return layer
 
@@ -94,7 +94,7 @@ def results(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, torch.T
             parts = [torch.zeros(spread.size, K, dtype=torch.float64) for _ in counts]
             torch.distributed.all_gather(parts, F.pad(state[name], (0, 0, 0, spread.size - len(state[name]))))
             joined = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
-            found[name] = joined[spread.places(torch.arange(V))]
+            found[name] = joined[spread.rows(torch.arange(V))]
     else:
         found |= {name: state[name] for name in ("momentum", "second") if name in state}
     return {name: tensor.detach().clone() for name, tensor in found.items()}
@@ -116,8 +116,11 @@ def trained(kind: str, name: str, words: nn.Module, ranks: Ranks | None) -> dict
 
 def work(ranks: Ranks, folder: Path) -> None:
     for kind, name in CASES[ranks.size]:
-        make = ShardedAnchorEmbeddingBag if kind == "bag" else ShardedAnchorEmbedding
-        found = trained(kind, name, make(V, d, PADDING, num_anchors=K, seed=3, dtype=torch.float64, ranks=ranks), ranks)
+        if kind == "bag":
+            layer = shard_(single(kind), ranks)
+        else:
+            layer = ShardedAnchorEmbedding(V, d, PADDING, num_anchors=K, seed=3, dtype=torch.float64, ranks=ranks)
+        found = trained(kind, name, layer, ranks)
         if ranks.first:
             save_file(found, folder / f"{kind}-{name}.safetensors")
 
@@ -194,14 +197,14 @@ def test_of_equal_weights_the_first_by_id_are_kept(n, tmp_path):
 def test_rows_are_spread(rows):
     spread = Spread(rows, 4)
     some = torch.arange(min(rows, 5000))
-    places = spread.places(some)
-    assert len(places.unique()) == len(some)
-    assert 0 <= int(places.min()) <= int(places.max()) < rows
+    found = spread.rows(some)
+    assert len(found.unique()) == len(some)
+    assert 0 <= int(found.min()) <= int(found.max()) < rows
     if rows <= 4096:
         assert sorted(torch.cat([spread.ids(rank) for rank in range(4)]).tolist()) == list(range(rows))
-        assert all(torch.equal(spread.places(spread.ids(r)), torch.arange(*spread.range(r))) for r in range(4))
+        assert all(torch.equal(spread.rows(spread.ids(r)), torch.arange(*spread.range(r))) for r in range(4))
     if rows >= 4096:  # the most frequent ids, which a range would give to rank 0
-        shares = torch.bincount(places[:1000] // spread.size, minlength=4) / 1000
+        shares = torch.bincount(found[:1000] // spread.size, minlength=4) / 1000
         assert 0.2 < float(shares.min()) <= float(shares.max()) < 0.3
 
 

@@ -49,7 +49,7 @@ def contents(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, to
         if isinstance(rows, torch.Tensor):
             table.release()
             table.weight.data = rows  # read as if it were the table
-            found[name] = table.whole()
+            found[name] = table.full_tensor()
     table.weight.data = weight
     steps = [float(state["step"]) for state in optimizer.state.values()]
     return {name: t.detach().clone() for name, t in found.items()} | {"steps": torch.tensor(steps)}

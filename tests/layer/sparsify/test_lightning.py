@@ -72,5 +72,5 @@ def test_the_budget_is_met(tmp_path):
 
 
 def test_another_optimizer_is_refused(tmp_path):
-    with pytest.raises(TypeError, match=r"SGD cannot freeze a support; configure ProximalAdam"):
+    with pytest.raises(TypeError, match=r"SGD cannot freeze zeros; use ProximalAdam"):
         fit(Plain(), tmp_path, callback())

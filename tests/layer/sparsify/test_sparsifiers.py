@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.layer.sparsify.quadratic import examples_in, mean_loss, normalize_anchors, observe, units_of
+from antembed.layer.sparsify.quadratic import examples_in, mean_loss, normalize_anchors, observe, tables_of
 
 V, K, d, TRUE = 200, 8, 10, 2
 
@@ -84,7 +84,7 @@ def test_anchors_of_length_one_are_the_same_vectors_and_the_same_step():
     problem, other = Problem(), Problem()
     for each in (problem, other):
         each.train(2)
-    normalize_anchors(units_of(problem.layer)[0], problem.optimizer.state)
+    normalize_anchors(tables_of(problem.layer)[0], problem.optimizer.state)
     torch.testing.assert_close(problem.layer.anchors.norm(dim=1), torch.ones(K))
     torch.testing.assert_close(problem.layer.to_dense(), other.layer.to_dense(), atol=1e-6, rtol=1e-5)
     scale = other.layer.anchors.norm(dim=1).detach()
@@ -102,8 +102,8 @@ def test_anchors_of_length_one_are_the_same_vectors_and_the_same_step():
 def test_one_pass_sums_gradients_and_their_squares():
     problem = Problem(sparse=True)
     problem.train(1)
-    batches, (unit,) = problem.batches(), problem.sparsifier.units
-    seen = observe(problem.layer, [unit], batches, problem.loss)
+    batches, (one,) = problem.batches(), problem.sparsifier.tables
+    seen = observe(problem.layer, [one], batches, problem.loss)
     G, P, h = torch.zeros(V, K), torch.zeros(K, K), torch.zeros(V)
     for ids in batches:
         problem.layer.zero_grad()
@@ -142,8 +142,8 @@ def test_the_scale_is_learned_from_what_an_event_does():
     assert len(events) == 4
     for event in events:
         assert event["loss"] <= event["loss_before"] + 0.1 * sparsifier.gain + 1e-9 or event["undone"]
-    foretold, risen = events[-1]["foretold"], events[-1]["risen"]
-    assert abs(foretold - risen) < 0.5 * max(abs(risen), 0.05 * events[-1]["loss_before"])
+    predicted, risen = events[-1]["predicted"], events[-1]["risen"]
+    assert abs(predicted - risen) < 0.5 * max(abs(risen), 0.05 * events[-1]["loss_before"])
 
 
 def test_an_event_that_costs_too_much_is_undone():
@@ -193,7 +193,7 @@ def test_bags_tied_outputs_and_padding():
         return torch.nn.functional.cross_entropy(model(batch[0], batch[1]), batch[2])
 
     sparsifier = ant.Recode(model, optimizer, budget="300", events=3, warmup=2)
-    assert len(sparsifier.units) == 2
+    assert len(sparsifier.tables) == 2
     for _ in range(6):
         for batch in data:
             optimizer.zero_grad()
@@ -210,7 +210,7 @@ def test_ridges_are_part_of_the_event():
     counts = torch.full((V,), 10.0)
     problem.layer.set_ridge(1e4, counts)
     assert float(problem.layer.ridge(torch.arange(10)).detach()) > 100
-    assert mean_loss(problem.layer, problem.sparsifier.units, [torch.arange(10)], problem.layer.ridge) == 0  # the loss alone
+    assert mean_loss(problem.layer, problem.sparsifier.tables, [torch.arange(10)], problem.layer.ridge) == 0  # the loss alone
     before = float(problem.layer.to_dense().detach().norm())
     problem.sparsifier.step(problem.batches(), lambda ids: problem.loss(ids) + problem.layer.ridge(ids))
     assert float(problem.layer.to_dense().detach().norm()) < 0.45 * before  # a third: the damping holds the rest

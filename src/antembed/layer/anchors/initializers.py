@@ -83,10 +83,9 @@ def kmeans_plus_plus(points: np.ndarray, K: int, given: np.ndarray, rng: np.rand
     distance = np.full(len(points), np.inf)
     for number in range(K):
         if number >= len(chosen):
-            total = distance.sum()
-            # All points left coincide with a chosen one: draw any of them.
-            spread = distance / total if total > 0 else _untaken(len(points), chosen)
-            chosen.append(rng.choice(len(points), p=spread))
+            # Where all points left coincide with a chosen one: any of them.
+            weights = distance if distance.any() else 1.0 - np.isin(np.arange(len(points)), chosen)
+            chosen.append(rng.choice(len(points), p=weights / weights.sum()))
         point = chosen[number]
         distance = np.minimum(distance, np.maximum(squares - 2 * (points @ points[point]) + squares[point], 0.0))
         distance[point] = 0.0
@@ -95,10 +94,8 @@ def kmeans_plus_plus(points: np.ndarray, K: int, given: np.ndarray, rng: np.rand
 
 def coreset_spread(points: np.ndarray) -> np.ndarray:
     """q(x) = ½·1/n + ½·‖x − mean‖²/Σ‖x − mean‖²: the lightweight coreset of Bachem, Lucic and Krause (2018)."""
-    distance = np.square(points - points.mean(0)).sum(1)
-    total = distance.sum()
-    even = np.full(len(points), 1 / len(points))
-    return even if total == 0 else 0.5 * even + 0.5 * distance / total
+    distance, even = np.square(points - points.mean(0)).sum(1), np.full(len(points), 1 / len(points))
+    return 0.5 * even + 0.5 * distance / distance.sum() if distance.any() else even
 
 
 def coreset(features: np.ndarray, K: int, seed: int, reserved: int = RESERVED) -> np.ndarray:
@@ -139,15 +136,7 @@ class Initializer:
     requires: frozenset[str] = frozenset()  # of counts, document_counts, features, scores: what the statistics must have
     trains: str = ""  # where scores are required: the embedding that is trained once to get them
 
-    def __post_init__(self) -> None:
-        if ("scores" in self.requires) != bool(self.trains):
-            raise ValueError(
-                f"scores come from an embedding: requires={set(self.requires)} and trains={self.trains!r} disagree"
-            )
-
     def __call__(self, statistics: ObjectStatistics, K: int, seed: int = 0) -> np.ndarray:
-        for name in sorted(self.requires):
-            statistics.get(name)
         return np.asarray(self.choose(statistics, K, seed), np.int64)
 
 
@@ -186,12 +175,6 @@ def _with_features(features: np.ndarray, K: int, reserved: int) -> tuple[np.ndar
     ids = reserved + np.flatnonzero(np.any(features[reserved:] != 0, axis=1))
     _check_enough(len(ids), K, "objects with features")
     return ids, np.asarray(features[ids], np.float64)
-
-
-def _untaken(n: int, chosen: list[int]) -> np.ndarray:
-    left = np.ones(n)
-    left[chosen] = 0.0
-    return left / left.sum()
 
 
 def _check_enough(n: int, K: int, what: str) -> None:

@@ -35,9 +35,8 @@ class UnrelatedPairs:
 
     def __init__(self, relations: sparse.csr_array, *, seed: int = 0, reserved: int = RESERVED):
         self.V, self.seed, self.reserved = relations.shape[0], seed, reserved
-        rows, columns = relations.nonzero()
-        # In both directions, also for relations that are not symmetric.
-        self._related = np.unique(np.concatenate([self._key(rows, columns), self._key(columns, rows)]))
+        related = relations.astype(bool)
+        self.related = (related + related.T).tocsr()  # in both directions, also for relations that are not symmetric
 
     def __call__(self, n: int, step: int, among: np.ndarray | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """n pairs as two int64 tensors. `among`: ids to draw from (repeated ones are more likely); None: all objects."""
@@ -47,7 +46,7 @@ class UnrelatedPairs:
         found = np.empty((2, 0), np.int64)
         for _ in range(TRIES if len(ids) else 0):
             u, v = ids[rng.integers(0, len(ids), (2, 2 * (n - found.shape[1]) + 8))]
-            good = (u != v) & ~self.related(u, v)
+            good = (u != v) & ~np.asarray(self.related[u, v])
             found = np.concatenate([found, np.stack([u[good], v[good]])], axis=1)[:, :n]
             if found.shape[1] == n:
                 return torch.from_numpy(found[0].copy()), torch.from_numpy(found[1].copy())
@@ -55,14 +54,3 @@ class UnrelatedPairs:
             f"only {found.shape[1]} of {n} unrelated pairs were found among {len(np.unique(ids))} objects in {TRIES} tries; "
             "draw among more objects, or filter the relations"
         )
-
-    def related(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Which of these pairs are related."""
-        if not len(self._related):
-            return np.zeros(len(u), bool)
-        keys = self._key(u, v)
-        found = np.minimum(np.searchsorted(self._related, keys), len(self._related) - 1)
-        return self._related[found] == keys
-
-    def _key(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return np.asarray(u, np.int64) * self.V + v

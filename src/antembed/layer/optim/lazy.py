@@ -11,7 +11,7 @@ the P of its step, and P_t and P_L scale the result.
 Clamping once equals clamping at every step because a row first rises and then falls, never the other way round: β^j·|m| fades
 and λ stays. This also holds for a changing λ that never falls faster than β; a steeper fall flushes first. A forward pass
 computes the rows it needs and does not change the table, so the result of training depends on the gradients only, and DDP's
-processes stay identical to the last bit. Reading the whole table (`state_dict`, `eval`, `to_dense`, …) brings all rows up to
+processes stay identical to the last bit. Reading all rows (`state_dict`, `eval`, `to_dense`, …) brings all rows up to
 date in place: the same values up to rounding, so with DDP do it on every process.
 """
 
@@ -23,20 +23,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antembed.layer.group_kernel import Groups, group
 from antembed.layer.optim import lazy_kernel as kernel
-from antembed.layer.optim.lazy_kernel import Rule
+from antembed.layer.optim.lazy_kernel import Groups, Rule, Step, group
 from antembed.layer.optim.prox import FreeEntries
+from antembed.native.huge_pages import ask_for_huge_pages
 from antembed.native.threads import parallel_for, take_turns
 
-# A drift term below this share of the first one is below double precision.
-NEGLIGIBLE = 2.0**-60
+Direction = Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]]
+
+NEGLIGIBLE = 2.0**-60  # a drift term below this share of the first one is below double precision
 FLUSH_EVERY = 1 << 20  # steps: bounds the history at 24 MB
 SMALLEST_SCALE = 1e-100  # of P: the increments are divided by it, and must not overflow
-PIECE = 1024  # rows that a thread takes at a time
-CHUNK = 1 << 16  # rows at a time in the flush in plain torch
-
-NO_INTS = np.empty(0, np.int64)
+CHUNK = 1024  # rows that a thread takes at a time
+PLAIN_CHUNK = 1 << 16  # rows at a time in the flush in plain torch
 
 
 def fading_powers(decay: float) -> np.ndarray:
@@ -47,33 +46,29 @@ def fading_powers(decay: float) -> np.ndarray:
     return decay ** np.arange(reach, 0, -1)
 
 
+def in_huge_pages(table: Tensor) -> Tensor:
+    """The same tensor, fresh and not yet written to, in huge pages where there are some."""
+    if table.device.type == "cpu":
+        ask_for_huge_pages(table.data_ptr(), table.numel() * table.element_size())
+    return table
+
+
 class LazyRows:
     """The deferred updates of one table's rows. `rule` says how they move while idle (layer/optim/lazy_kernel.py)."""
 
     def __init__(
-        self,
-        weight: Tensor,
-        momentum: Tensor | None,
-        second: Tensor | None,
-        rule: Rule,
-        compiled: bool | None = None,
+        self, weight: Tensor, momentum: Tensor | None, second: Tensor | None, rule: Rule, compiled: bool | None = None
     ):
         if any(buffer is not None and buffer.device != weight.device for buffer in (momentum, second)):
             raise ValueError(
                 f"the layer is on {weight.device}, its optimizer is not; move the model, then create the optimizer"
             )
-        fits = weight.device.type == "cpu" and weight.is_contiguous()
-        if compiled and not fits:
-            raise ValueError(
-                f"compiled=True needs a contiguous tensor on the CPU, this one is on {weight.device}; leave it at None"
-            )
         self.weight, self.momentum, self.second = weight, momentum, second
-        self.compiled = fits if compiled is None else compiled
+        self.compiled = weight.device.type == "cpu" and weight.is_contiguous() and compiled is not False
         self.free: FreeEntries | None = None
         self.strength = 0.0
-        V = weight.shape[0]
-        self.last = torch.zeros(V, dtype=torch.int32, device=weight.device)
-        self._slot = np.full(V, -1, np.int32) if self.compiled else None
+        self.last = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
+        self._slot = np.full(len(weight) if self.compiled else 0, -1, np.int32)
         self._lock = Lock()  # concurrent calls of forward share the scratch memory
         self._set_rule(rule)
         self._reset()
@@ -83,8 +78,7 @@ class LazyRows:
         return len(self.last) == len(weight) and self.last.device == weight.device and self.weight.dtype == weight.dtype
 
     def _set_rule(self, rule: Rule) -> None:
-        self.rule = rule
-        self._fading = self._array(fading_powers(rule.decay))
+        self.rule, self._fading = rule, self._array(fading_powers(rule.decay))
 
     def _reset(self) -> None:
         """All rows are current: start a new history."""
@@ -98,36 +92,25 @@ class LazyRows:
         return values if on_cpu else torch.as_tensor(values, device=self.weight.device)
 
     def step(
-        self,
-        gradient: Tensor,
-        rule: Rule,
-        direction: Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]],
-        keep: float,
-        step: float,
-        strength: float,
-        take: float,
-        free: FreeEntries | None,
+        self, gradient: Tensor, rule: Rule, direction: Direction, step: Step, strength: float, free: FreeEntries | None
     ) -> None:
-        """One step of size `step` from keep·x with a row-sparse gradient (ids may repeat), then a prox of the amount `take`."""
-        if free is not None and free.shape != tuple(self.weight.shape):
-            raise ValueError(
-                f"free entries are for a table of {free.shape}, this one is {tuple(self.weight.shape)}; rebuild them"
-            )
+        """One step with a row-sparse gradient (ids may repeat), then the prox."""
+        if free is not None:
+            free.check(self.weight)
         if rule != self.rule or free is not self.free or strength < self.strength * rule.decay:
             self.flush()
             self.free, self._views = free, None
             self._set_rule(rule)
-        ids, values = gradient._indices()[0], gradient._values()
         if self.compiled:
-            self._step_compiled(ids, values, keep, step, take)
+            self._step_compiled(gradient, step)
         else:
-            self._step_plain(gradient, direction, keep, step, take)
+            self._step_plain(gradient.coalesce(), direction, step)
         self.strength = strength
-        self._record(keep, step, take)
+        self._record(step)
         if self.now >= FLUSH_EVERY or self._kept < SMALLEST_SCALE:
             self.flush()
 
-    def _record(self, keep: float, step: float, take: float) -> None:
+    def _record(self, step: Step) -> None:
         now = self.now = self.now + 1
         if now == len(self._drift):
             self._views = None
@@ -136,13 +119,13 @@ class LazyRows:
                 for old in (self._drift, self._clock, self._scale)
             )
         reach = min(len(self._fading), now)
-        scale = self._scale[now] = self._kept = self._kept * keep
-        self._drift[now - reach : now] += step / scale * self._fading[-reach:]
-        self._clock[now] = self._clock[now - 1] + take / scale
+        scale = self._scale[now] = self._kept = self._kept * step.keep
+        self._drift[now - reach : now] += step.size / scale * self._fading[-reach:]
+        self._clock[now] = self._clock[now - 1] + step.shrink / scale
 
     def group(self, ids: Tensor) -> Groups | None:
         """Equal ids grouped, where the compiled kernel can be used."""
-        if self._slot is None:
+        if not self.compiled:
             return None
         with self._lock:
             return group(ids.numpy(), self._slot)
@@ -155,15 +138,9 @@ class LazyRows:
         """The rows `ids` (1-D), up to date: (n, K)."""
         if not self.compiled:
             return self._read_plain(ids)
-        numbers = ids.numpy()
-        out = torch.empty(len(ids), self.weight.shape[1], dtype=self.weight.dtype)
-        out_rows, rows, rule, now = out.numpy(), self._rows(), self.rule, self.now
-        parallel_for(
-            lambda start, stop: kernel.read_rows(start, stop, numbers, out_rows, rows, rule, now),
-            len(out),
-            out.shape[1],
-            torch.get_num_threads(),
-        )
+        out = self.weight.new_empty(len(ids), self.weight.shape[1])
+        given = ids.numpy(), out.numpy(), *self.state()
+        parallel_for(lambda start, stop: kernel.read_rows(start, stop, *given), len(out), out.shape[1], torch.get_num_threads())
         return out
 
     @torch.no_grad()
@@ -173,16 +150,10 @@ class LazyRows:
             return
         V, K = self.weight.shape
         if self.compiled:
-            rows, rule, now = self._rows(), self.rule, self.now
-            parallel_for(
-                lambda start, stop: kernel.flush_rows(start, stop, rows, rule, now),
-                V,
-                K,
-                torch.get_num_threads(),
-            )
+            state = self.state()
+            parallel_for(lambda start, stop: kernel.flush_rows(start, stop, *state), V, K, torch.get_num_threads())
         else:
-            for start in range(0, V, CHUNK):
-                ids = torch.arange(start, min(start + CHUNK, V), device=self.weight.device)
+            for ids in torch.arange(V, device=self.weight.device).split(PLAIN_CHUNK):
                 self.weight.data[ids] = self._read_plain(ids)
                 if self.momentum is not None:
                     self.momentum[ids] *= self._faded(ids)
@@ -191,38 +162,24 @@ class LazyRows:
 
     def _rows(self) -> kernel.Rows:
         """The tensors as NumPy arrays; cached, since the conversions would cost more than the arithmetic of a small batch."""
-        if self._views is not None and self._views[0] == self.weight.data_ptr():
-            return self._views[1]
-        self._views = self.weight.data_ptr(), self._make_rows()
+        if self._views is None or self._views[0] != self.weight.data_ptr():
+            weight, no_ids = self.weight.detach().numpy(), np.empty(0, np.int64)
+            momentum, second = (weight[:0] if part is None else part.numpy() for part in (self.momentum, self.second))
+            free = (no_ids, no_ids) if self.free is None else (self.free.starts.numpy(), self.free.columns.numpy())
+            history = self._drift, self._clock, self._scale
+            self._views = self.weight.data_ptr(), kernel.Rows(weight, momentum, second, self.last.numpy(), *history, *free)
         return self._views[1]
 
-    def _make_rows(self) -> kernel.Rows:
-        weight = self.weight.detach().numpy()
-        none = weight[:0]
-        return kernel.Rows(
-            weight,
-            none if self.momentum is None else self.momentum.numpy(),
-            none if self.second is None else self.second.numpy(),
-            self.last.numpy(),
-            self._drift,
-            self._clock,
-            self._scale,
-            NO_INTS if self.free is None else self.free.starts.numpy(),
-            NO_INTS if self.free is None else self.free.columns.numpy(),
-        )
-
-    def _step_compiled(self, ids: Tensor, values: Tensor, keep: float, step: float, take: float) -> None:
-        groups = self.group(ids)
+    def _step_compiled(self, gradient: Tensor, step: Step) -> None:
+        groups = self.group(gradient._indices()[0])
         assert groups is not None
-        unique, _, starts, order = groups
-        gradient = values.contiguous().numpy()
-        rows, rule, now, U = self._rows(), self.rule, self.now, len(unique)
+        U = len(groups.unique)
+        given = groups.unique, groups.starts, groups.order, gradient._values().contiguous().numpy(), *self.state(), step
 
-        def work(piece: int) -> None:
-            start, stop = piece * PIECE, min(piece * PIECE + PIECE, U)
-            kernel.step_rows(start, stop, unique, starts, order, gradient, rows, rule, now, keep, step, take)
+        def work(chunk: int) -> None:
+            kernel.step_rows(chunk * CHUNK, min(chunk * CHUNK + CHUNK, U), *given)
 
-        take_turns(work, -(-U // PIECE), torch.get_num_threads())
+        take_turns(work, -(-U // CHUNK), torch.get_num_threads())
 
     # The same in plain torch, for any device.
 
@@ -236,40 +193,27 @@ class LazyRows:
         return 1.0 if self.free is None else (~self.free.mask(ids)).to(self.weight)
 
     def _read_plain(self, ids: Tensor) -> Tensor:
-        dtype, scale = self.weight.dtype, self._scale[self.now]
+        dtype, scale, x = self.weight.dtype, self._scale[self.now], self.weight.detach()[ids]
         owed = (scale * (self._clock[self.now] - self._since(self._clock, ids))).to(dtype) * self._penalized(ids)
-        x = self.weight.detach()[ids]
-        kept = x * (scale / self._since(self._scale, ids)).to(dtype)
-        if self.momentum is None:
-            return (kept - owed).clamp(min=self.rule.floor)
-        moved = self.momentum[ids] * (scale * self._since(self._drift, ids)).to(dtype)
-        if self.second is None:
-            return (kept - (moved + owed)).clamp(min=self.rule.floor)
-        metric = self.second[ids].sqrt() + self.rule.eps
-        caught_up = kept - (moved / metric + (owed if self.rule.plain else owed / metric))
+        metric = 1.0 if self.second is None else self.second[ids].sqrt() + self.rule.eps
+        fall = owed if self.rule.plain else owed / metric
+        if self.momentum is not None:
+            fall = self.momentum[ids] * (scale * self._since(self._drift, ids)).to(dtype) / metric + fall
+        caught_up = x * (scale / self._since(self._scale, ids)).to(dtype) - fall
         # A current row is returned bit by bit, also where a weight without a prox is below the floor.
         return torch.where((self.last[ids] == self.now).unsqueeze(1), x, caught_up.clamp(min=self.rule.floor))
 
-    def _step_plain(
-        self,
-        gradient: Tensor,
-        direction: Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]],
-        keep: float,
-        step: float,
-        take: float,
-    ) -> None:
-        gradient = gradient.coalesce()
+    def _step_plain(self, gradient: Tensor, direction: Direction, step: Step) -> None:
         ids = gradient.indices()[0]
-        x = self._read_plain(ids)
-        buffers = {}
+        x, buffers = self._read_plain(ids), {}
         if self.momentum is not None:
             buffers["momentum"] = self.momentum[ids] * self._faded(ids)
         if self.second is not None:
             buffers["second"] = self.second[ids]
         move, metric = direction(gradient.values(), buffers)
-        x = keep * x - step * (move if metric is None else move / metric)
-        taken = take if metric is None or self.rule.plain else take / metric
-        self.weight.data[ids] = (x - taken * self._penalized(ids)).clamp(min=self.rule.floor)
+        x = step.keep * x - step.size * (move if metric is None else move / metric)
+        shrink = step.shrink if metric is None or self.rule.plain else step.shrink / metric
+        self.weight.data[ids] = (x - shrink * self._penalized(ids)).clamp(min=self.rule.floor)
         for name, rows in buffers.items():
             getattr(self, name)[ids] = rows
         self.last[ids] = self.now + 1

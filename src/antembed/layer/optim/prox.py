@@ -70,15 +70,25 @@ class FreeEntries:
     def __len__(self) -> int:
         return len(self.columns)
 
+    def check(self, weight: Tensor) -> None:
+        """Raise if they are for a table of another size."""
+        if self.shape != tuple(weight.shape):
+            raise ValueError(f"free entries are for a table of {self.shape}, this one is {tuple(weight.shape)}; rebuild them")
+
+    @property
+    def objects(self) -> Tensor:
+        """The object of each entry, as `columns` has its anchor."""
+        return torch.arange(self.shape[0]).repeat_interleave(self.starts.diff())
+
     def mask(self, rows: Tensor | None = None) -> Tensor:
         """True at free entries: (len(rows), K) for the rows named, (V, K) for all."""
         V, K = self.shape
         rows = torch.arange(V) if rows is None else rows.cpu()
         counts = self.starts[rows + 1] - self.starts[rows]
-        within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        columns = self.columns[self.starts[rows].repeat_interleave(counts) + within]
+        row_of = torch.arange(len(rows)).repeat_interleave(counts)
+        within = torch.arange(len(row_of)) - (counts.cumsum(0) - counts)[row_of]
         mask = torch.zeros(len(rows), K, dtype=torch.bool)
-        mask[torch.arange(len(rows)).repeat_interleave(counts), columns] = True
+        mask[row_of, self.columns[self.starts[rows][row_of] + within]] = True
         return mask
 
 
@@ -107,21 +117,37 @@ class Prox(ABC):
 
 
 @dataclass
-class NonNegativeL1(Prox):
-    """strength·‖T‖₁ over T ≥ 0. Free entries are not shrunk but clamped at 0, and so is every entry at strength 0."""
+class L1(Prox):
+    """strength·‖T‖₁, both signs. Free entries are not shrunk."""
 
     free: FreeEntries | None = field(default=None, repr=False)
 
     def __call__(self, t: Tensor, step: Amount) -> Tensor:
-        return nonnegative_soft_threshold(t, _amount_for(self.free, t, self.strength * step))
+        return soft_threshold(t, self.amount(t, step))
 
     def penalty(self, t: Tensor) -> Tensor:
-        return self.strength * _penalized(self.free, t).abs().sum()
+        penalized = t if self.free is None else t * ~self.free.mask().to(t.device)
+        return self.strength * penalized.abs().sum()
+
+    def amount(self, t: Tensor, step: Amount) -> Amount:
+        """strength·step, and 0 at free entries."""
+        if self.free is None:
+            return self.strength * step
+        self.free.check(t)
+        return torch.as_tensor(self.strength * step, dtype=t.dtype, device=t.device) * ~self.free.mask().to(t.device)
+
+
+@dataclass
+class NonNegativeL1(L1):
+    """strength·‖T‖₁ over T ≥ 0. Free entries are not shrunk but clamped at 0, and so is every entry at strength 0."""
+
+    def __call__(self, t: Tensor, step: Amount) -> Tensor:
+        return nonnegative_soft_threshold(t, self.amount(t, step))
 
 
 def shrinks_linearly(prox: Prox | None) -> bool:
-    """Whether the closed forms of idle rows (layer/optim/lazy.py, the fused engine) hold: no prox, or that of NonNegativeL1 as it is.
-    A subclass with an operator of its own is exact as well, but takes the dense path."""
+    """Whether the closed forms of idle rows (layer/optim/lazy.py, the fused engine) hold: no prox, or that of NonNegativeL1 as
+    it is. A subclass with an operator of its own is exact as well, but takes the dense path."""
     return prox is None or (isinstance(prox, NonNegativeL1) and type(prox).__call__ is NonNegativeL1.__call__)
 
 
@@ -130,19 +156,6 @@ class NonNegative(NonNegativeL1):
     """The constraint T ≥ 0 without a penalty, whatever λ is elsewhere."""
 
     scheduled: ClassVar[bool] = False
-
-
-@dataclass
-class L1(Prox):
-    """strength·‖T‖₁, both signs. Free entries are not shrunk."""
-
-    free: FreeEntries | None = field(default=None, repr=False)
-
-    def __call__(self, t: Tensor, step: Amount) -> Tensor:
-        return soft_threshold(t, _amount_for(self.free, t, self.strength * step))
-
-    def penalty(self, t: Tensor) -> Tensor:
-        return self.strength * _penalized(self.free, t).abs().sum()
 
 
 @dataclass
@@ -162,7 +175,7 @@ class SubgradientL1(Prox):
 
 @dataclass
 class GroupL2(Prox):
-    """strength·Σ_rows ‖row‖₂ (group lasso): whole rows become zero, so there are no single free entries.
+    """strength·Σ_rows ‖row‖₂ (group lasso): entire rows become zero, so there are no single free entries.
 
     With every > 1 an optimizer applies it at every `every`-th step only, with the amount lr·strength of all skipped steps:
     without a gradient, shrinking a row n times by a equals shrinking it once by n·a. In between, rows may be lazy.
@@ -180,15 +193,3 @@ class GroupL2(Prox):
 
     def penalty(self, t: Tensor) -> Tensor:
         return self.strength * t.norm(dim=-1).sum()
-
-
-def _amount_for(free: FreeEntries | None, t: Tensor, amount: Amount) -> Amount:
-    if free is None:
-        return amount
-    if free.shape != tuple(t.shape):
-        raise ValueError(f"free entries are for a table of {free.shape}, this one is {tuple(t.shape)}; rebuild them")
-    return torch.as_tensor(amount, dtype=t.dtype, device=t.device) * ~free.mask().to(t.device)
-
-
-def _penalized(free: FreeEntries | None, t: Tensor) -> Tensor:
-    return t if free is None else t * ~free.mask().to(t.device)

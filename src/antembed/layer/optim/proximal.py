@@ -1,9 +1,9 @@
 """The proximal step: a rule gives a direction m and a metric D, the base class moves by a_t·m/D and then applies the prox.
 
-Groups are those of torch with four more optional keys: `prox` (layer/optim/prox.py), `table` (the module that reads the parameter by
-rows, so that rows can be lazy), `weight_decay` (decoupled, as in AdamW: the step starts from (1 − lr·decay)·x) and `metric`
-("diagonal": the prox uses the step a_t/D of the update, so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain": the prox
-shrinks by lr·λ everywhere, as in the paper's eq. 3).
+Groups are those of torch with four more optional keys: `prox` (layer/optim/prox.py), `table` (the module that reads the
+parameter by rows, so that rows can be lazy), `weight_decay` (decoupled, as in AdamW: the step starts from (1 − lr·decay)·x) and
+`metric` ("diagonal": the prox uses the step a_t/D of the update, so that zero is stationary exactly where −∂L/∂T ≤ λ; "plain":
+the prox shrinks by lr·λ everywhere, as in the paper's eq. 3).
 
 `max_grad_norm` clips the gradients of all parameters by their joint 2-norm before each step, also row-sparse ones, of which
 torch.nn.utils.clip_grad_norm_ cannot compute the norm.
@@ -11,22 +11,65 @@ torch.nn.utils.clip_grad_norm_ cannot compute the norm.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
 
-from antembed.layer.optim.clip import check_max_norm, clip_grad_norm_
 from antembed.layer.optim.lazy import LazyRows
-from antembed.layer.optim.lazy_kernel import Rule
+from antembed.layer.optim.lazy_kernel import Rule, Step
 from antembed.layer.optim.prox import GroupL2, NonNegativeL1, Prox, shrinks_linearly
 
-# MERGED Parameter groups hold objects (a penalty, a table), a checkpoint holds plain data: conversion between the two.
-
-Group = dict[str, Any]  # a group of torch.optim, with `prox` and `table` besides (layer/optim/proximal.py)
+Group = dict[str, Any]  # a group of torch.optim, with `prox` and `table` besides
 State = dict[str, Any]  # a state_dict
-OBJECTS = ("prox", "table")
+Params = Iterable[Tensor] | Iterable[Group]
+OBJECTS = ("prox", "table")  # of a group; a checkpoint holds plain data instead
+MOMENTS = ("momentum", "second")
+WORTH_GATHERING = 0.25  # share of entries that can move, up to which it is faster to gather them
+
+# Parameters of which each process holds other rows, and the sum over those processes (layer/sharded/sharded_table.py).
+SHARED: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+@torch.no_grad()
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scale all gradients so that their joint 2-norm is at most `max_norm`; → the norm before. As in torch.nn.utils, which
+    fails on row-sparse gradients. `max_grad_norm` of a proximal optimizer does it at every step. Where processes share a table
+    it is the norm over all its rows, and all processes call it."""
+    values: list[Tensor] = []
+    shared: list[Tensor] = []
+    summed = None
+    for weight in [parameters] if isinstance(parameters, Tensor) else parameters:
+        summed = SHARED.get(weight, summed)
+        if weight.grad is None:
+            continue
+        if weight.grad.is_sparse:  # the norm is that of the sums over equal rows
+            weight.grad = weight.grad.coalesce()
+        value = weight.grad._values() if weight.grad.is_sparse else weight.grad
+        (shared if weight in SHARED else values).append(value)
+    norm = torch.nn.utils.get_total_norm(values)
+    if summed is not None:
+        norm = (norm.square() + summed(torch.nn.utils.get_total_norm(shared).square())).sqrt()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for value in [*values, *shared]:
+        value.mul_(factor.to(value.device))
+    return norm
+
+
+def clip_groups(groups: list[Group], max_norm: float | None) -> None:
+    """The same for all parameters of an optimizer; None: no clipping."""
+    if max_norm is not None:
+        clip_grad_norm_((weight for group in groups for weight in group["params"]), max_norm)
+
+
+def check_max_norm(max_grad_norm: float | None) -> float | None:
+    """Raise if gradients cannot be clipped to this norm."""
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(f"max_grad_norm must be > 0, got {max_grad_norm}; None switches clipping off")
+    return max_grad_norm
 
 
 def plain_groups(groups: list[Group]) -> list[Group]:
@@ -53,9 +96,14 @@ def load_keeping_objects(optimizer: Optimizer, load: Callable[[State], None], sa
             own["prox"].strength = strength
 
 
-Params = Iterable[Tensor] | Iterable[Group]
-MOMENTS = ("momentum", "second")
-WORTH_GATHERING = 0.25  # share of entries that can move, up to which it is faster to gather them
+class StepOptions(TypedDict, total=False):
+    """Keyword arguments of every proximal optimizer."""
+
+    metric: str
+    """Of the prox: "diagonal" or "plain"."""
+    compiled: bool | None
+    """False: lazy rows in plain torch, as on other devices."""
+    max_grad_norm: float | None
 
 
 class ProximalOptimizer(Optimizer):
@@ -64,26 +112,25 @@ class ProximalOptimizer(Optimizer):
     lazy = True  # the metric of an idle row does not change, so that idle steps have a closed form
     max_grad_norm: float | None = None
 
-    def __init__(self, params: Params, defaults: Group, metric: str, compiled: bool | None, max_grad_norm: float | None = None):
-        check_max_norm(max_grad_norm)
-        self.max_grad_norm = max_grad_norm
+    def __init__(
+        self,
+        params: Params,
+        defaults: Group,
+        metric: str = "diagonal",
+        compiled: bool | None = None,
+        max_grad_norm: float | None = None,
+    ):
+        self.max_grad_norm = check_max_norm(max_grad_norm)
         self._pending: dict[Tensor, LazyRows] = {}
         self._supports: dict[Tensor, tuple[Tensor, Tensor | None]] = {}
-        super().__init__(
-            params, defaults | {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
-        )
-
-    @classmethod
-    def eps_options(cls, eps: float) -> dict[str, float]:
-        """Constructor arguments for this eps; a rule without one has none."""
-        return {}
+        own = {"prox": None, "table": None, "weight_decay": 0.0, "metric": metric, "compiled": compiled}
+        super().__init__(params, defaults | own)
 
     @classmethod
     def create(cls, params: Params, lr: float, eps: float | None = None, beta2: float | None = None) -> "ProximalOptimizer":
-        """With this learning rate, eps and β2, and the rule's own defaults for the rest."""
-        more: dict[str, Any] = {"lr": lr} | ({} if eps is None else cls.eps_options(eps))
-        more |= {} if beta2 is None else {"betas": (0.9, beta2)}
-        return cls(params, **more)
+        """With this learning rate, and eps and β2 where the rule has them; None: the rule's own defaults."""
+        own: dict[str, Any] = {"lr": lr}
+        return cls(params, **own)
 
     @abstractmethod
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
@@ -133,8 +180,7 @@ class ProximalOptimizer(Optimizer):
         shared = [group["table"] for group in self.param_groups if group["table"] is not None and group["table"].shared]
         if shared:
             shared[0].check_agreement(self._rates())
-        if self.max_grad_norm is not None:
-            clip_grad_norm_((weight for group in self.param_groups for weight in group["params"]), self.max_grad_norm)
+        clip_groups(self.param_groups, self.max_grad_norm)
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:
@@ -169,52 +215,43 @@ class ProximalOptimizer(Optimizer):
         state["step"] += 1
         if "support" in state:
             gradient = masked(gradient, state["support"])
-        scale = self._scale(state["step"], group)
-        keep = 1 - group["lr"] * group["weight_decay"]
+        strength = prox.strength if prox is not None else 0.0
+        size = self._scale(state["step"], group)
+        shrink = strength * (group["lr"] if group["metric"] == "plain" else size)
+        step = Step(1 - group["lr"] * group["weight_decay"], size, shrink)
         if gradient.is_sparse and gradient.sparse_dim() == 1 and self._can_be_lazy(prox, group):
-            strength = prox.strength if prox is not None else 0.0
-            self._rows(weight, group).step(
-                gradient,
-                self._idle_rule(group),
-                lambda values, buffers: self._direction(values, buffers, group),
-                keep,
-                scale,
-                strength,
-                strength * (group["lr"] if group["metric"] == "plain" else scale),
-                prox.free if isinstance(prox, NonNegativeL1) else None,
-            )
+            free = prox.free if isinstance(prox, NonNegativeL1) else None
+            direction = partial(self._direction, group=group)
+            self._rows(weight, group).step(gradient, self._idle_rule(group), direction, step, strength, free)
             return
         if group["table"] is not None:
             group["table"].flush()
         dense = gradient.to_dense() if gradient.is_sparse else gradient
         kept = self._kept_entries(weight, prox)
         if kept is None:
-            self._move(weight, dense, state, group, prox, scale, keep)
+            self._move(weight, dense, state, group, prox, step)
             return
         part, own = weight.view(-1)[kept], {name: state[name].view(-1)[kept] for name in MOMENTS if name in state}
-        self._move(part, dense.reshape(-1)[kept], own, group, prox, scale, keep)
+        self._move(part, dense.reshape(-1)[kept], own, group, prox, step)
         weight.view(-1)[kept] = part
         for name, moment in own.items():
             state[name].view(-1)[kept] = moment
 
-    def _move(
-        self, weight: Tensor, gradient: Tensor, state: State, group: Group, prox: Prox | None, scale: float, keep: float
-    ) -> None:
+    def _move(self, weight: Tensor, gradient: Tensor, state: State, group: Group, prox: Prox | None, step: Step) -> None:
         """Update, then prox, of all entries that are given."""
         extra = None if prox is None else prox.subgradient(weight)
         move, metric = self._direction(gradient if extra is None else gradient + extra, state, group)
-        if keep != 1:
-            weight.mul_(keep)
+        if step.keep != 1:
+            weight.mul_(step.keep)
         if metric is None:
-            weight.add_(move, alpha=-scale)
+            weight.add_(move, alpha=-step.size)
         else:
-            weight.addcdiv_(move, metric, value=-scale)
+            weight.addcdiv_(move, metric, value=-step.size)
         if prox is not None:
-            step = group["lr"] if metric is None or group["metric"] == "plain" else scale / metric
-            weight.copy_(prox(weight, step))
+            weight.copy_(prox(weight, group["lr"] if metric is None or group["metric"] == "plain" else step.size / metric))
 
     def _kept_entries(self, weight: Tensor, prox: Prox | None) -> Tensor | None:
-        """Where most entries are frozen at zero: those that are not, by their place in the flat tensor. None: take them all."""
+        """Where most entries are frozen at zero: the others, by their position in the flat tensor. None: take them all."""
         state = self.state[weight]
         marked = state.get("support", state.get("second"))  # a new tensor whenever the support changes
         entrywise = shrinks_linearly(prox) and getattr(prox, "free", None) is None
@@ -262,7 +299,10 @@ class ProximalOptimizer(Optimizer):
 
     def group_of(self, weight: Tensor) -> Group:
         """The group that has this parameter."""
-        return next(group for group in self.param_groups if any(weight is own for own in group["params"]))
+        for group in self.param_groups:
+            if any(weight is own for own in group["params"]):
+                return group
+        raise ValueError("the optimizer does not hold this layer; build it from layer.param_groups(…)")
 
     def _can_be_lazy(self, prox: Prox | None, group: Group) -> bool:
         if not self.lazy or not shrinks_linearly(prox):
@@ -319,7 +359,7 @@ class ProximalOptimizer(Optimizer):
         return 0.0 if isinstance(group["prox"], NonNegativeL1) else -float("inf")
 
     def flush(self) -> None:
-        """Bring every row of every table up to date. Layers call it wherever they are read as a whole."""
+        """Bring every row of every table up to date. Layers call it wherever all of their rows are read."""
         for rows in self._pending.values():
             rows.flush()
 
@@ -353,8 +393,7 @@ class ProximalOptimizer(Optimizer):
         """What `freeze_support` left free; None: everything."""
         state = self.state.get(weight, {})
         if "support" in state:
-            found: Tensor = state["support"]
-            return found
+            return cast(Tensor, state["support"])
         second = state.get("second")
         return ~second.isinf() if second is not None and bool(second.isinf().any()) else None
 

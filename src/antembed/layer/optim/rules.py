@@ -1,31 +1,28 @@
-"""The gradient rules: SGD with momentum, Adam, Yogi; base.py does the rest."""
+"""The gradient rules: SGD with momentum, Adam, Yogi; optim/proximal.py does the rest."""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
+from antembed.layer.optim.lazy import in_huge_pages
 from antembed.layer.optim.lazy_kernel import Rule
-from antembed.layer.optim.proximal import Group, Params, ProximalOptimizer, State
-from antembed.layer.row_table import filled_like
+from antembed.layer.optim.proximal import Group, Params, ProximalOptimizer, State, StepOptions
+
+
+def filled_like(table: Tensor, value: float) -> Tensor:
+    """torch.full_like, in huge pages."""
+    return in_huge_pages(torch.empty_like(table)).fill_(value)
 
 
 class ProximalSGD(ProximalOptimizer):
     """m ← momentum·m + g;  T ← prox(T − lr·m). Exactly lazy for row-sparse gradients."""
 
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 0.01,
-        momentum: float = 0.0,
-        *,
-        metric: str = "diagonal",
-        compiled: bool | None = None,
-        max_grad_norm: float | None = None,
-    ):
+    def __init__(self, params: Params, lr: float = 0.01, momentum: float = 0.0, **options: Unpack[StepOptions]):
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {momentum}")
-        super().__init__(params, {"lr": lr, "momentum": momentum}, metric, compiled, max_grad_norm)
+        super().__init__(params, {"lr": lr, "momentum": momentum}, **options)
 
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
         return {"momentum": filled_like(weight, 0.0)} if group["momentum"] else {}
@@ -52,28 +49,21 @@ class _Adaptive(ProximalOptimizer):
     """Base of Adam and Yogi: two moments, and a_t = lr·√(1−β2ᵗ)/(1−β1ᵗ)."""
 
     def __init__(
-        self,
-        params: Params,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        initial_second: float,
-        metric: str,
-        compiled: bool | None,
-        max_grad_norm: float | None,
+        self, params: Params, lr: float, betas: tuple[float, float], eps: float, second: float, **options: Unpack[StepOptions]
     ):
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas must be in [0, 1), got {betas}")
         if not eps > 0:
             raise ValueError(f"eps must be > 0, got {eps}: rows without a gradient would be divided by zero; take 1e-8 or more")
-        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "initial_second": initial_second}
-        super().__init__(params, defaults, metric, compiled, max_grad_norm)
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "initial_second": second}, **options)
+
+    @classmethod
+    def create(cls, params: Params, lr: float, eps: float | None = None, beta2: float | None = None) -> ProximalOptimizer:
+        given: dict[str, Any] = {"lr": lr, "eps": eps, "betas": None if beta2 is None else (0.9, beta2)}
+        return cls(params, **{name: value for name, value in given.items() if value is not None})
 
     def _buffers(self, weight: Tensor, group: Group) -> dict[str, Tensor]:
-        return {
-            "momentum": filled_like(weight, 0.0),
-            "second": filled_like(weight, group["initial_second"]),
-        }
+        return {"momentum": filled_like(weight, 0.0), "second": filled_like(weight, group["initial_second"])}
 
     def _scale(self, step: int, group: Group) -> float:
         beta1, beta2 = group["betas"]
@@ -96,7 +86,7 @@ class _Adaptive(ProximalOptimizer):
 class ProximalYogi(_Adaptive):
     """Yogi (Zaheer et al. 2018): v ← v − (1−β2)·sign(v − g²)·g², D = √v + eps. Exactly lazy for row-sparse gradients.
 
-    The defaults are those of the paper's results: v starts at 1e-6, eps is 1e-3.
+    The defaults are those of the paper's results: eps is 1e-3, and v starts at its square.
     """
 
     def __init__(
@@ -106,17 +96,10 @@ class ProximalYogi(_Adaptive):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-3,
         *,
-        initial_second: float = 1e-6,
-        metric: str = "diagonal",
-        compiled: bool | None = None,
-        max_grad_norm: float | None = None,
+        initial_second: float | None = None,
+        **options: Unpack[StepOptions],
     ):
-        super().__init__(params, lr, betas, eps, initial_second, metric, compiled, max_grad_norm)
-
-    @classmethod
-    def eps_options(cls, eps: float) -> dict[str, float]:
-        """Arguments for another eps: v starts at its square."""
-        return {"eps": eps, "initial_second": eps**2}
+        super().__init__(params, lr, betas, eps, eps**2 if initial_second is None else initial_second, **options)
 
     def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         beta1, beta2 = group["betas"]
@@ -128,7 +111,7 @@ class ProximalYogi(_Adaptive):
 class ProximalAdam(_Adaptive):
     """Adam: v ← β2·v + (1−β2)·g², D = √v + eps, bias-corrected through a_t (eps is outside the correction).
 
-    Exact but not lazy: v fades while a row is idle, so a row-sparse gradient is made dense, at the cost of the whole table.
+    Exact but not lazy: v fades while a row is idle, so a row-sparse gradient is made dense, at the cost of all rows.
     Use ProximalYogi for large tables.
     """
 
@@ -140,16 +123,9 @@ class ProximalAdam(_Adaptive):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        *,
-        metric: str = "diagonal",
-        compiled: bool | None = None,
-        max_grad_norm: float | None = None,
+        **options: Unpack[StepOptions],
     ):
-        super().__init__(params, lr, betas, eps, 0.0, metric, compiled, max_grad_norm)
-
-    @classmethod
-    def eps_options(cls, eps: float) -> dict[str, float]:
-        return {"eps": eps}
+        super().__init__(params, lr, betas, eps, 0.0, **options)
 
     def _direction(self, gradient: Tensor, buffers: dict[str, Tensor], group: Group) -> tuple[Tensor, Tensor | None]:
         beta1, beta2 = group["betas"]

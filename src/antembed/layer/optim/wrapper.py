@@ -1,28 +1,19 @@
 """Any torch optimizer, followed by the prox in the plain metric."""
 
 from collections.abc import Callable
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from antembed.layer.optim.clip import check_max_norm, clip_grad_norm_
 from antembed.layer.optim.prox import SubgradientL1
-from antembed.layer.optim.proximal import State, load_keeping_objects, plain_groups
-
-_wrapped: WeakSet[Optimizer] = WeakSet()
-
-
-def is_wrapped(optimizer: Optimizer) -> bool:
-    """Whether a `Proximal` applies the prox after each of its steps."""
-    return optimizer in _wrapped
+from antembed.layer.optim.proximal import State, check_max_norm, clip_groups, load_keeping_objects, plain_groups
 
 
 class Proximal(Optimizer):
     """Wrap an optimizer: after its own step, every parameter of a group with a `prox` is shrunk by lr·strength.
 
-    The prox goes over the whole table at every step, whichever rows the gradient has; ProximalYogi and ProximalSGD are lazy
+    The prox goes over all of the table at every step, whichever rows the gradient has; ProximalYogi and ProximalSGD are lazy
     instead. Schedulers, clipping and closures work on the wrapper as on the optimizer inside. `max_grad_norm` clips the
     gradients by their joint norm before each step.
 
@@ -30,8 +21,7 @@ class Proximal(Optimizer):
     """
 
     def __init__(self, optimizer: Optimizer, *, max_grad_norm: float | None = None):
-        check_max_norm(max_grad_norm)
-        self.inner, self.max_grad_norm = optimizer, max_grad_norm
+        self.inner, self.max_grad_norm = optimizer, check_max_norm(max_grad_norm)
         self._support: dict[Tensor, Tensor] = {}
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._share()
@@ -47,7 +37,6 @@ class Proximal(Optimizer):
     def _share(self) -> None:
         # Groups and state are the inner optimizer's own objects, so that a scheduler on the wrapper acts on it.
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
-        _wrapped.add(self.inner)
 
     def __getstate__(self) -> State:
         return {**super().__getstate__(), "inner": self.inner, "max_grad_norm": self.max_grad_norm, "_support": {}}
@@ -58,10 +47,8 @@ class Proximal(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        if self.max_grad_norm is None:
-            loss = self.inner.step(closure)
-        elif closure is None:
-            self._clip()
+        if closure is None:
+            clip_groups(self.param_groups, self.max_grad_norm)
             loss = self.inner.step()
         else:
             loss = self.inner.step(lambda: self._clipped(closure))
@@ -78,7 +65,7 @@ class Proximal(Optimizer):
     def freeze_support(self, weight: Tensor, support: Tensor | None = None, second: Tensor | float | None = None) -> None:
         """From now on only the entries in `support` (default: those that are not zero) can be other than zero. The inner
         optimizer goes on with its own moments; those of entries outside are cleared now. A copy of this optimizer, or one
-        loaded from a checkpoint, must be told again. `second` is for optimizers that know what it is: Adam's."""
+        loaded from a checkpoint, needs another call. `second` is for optimizers that know what it is: Adam's."""
         known = self._support.get(weight, torch.ones_like(weight, dtype=torch.bool))
         support = weight != 0 if support is None else support
         fresh = support & ~known
@@ -90,14 +77,10 @@ class Proximal(Optimizer):
         weight.mul_(support)
         self._support[weight] = support.clone()
 
-    def _clip(self) -> None:
-        assert self.max_grad_norm is not None
-        clip_grad_norm_((weight for group in self.param_groups for weight in group["params"]), self.max_grad_norm)
-
     def _clipped(self, closure: Callable[[], float]) -> float:
         """The closure, whose gradients are clipped before the inner optimizer (LBFGS, say) sees them."""
         loss = closure()
-        self._clip()
+        clip_groups(self.param_groups, self.max_grad_norm)
         return loss
 
     def state_dict(self) -> State:

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -36,10 +36,8 @@ class Ranks:
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """Not kept, if it is the default one: its threads end only when nobody has it, and they must not outlive Python."""
-        found = dist.group.WORLD if self._group is None else self._group
-        assert found is not None
-        return found
+        """Not kept, if it is the default one: its threads, which must not outlive Python, end only when it is released."""
+        return cast(dist.ProcessGroup, dist.group.WORLD if self._group is None else self._group)
 
     @property
     def first(self) -> bool:
@@ -52,7 +50,9 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            raise RankError(f"rank {self.rank} of {self.size}, {doing}: {self._missing()} ({_short(error)})") from error
+            raise RankError(
+                f"rank {self.rank} of {self.size}, {doing}: {self._missing()} ({(str(error).splitlines() or [''])[0][:200]})"
+            ) from error
 
     def _missing(self) -> str:
         """Who does not say within some seconds that it has failed, too."""
@@ -92,14 +92,8 @@ class Ranks:
 
     def from_first(self, data: JSON | None) -> JSON:
         """What rank 0 gives, as plain data."""
-        packed = torch.tensor(list(json.dumps(data).encode()), dtype=torch.uint8)
-        length = torch.tensor([len(packed)])
-        with self.reporting("asking rank 0"):
-            dist.broadcast(length, group=self.group, group_src=0)
-            packed = packed if self.first else torch.empty(int(length), dtype=torch.uint8)
-            dist.broadcast(packed, group=self.group, group_src=0)
-        found: JSON = json.loads(bytes(packed.tolist()))
-        return found
+        packed = torch.tensor(list(json.dumps(data).encode()), dtype=torch.uint8) if self.first else None
+        return cast(JSON, json.loads(bytes(self.tensor_from_first(packed, torch.uint8, 1).tolist())))
 
     def tensor_from_first(self, values: Tensor | None, kind: torch.dtype, dimensions: int) -> Tensor:
         """What rank 0 gives, of this kind."""
@@ -143,27 +137,15 @@ class Ranks:
         )
 
 
-class Exchanged(Protocol):
-    """What the way back needs."""
-
-    splits: tuple[list[int], list[int]]
-    ranks: Ranks
-
-
 class Exchange(torch.autograd.Function):
     """Rows (m, K) to those who asked for them; their gradients take the way back, divided by n as DDP's mean does."""
 
     @staticmethod
-    def forward(ctx: Exchanged, rows: Tensor, send: list[int], receive: list[int], ranks: Ranks) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, send: list[int], receive: list[int], ranks: Ranks) -> Tensor:
         ctx.splits, ctx.ranks = (send, receive), ranks
         return ranks.swap(rows, send, receive, "sending rows")
 
     @staticmethod
-    def backward(ctx: Exchanged, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         send, receive = ctx.splits
         return ctx.ranks.swap(gradients[0] / ctx.ranks.size, receive, send, "sending gradients"), None, None, None
-
-
-def _short(error: Exception) -> str:
-    """The first line, without its long tail."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

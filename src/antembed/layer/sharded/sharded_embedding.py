@@ -1,17 +1,30 @@
-"""ShardedAnchorEmbedding and its bag: E = T·A with the rows of T spread over processes; every process has A."""
+"""ShardedAnchorEmbedding: E = T·A with the rows of T spread over processes; every process has A.
 
+No process draws all of T: each block of rows has a generator of its own, by the seed and its number.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import NoReturn
+
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from antembed.layer.anchor import DEFAULT_ANCHORS, AnchoredTable, AnchorEmbedding
+from antembed.layer.anchor import DEFAULT_ANCHORS, AnchorEmbedding
 from antembed.layer.bag import AnchorEmbeddingBag
 from antembed.layer.embedding import Embedding
 from antembed.layer.full import FullEmbedding
-from antembed.layer.row_table import check_sizes
+from antembed.layer.row_table import RowTable, check_sizes, making_rows
 from antembed.layer.sharded.collectives import Ranks
-from antembed.layer.sharded.draw import BlockNoise, draw_anchors, draw_rows
-from antembed.layer.sharded.placement import Spread
-from antembed.layer.sharded.sharded_table import ShardedRowTable
+from antembed.layer.sharded.sharded_table import ShardedRowTable, Spread
+
+BLOCK = 4096  # rows that are drawn together
+T_DRAW, A_DRAW, DRAWS = 0, 1, 2
+START, ADDED = 0, 1  # rows that a table starts with, rows that are added
 
 
 class ShardedAnchorEmbedding(AnchorEmbedding):
@@ -20,7 +33,7 @@ class ShardedAnchorEmbedding(AnchorEmbedding):
     All processes call it at the same time, each with its own ids, perhaps none, and make the same optimizer steps. Wrap the
     model in DistributedDataParallel by `data_parallel`, which leaves T alone: its gradients arrive at their owner, averaged
     over the processes as DDP does. They are row-sparse; use ProximalYogi or ProximalSGD. `seed` decides the start, whatever the
-    number of processes.
+    number of processes. (Bags: AnchorEmbeddingBag in `drawn_by_block`, or `shard_`.)
     """
 
     def __init__(
@@ -29,62 +42,76 @@ class ShardedAnchorEmbedding(AnchorEmbedding):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        num_anchors: int = DEFAULT_ANCHORS,
         seed: int = 0,
         ranks: Ranks | None = None,
+        num_anchors: int = DEFAULT_ANCHORS,
         dtype: torch.dtype | None = None,
     ):
-        Embedding.__init__(self)  # AnchoredTable would draw the whole T
-        _init_shard(self, num_embeddings, embedding_dim, padding_idx, num_anchors, seed, ranks, dtype)
+        Embedding.__init__(self)  # AnchoredTable would draw all of T
+        V, d, K = num_embeddings, embedding_dim, num_anchors
+        check_sizes(V, d, K, dtype)
+        ranks = ranks or Ranks()
+        sizes = {"num_embeddings": V, "embedding_dim": d, "num_anchors": K, "seed": seed}
+        sizes["padding_idx"] = -1 if padding_idx is None else padding_idx
+        ranks.check_same(sizes, "build the same layer on every rank")
+        rows = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype)
+        self.rows = ShardedRowTable(rows, V, padding_idx, ranks)
+        self.rows.noise = partial(normal_rows, seed, 0, ADDED)
+        self.anchors = nn.Parameter(draw_anchors(K, d, seed, dtype))
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self) -> NoReturn:
         raise NotImplementedError("a sharded layer is drawn by its seed; build a new one")
 
 
-class ShardedAnchorEmbeddingBag(AnchorEmbeddingBag):
-    """AnchorEmbeddingBag with the rows of T spread over processes; the same rules as for ShardedAnchorEmbedding."""
+@contextmanager
+def drawn_by_block(seed: int, ranks: Ranks | None) -> Iterator[None]:
+    """Anchored layers and full tables that are built inside start alike whatever the number of processes, one (None) among
+    them. Each process has its own rows only; they look up together, also while they build."""
+    numbers = count()
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        *,
-        num_anchors: int = DEFAULT_ANCHORS,
-        mode: str = "mean",
-        include_last_offset: bool = False,
-        seed: int = 0,
-        ranks: Ranks | None = None,
-        dtype: torch.dtype | None = None,
-    ):
-        if mode not in ("sum", "mean"):
-            raise ValueError(f"mode is 'sum' or 'mean', not {mode!r}: a maximum does not commute with the anchors")
-        Embedding.__init__(self)
-        _init_shard(self, num_embeddings, embedding_dim, padding_idx, num_anchors, seed, ranks, dtype)
-        self.mode, self.include_last_offset = mode, include_last_offset
+    def make(V: int, K: int, padding_idx: int | None, sparse: bool, dtype: torch.dtype | None, std: float | None) -> RowTable:
+        number = next(numbers)
+        if ranks is None:
+            rows = draw_rows(0, V, V, K, seed, dtype, number, std)
+            table = RowTable(rows[Spread(V, 1).rows(torch.arange(V))], padding_idx, sparse)
+        else:
+            own = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype, number, std)
+            table = ShardedRowTable(own, V, padding_idx, ranks, sparse)
+        table.noise = partial(normal_rows, seed, number, ADDED)
+        return table
 
-    def reset_parameters(self) -> None:
-        raise NotImplementedError("a sharded layer is drawn by its seed; build a new one")
+    with making_rows(make):
+        yield
 
 
-def _init_shard(
-    layer: AnchoredTable,
-    V: int,
-    d: int,
-    padding_idx: int | None,
-    K: int,
-    seed: int,
-    ranks: Ranks | None,
-    dtype: torch.dtype | None,
-) -> None:
-    check_sizes(V, d, K, dtype)
-    ranks = ranks or Ranks()
-    sizes = {"num_embeddings": V, "embedding_dim": d, "num_anchors": K, "seed": seed}
-    ranks.check_same(sizes | {"padding_idx": -1 if padding_idx is None else padding_idx}, "build the same layer on every rank")
-    rows = draw_rows(*Spread(V, ranks.size).range(ranks.rank), V, K, seed, dtype)
-    layer.rows = ShardedRowTable(rows, V, padding_idx, ranks)
-    layer.rows.noise = BlockNoise(seed, 0)
-    layer.anchors = nn.Parameter(draw_anchors(K, d, seed, dtype))
+def draw_rows(
+    first: int, stop: int, V: int, K: int, seed: int, dtype: torch.dtype | None = None, table: int = 0, std: float | None = None
+) -> Tensor:
+    """Rows first … stop of a model's table number `table` as they start: N(0, std²), or |N(0, 1)|·√(2/V)."""
+    rows = normal_rows(seed, table, START, first, stop, K, dtype)
+    return rows.abs_().mul_(math.sqrt(2 / max(V, 1))) if std is None else rows.mul_(std)
+
+
+def normal_rows(seed: int, table: int, time: int, first: int, stop: int, K: int, dtype: torch.dtype | None) -> Tensor:
+    """Ids first … stop of N(0, 1) for a model's table number `table`: each block of ids has a generator of its own, and those
+    that are ADDED later have others than those at the START."""
+    rows = torch.empty(stop - first, K, dtype=dtype)
+    for block in range(first // BLOCK, -(-stop // BLOCK) if stop > first else 0):
+        at = block * BLOCK
+        drawn = torch.randn(BLOCK, K, generator=_generator(seed, DRAWS * table + T_DRAW, block, time), dtype=dtype)
+        low, high = max(at, first), min(at + BLOCK, stop)
+        rows[low - first : high - first] = drawn[low - at : high - at]
+    return rows
+
+
+def draw_anchors(K: int, d: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
+    """A as it starts, |N(0, 1)|·√(2/K)."""
+    return torch.randn(K, d, generator=_generator(seed, A_DRAW, 0, START), dtype=dtype).abs_().mul_(math.sqrt(2 / K))
+
+
+def _generator(seed: int, draw: int, block: int, time: int) -> torch.Generator:
+    state = np.random.SeedSequence((seed, draw, block, time)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
 def shard_(model: nn.Module, ranks: Ranks | None = None) -> nn.Module:
@@ -103,7 +130,7 @@ def shard_(model: nn.Module, ranks: Ranks | None = None) -> nn.Module:
 
 
 def join_(model: nn.Module) -> nn.Module:
-    """The opposite: the whole tables in every process; all processes call it."""
+    """The opposite: full tables in every process; all processes call it."""
     for layer in model.modules():
         if isinstance(layer, AnchorEmbedding | AnchorEmbeddingBag | FullEmbedding) and isinstance(layer.rows, ShardedRowTable):
             layer.rows = layer.rows.joined()

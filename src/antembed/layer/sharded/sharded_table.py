@@ -1,4 +1,4 @@
-"""ShardedRowTable: a table of rows of which each process holds a part; ids are those of the whole table.
+"""ShardedRowTable: a table of rows of which each process holds a part; ids are those of the full table.
 
     ids → distinct rows → to their owners (4 bytes each) → rows, up to date by the owner's lazy clocks → back (K numbers each)
 
@@ -7,8 +7,11 @@ their clocks depend on the step, the learning rate and the penalty alone: `check
 """
 
 import gc
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
 from weakref import ref
 
 import torch
@@ -16,28 +19,109 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
 
-from antembed.layer.group_kernel import Groups
 from antembed.layer.lookup import ReadPending
-from antembed.layer.optim.clip import SHARED
-from antembed.layer.optim.prox import L1, FreeEntries, NonNegativeL1
-from antembed.layer.optim.proximal import ProximalOptimizer, State
+from antembed.layer.optim.lazy_kernel import Groups
+from antembed.layer.optim.prox import L1, FreeEntries
+from antembed.layer.optim.proximal import SHARED, ProximalOptimizer, State
 from antembed.layer.row_table import IN_CACHE, Numbers, RowTable, check_integers, check_range, from_the_front, log_total
 from antembed.layer.sharded.collectives import Exchange, Ranks
-from antembed.layer.sharded.placement import Move, Spread
 from antembed.tables.nonzeros import BLOCK
 
-# MERGED log Σ_i exp(x_i·s + b_i) over the rows of a shared table, for states of which each process has its own; T stays where it is.
-#
-# States (K numbers each) go to all processes. Each adds up the rows that it holds and returns one number a state; on the way
-# back, the gradients of the states and of b. So a process sends about 2·(n − 1)·m·K numbers for m states, and V·(n − 1)/n for the
-# gradient of b, where the rows and their gradients would be 2·(n − 1)·V·K/n.
-
+GOLDEN = (5**0.5 - 1) / 2  # its multiples are spread most evenly
+WIDTH = 8  # columns that are sent at a time: what is on its way needs memory, too
+LOOK_UP, ADD_UP, LOG_TOTAL = 0, 1, 2  # how a table is read
+LARGEST = 2**62  # no table has so many entries
+BITS = {torch.float32: torch.int32, torch.float64: torch.int64}  # of numbers ≥ 0, larger ones have larger bits
+STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
 DOING = "adding up scores"
 
 
+@dataclass(frozen=True)
+class Spread:
+    """V rows over n processes: the row of an id is (a·id) mod V, and each process holds a range of rows.
+
+    Ids are often sorted by frequency, and a range of them would make rank 0 serve most of the rows. The row does not depend on
+    the number of processes, so that a checkpoint can be cut anew.
+    """
+
+    V: int
+    n: int
+
+    @cached_property
+    def factor(self) -> int:
+        """a: coprime to V, near V times the golden ratio, and such that a·id fits into 64 bits."""
+        a = max(min(int(GOLDEN * self.V), (2**63 - 1) // max(self.V, 1)), 1)
+        while math.gcd(a, self.V) != 1 and a > 1:
+            a -= 1
+        return a
+
+    @property
+    def size(self) -> int:
+        """Rows of a process; the last ones may have fewer. The cut of torch.chunk and DTensor."""
+        return -(-self.V // self.n)
+
+    def range(self, rank: int) -> tuple[int, int]:
+        """The rows that a process holds."""
+        return min(rank * self.size, self.V), min((rank + 1) * self.size, self.V)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """ids → rows."""
+        return ids.long() * self.factor % max(self.V, 1)
+
+    def ids(self, rank: int) -> Tensor:
+        """The ids whose rows a process holds, in their order."""
+        return self.ids_at(torch.arange(*self.range(rank)))
+
+    def ids_at(self, rows: Tensor) -> Tensor:
+        """rows → ids."""
+        inverse = pow(self.factor, -1, self.V) if self.V > 1 else 0
+        if inverse * self.V < 2**63:
+            return rows * inverse % max(self.V, 1)
+        return torch.tensor([row * inverse % self.V for row in rows.tolist()], dtype=torch.long)
+
+
+class Move:
+    """From the rows of `old` and new ones, `drawn[r]` by rank r, to the rows of `new`; made and called by all processes.
+
+    When a table grows, (a·id) mod V is elsewhere: each process sends every row that it holds, or has drawn, to its holder in
+    the larger table. Ids are not sent: both ends know from the two spreads which rows these are, and in which order.
+    """
+
+    def __init__(self, ranks: Ranks, old: Spread, drawn: list[int]):
+        self.ranks, self.new = ranks, Spread(old.V + sum(drawn), ranks.size)
+        ends = old.V + torch.tensor(drawn).cumsum(0)
+        mine = torch.arange(int(ends[ranks.rank]) - drawn[ranks.rank], int(ends[ranks.rank]))
+        rows = self.new.rows(torch.cat([old.ids(ranks.rank), mine]))
+        self.order = rows.argsort()  # by holder
+        self.send = self._counts(rows // max(self.new.size, 1))
+        held = self.new.ids(ranks.rank)
+        from_old = old.rows(held.clamp(max=max(old.V - 1, 0))) // max(old.size, 1)
+        sender = torch.where(held < old.V, from_old, torch.searchsorted(ends, held, right=True))
+        self.receive = self._counts(sender)
+        self.arrival = sender.argsort(stable=True)  # by sender; of one sender, in the order of the rows
+
+    def _counts(self, owners: Tensor) -> list[int]:
+        return [int(count) for count in torch.bincount(owners, minlength=self.ranks.size)]
+
+    def __call__(self, rows: Tensor, drawn: Tensor) -> Tensor:
+        """Of (m, K) rows held here and those drawn here: the rows held here afterwards."""
+        found = rows.new_empty(len(self.arrival), rows.shape[1])
+        for first in range(0, rows.shape[1], WIDTH):
+            columns = slice(first, first + WIDTH)
+            leaving = torch.cat([rows[:, columns], drawn[:, columns].to(rows)])[self.order]
+            found[self.arrival, columns] = self.ranks.swap(leaving, self.send, self.receive, "moving rows")
+        return found
+
+
 class SharedLogTotal(torch.autograd.Function):
-    """states (m, K), the rows of this process (V/n, K), b (V,) → (m,). The gradient of the rows is divided by n, as that of
-    all shared rows is; those of states and b are of this process's own result. `fixed`: a row that has no gradient."""
+    """log Σ_i exp(x_i·s + b_i) over the rows of a shared table, of states that each process has for itself.
+
+    states (m, K), the rows of this process (V/n, K), b (V,) → (m,). T stays where it is: states go to all processes, each adds
+    up the rows that it holds and returns one number a state; on the way back, the gradients of the states and of b. So each
+    sends about 2·(n − 1)·m·K numbers, and V·(n − 1)/n for the gradient of b, where the rows and their gradients would be
+    2·(n − 1)·V·K/n. The gradient of the rows is divided by n, as that of all shared rows is; those of states and b are of this
+    process's own result. `fixed`: a row that has no gradient.
+    """
 
     @staticmethod
     def forward(
@@ -48,10 +132,10 @@ class SharedLogTotal(torch.autograd.Function):
         own_bias = bias[spread.ids(ranks.rank)]
         every = to_all(states, counts, ranks)
         partial = torch.cat([log_total(weight, some, own_bias) for some in every.split(counts)])
-        found = ranks.swap(partial, counts, [m] * n, DOING).view(n, m).logsumexp(0)
-        ctx.save_for_backward(every, weight, own_bias, found)
+        total = ranks.swap(partial, counts, [m] * n, DOING).view(n, m).logsumexp(0)
+        ctx.save_for_backward(every, weight, own_bias, total)
         ctx.about = counts, ranks, spread, fixed
-        return found
+        return total
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
@@ -74,8 +158,8 @@ class SharedLogTotal(torch.autograd.Function):
             dweight[fixed] = 0
         dstates = ranks.swap(dstates, counts, [m] * n, DOING).view(n, m, every.shape[1]).sum(0)
         sizes = [stop - start for start, stop in map(spread.range, range(n))]
-        by_place = ranks.swap(dbias.view(-1), [len(weight)] * n, sizes, DOING)
-        dbias = by_place[spread.places(torch.arange(spread.V))]
+        by_row = ranks.swap(dbias.view(-1), [len(weight)] * n, sizes, DOING)
+        dbias = by_row[spread.rows(torch.arange(spread.V))]
         return dstates, dweight / n, dbias, None, None, None
 
 
@@ -83,12 +167,6 @@ def to_all(values: Tensor, counts: list[int], ranks: Ranks) -> Tensor:
     """The rows of all processes, one after the other; counts[r] are those of rank r."""
     n = ranks.size
     return ranks.swap(values.repeat(n, *[1] * (values.dim() - 1)), [len(values)] * n, counts, DOING)
-
-
-STEP_ALIKE = "all ranks must make the same steps with the same learning rate and penalty, also with an empty batch"
-LOOK_UP, ADD_UP, LOG_TOTAL = 0, 1, 2  # how a table is read
-LARGEST = 2**62  # no table has so many entries
-BITS = {torch.float32: torch.int32, torch.float64: torch.int64}  # of numbers ≥ 0, larger ones have larger bits
 
 
 class ShardedRowTable(RowTable):
@@ -118,11 +196,11 @@ class ShardedRowTable(RowTable):
         return cls(weight, table.num_embeddings, table.padding_idx, ranks, table.sparse)
 
     def joined(self) -> RowTable:
-        """The whole table as an ordinary one, in every process."""
-        whole = self.weight.new_empty(self.num_embeddings, self.embedding_dim)
-        for part, block in zip(whole.split(BLOCK), self.blocks(), strict=True):
+        """All rows in an ordinary table, in every process."""
+        rows = self.weight.new_empty(self.num_embeddings, self.embedding_dim)
+        for part, block in zip(rows.split(BLOCK), self.blocks(), strict=True):
             part.copy_(block)
-        return RowTable(whole, self.padding_idx, self.sparse)
+        return RowTable(rows, self.padding_idx, self.sparse)
 
     @torch.no_grad()
     def blocks(self) -> Iterator[Tensor]:
@@ -134,71 +212,57 @@ class ShardedRowTable(RowTable):
 
     @property
     def own_padding(self) -> int | None:
-        """The place of the padding row in `weight`, if it is here."""
         if self.padding_idx is None:
             return None
-        place = int(self.spread.places(torch.tensor(self.padding_idx))) - self.start
-        return place if 0 <= place < len(self.weight) else None
+        own = int(self.spread.rows(torch.tensor(self.padding_idx))) - self.start
+        return own if 0 <= own < len(self.weight) else None
 
     @torch.no_grad()
     def _zero_padding(self) -> None:
-        if (place := self.own_padding) is not None:
-            self.weight[place].zero_()
+        if (row := self.own_padding) is not None:
+            self.weight[row].zero_()
 
     def forward(self, ids: Tensor) -> Tensor:
         check_integers(ids)
-        flat, problem = ids.reshape(-1), ""
-        try:
-            check_range(flat, self.num_embeddings)
-        except IndexError as error:
-            problem = str(error)  # raised once all processes know of it
-        wrong = int(flat.max() if int(flat.max()) >= self.num_embeddings else flat.min()) if problem else 0
-        places, back = self.spread.places(flat[:0] if problem else flat).unique(return_inverse=True)  # sorted: by owner
-        size = max(self.spread.size, 1)
-        counts = torch.bincount(places // size, minlength=self.ranks.size)
-        header = torch.stack([counts, torch.full_like(counts, bool(problem)), torch.full_like(counts, wrong)], 1)
+        flat = ids.reshape(-1)
+        wrong = flat[(flat < 0) | (flat >= self.num_embeddings)][:1]  # raised once all processes know of it
+        rows, back = self.spread.rows(flat if not len(wrong) else flat[:0]).unique(return_inverse=True)  # sorted: by owner
+        n, size = self.ranks.size, max(self.spread.size, 1)
+        counts = torch.bincount(rows // size, minlength=n)
+        problem = torch.full_like(counts, int(wrong)) if len(wrong) else torch.zeros_like(counts)
+        header = torch.stack([counts, torch.full_like(counts, len(wrong)), problem], 1)
         if self.ask is not None:
             self.ask(LOOK_UP)
-        n = self.ranks.size
         answers = self.ranks.swap(header.cpu(), [1] * n, [1] * n, "looking up rows")
-        self._check(answers, problem)
+        if len(failed := answers[:, 1].nonzero()[:, 0]):  # the same error everywhere, which says whose it is
+            try:
+                check_range(answers[failed[0], 2], self.num_embeddings)
+            except IndexError as error:
+                raise IndexError(f"rank {int(failed[0])}: {error}") from None
         send, receive = counts.tolist(), answers[:, 0].tolist()
         narrow = torch.int32 if size < 2**31 else torch.int64
-        wanted = self.ranks.swap((places % size).to(narrow), send, receive, "sending ids").long()
-        rows = Exchange.apply(self._read(wanted), receive, send, self.ranks)
-        return rows.index_select(0, back).view(*ids.shape, self.embedding_dim)
+        wanted = self.ranks.swap((rows % size).to(narrow), send, receive, "sending ids").long()
+        found = Exchange.apply(self._read(wanted), receive, send, self.ranks)
+        return found.index_select(0, back).view(*ids.shape, self.embedding_dim)
 
-    def _check(self, answers: Tensor, problem: str) -> None:
-        """The same error everywhere, which says whose it is."""
-        if not bool(answers[:, 1].any()):
-            return
-        rank = int(answers[:, 1].nonzero()[0, 0])
-        if not problem or rank != self.ranks.rank:
-            try:
-                check_range(answers[rank, 2], self.num_embeddings)
-            except IndexError as error:
-                problem = str(error)
-        raise IndexError(f"rank {rank}: {problem}")
-
-    def _read(self, places: Tensor) -> Tensor:
+    def _read(self, rows: Tensor) -> Tensor:
         if self.pending is not None:
-            return ReadPending.apply(places, self.weight, self.own_padding, self.pending)
-        return F.embedding(places, self.weight, self.own_padding, sparse=self.sparse)
+            return ReadPending.apply(rows, self.weight, self.own_padding, self.pending)
+        return F.embedding(rows, self.weight, self.own_padding, sparse=self.sparse)
 
     def groups(self, ids: Tensor, most_distinct: float = 1.0) -> Groups | None:
         return None  # forward sends each row once
 
-    def whole(self) -> Tensor:
+    def full_tensor(self) -> Tensor:
         return self(torch.arange(self.num_embeddings, device=self.weight.device))
 
     def own(self, values: Tensor) -> Tensor:
         return values[self.spread.ids(self.ranks.rank).to(values.device)]
 
     def own_entries(self, free: FreeEntries) -> FreeEntries:
-        objects = torch.arange(free.shape[0]).repeat_interleave(free.starts.diff())
-        places = self.spread.places(objects) - self.start
-        here = (places >= 0) & (places < len(self.weight))
-        return FreeEntries(places[here], free.columns[here], (len(self.weight), free.shape[1]))
+        rows = self.spread.rows(free.objects) - self.start
+        here = (rows >= 0) & (rows < len(self.weight))
+        return FreeEntries(rows[here], free.columns[here], (len(self.weight), free.shape[1]))
 
     def summed(self, values: Tensor) -> Tensor:
         return self.ranks.sum(values)
@@ -211,15 +275,9 @@ class ShardedRowTable(RowTable):
         return float(bits.new_tensor(self._nth_bits(bits, n)).view(values.dtype))
 
     def _nth_bits(self, bits: Tensor, n: int) -> int:
-        """By bisection: at least n numbers are ≥ low, fewer than n are > high."""
-        low, high = (
-            0,
-            int(torch.tensor(torch.inf, dtype={kind: own for own, kind in BITS.items()}[bits.dtype]).view(bits.dtype)),
-        )
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if int(self.summed((bits >= middle).sum())) >= n else (low, middle - 1)
-        return low
+        """The largest bits that at least n numbers reach."""
+        infinite = torch.inf * torch.ones((), dtype=torch.float32 if bits.dtype == torch.int32 else torch.float64)
+        return _bisect(0, int(infinite.view(bits.dtype)), lambda bound: int(self.summed((bits >= bound).sum())) >= n)
 
     def largest(self, values: Tensor, n: int, numbers: Numbers) -> Tensor:
         bits = values.view(BITS[values.dtype])
@@ -231,17 +289,11 @@ class ShardedRowTable(RowTable):
         return mask
 
     def _first(self, numbers: Tensor, n: int) -> Tensor:
-        """True at the n smallest of these different numbers, of all processes together; by bisection as well."""
-        low, high = -1, LARGEST
-        if int(self.summed(torch.tensor(len(numbers)))) <= n:
-            low = high
-        while low < high:  # at most n numbers are ≤ low, more than n are ≤ high
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if int(self.summed((numbers <= middle).sum())) <= n else (low, middle - 1)
-        return numbers <= low
+        """True at the n smallest of these different numbers, of all processes together."""
+        return numbers <= _bisect(-1, LARGEST, lambda bound: int(self.summed((numbers <= bound).sum())) <= n)
 
-    def ids_at(self, places: Tensor) -> Tensor:
-        return self.spread.ids_at(places + self.start)
+    def ids_at(self, positions: Tensor) -> Tensor:
+        return self.spread.ids_at(positions + self.start)
 
     def count_nonzeros(self) -> int:
         return int(self.count_by_column().sum())
@@ -268,8 +320,7 @@ class ShardedRowTable(RowTable):
 
     def log_totals(self, states: Tensor, bias: Tensor, learn_padding: bool = False) -> Tensor:
         fixed = None if learn_padding else self.own_padding
-        found: Tensor = SharedLogTotal.apply(states, self.current, bias, self.ranks, self.spread, fixed)
-        return found
+        return cast(Tensor, SharedLogTotal.apply(states, self.current, bias, self.ranks, self.spread, fixed))
 
     def check_agreement(self, rates: dict[str, float]) -> None:
         self.ranks.check_same(rates, STEP_ALIKE)
@@ -281,7 +332,7 @@ class ShardedRowTable(RowTable):
         if self.noise is None:
             return super().new_normal(n if self.ranks.first else 0)
         first, stop = V + n * rank // size, V + n * (rank + 1) // size
-        return self.noise.normal(first, stop, self.embedding_dim, self.weight.dtype)
+        return self.noise(first, stop, self.embedding_dim, self.weight.dtype)
 
     def used_by(self, optimizer: Optimizer) -> None:
         self.optimizers = [*(own for own in self.optimizers if own() not in (None, optimizer)), ref(optimizer)]
@@ -301,12 +352,12 @@ class ShardedRowTable(RowTable):
 
     def _optimizers(self) -> list[ProximalOptimizer]:
         """Those whose state follows the rows; an error if it cannot."""
-        gc.collect()  # those that nobody uses are gone everywhere
+        gc.collect()  # so that unused ones are gone everywhere
         alive = [own() for own in self.optimizers]
         found = [optimizer for optimizer in alive if isinstance(optimizer, ProximalOptimizer)]
         self.ranks.check_same({"the number of optimizers of this table": len(found)}, "make them alike on every rank")
         for prox in [optimizer.group_of(self.weight)["prox"] for optimizer in found]:
-            if isinstance(prox, NonNegativeL1 | L1) and prox.free is not None:
+            if isinstance(prox, L1) and prox.free is not None:
                 raise ValueError(
                     f"free entries are for a table of {self.num_embeddings} rows; set the group's prox.free to None, add "
                     "objects, then set it to layer.rows.own_entries(…) of the larger table"
@@ -331,3 +382,11 @@ class ShardedRowTable(RowTable):
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
         self._share()
+
+
+def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The largest number in low … high that `holds`; it holds at `low`, and at all numbers below one where it holds."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

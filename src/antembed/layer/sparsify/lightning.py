@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
+from torch.optim import Optimizer
 
 from antembed.files import JSON
-from antembed.layer.optim.proximal import ProximalOptimizer
-from antembed.layer.optim.wrapper import Proximal
 from antembed.layer.sparsify.quadratic import Batch
-from antembed.layer.sparsify.sparsifier import Sparsifier, SupportOptimizer
+from antembed.layer.sparsify.sparsifier import Sparsifier
 
 
 class SparsifyCallback(Callback):
@@ -25,7 +24,7 @@ class SparsifyCallback(Callback):
 
     def __init__(
         self,
-        make: Callable[[LightningModule, SupportOptimizer], Sparsifier],
+        make: Callable[[LightningModule, Optimizer], Sparsifier],
         loss_fn: Callable[[LightningModule, Batch], Tensor],
     ):
         self.make, self.loss_fn = make, loss_fn
@@ -33,13 +32,7 @@ class SparsifyCallback(Callback):
         self._saved: JSON | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        optimizer = trainer.optimizers[0]
-        if not isinstance(optimizer, ProximalOptimizer | Proximal):
-            raise TypeError(
-                f"{type(optimizer).__name__} cannot freeze a support; configure ProximalAdam, ProximalYogi or Proximal(…) with "
-                "antembed.param_groups(module, l1_penalty=0)"
-            )
-        self.sparsifier = self.make(pl_module, optimizer)
+        self.sparsifier = self.make(pl_module, trainer.optimizers[0])  # raises if it is none that can freeze zeros
         if self._saved is not None:
             self.sparsifier.load_state_dict(self._saved)
 

@@ -19,77 +19,76 @@ from antembed.layer.optim.prox import NonNegativeL1
 from antembed.layer.optim.proximal import State
 from antembed.layer.row_table import RowTable
 
-# MERGED The tables of a model that become sparse, and their size.
-
 VALUE_BITS = 6  # of a number in a packed file
+CHECKED, MOST_CHECKED = 8, 64  # every eighth batch is kept to see what an event does to the loss, and so many at most
+FLOOR = 0.1  # of the usual square of a gradient: examples that are fitted exactly have none, but still curve
+Batch = Any  # whatever the caller's loader yields
+Batches = Iterable[Batch]
+LossFunction = Callable[[Batch], Tensor]
 
 
 @dataclass(frozen=True)
-class Unit:
+class SparsifiedTable:
     """One T (V, K) with its anchors (K, d), or a table of single numbers without any."""
 
     layer: Embedding
-    table: RowTable
+    rows: RowTable
     anchors: Tensor | None
     floor: float  # 0: weights are ≥ 0; −inf: of both signs
 
     @property
     def ridge(self) -> Tensor | None:
-        """½·ridge_i·‖e_i‖² over a whole epoch, of the rows held here."""
-        return None if self.layer.ridge_total is None else self.table.own(self.layer.ridge_total)
+        """½·ridge_i·‖e_i‖² over an epoch, of the rows held here."""
+        return None if self.layer.ridge_total is None else self.rows.own(self.layer.ridge_total)
 
     def gram(self) -> Tensor:
         """A·Aᵀ: how the weights of a row make up ‖e‖²."""
         if self.anchors is None:
-            return torch.eye(self.table.embedding_dim, dtype=torch.float64)
+            return torch.eye(self.rows.embedding_dim, dtype=torch.float64)
         return (self.anchors.detach().double() @ self.anchors.detach().double().T).cpu()
 
     def column_bits(self) -> Tensor:
         """What a weight in each column costs in a packed file: its number, and its column's, by how often that is used."""
-        used = self.table.count_by_column().double().cpu() + 1
+        used = self.rows.count_by_column().double().cpu() + 1
         return VALUE_BITS + torch.log2(used.sum() / used)
 
 
-def units_of(model: nn.Module | Iterable[Embedding], also: Sequence[Embedding] = ()) -> list[Unit]:
+def tables_of(model: nn.Module | Iterable[Embedding], also: Sequence[Embedding] = ()) -> list[SparsifiedTable]:
     """The layers with a non-negative T and an ℓ1 penalty by default, and `also` tables of single numbers (biases)."""
-    layers = model.modules() if isinstance(model, nn.Module) else model
-    units = []
-    for layer in layers:
-        if not isinstance(layer, Embedding) or any(layer is other for other in also):
-            continue
-        sparse = {id(group["table"]) for group in layer.param_groups(0.0) if _becomes_sparse(group.get("prox"))}
-        units += [Unit(layer, table, anchors, 0.0) for table, anchors in layer.pairs if id(table) in sparse]
-    if not units:
+    tables = []
+    for layer in model.modules() if isinstance(model, nn.Module) else model:
+        if isinstance(layer, Embedding) and not any(layer is other for other in also):
+            proxes = {id(group.get("table")): group.get("prox") for group in layer.param_groups(0.0)}
+            for rows, anchors in layer.pairs:
+                if isinstance(prox := proxes[id(rows)], NonNegativeL1) and prox.scheduled:
+                    tables.append(SparsifiedTable(layer, rows, anchors, 0.0))
+    if not tables:
         raise ValueError("0 layers have a T to make sparse, at least 1 is needed; give a model with an AnchorEmbedding")
     for layer in also:
         if layer.pairs or layer.embedding_dim != 1:
             raise ValueError(f"`also` is for tables of single numbers, this one has {layer.embedding_dim} columns")
-        units += [Unit(layer, table, None, -torch.inf) for table in layer.tables]
-    if len({unit.table.shared for unit in units}) > 1:
+        tables += [SparsifiedTable(layer, rows, None, -torch.inf) for rows in layer.tables]
+    if len({table.rows.shared for table in tables}) > 1:
         raise ValueError("some of these tables are shared among processes and some are not; shard all of them, or none")
-    return units
+    return tables
 
 
-def _becomes_sparse(prox: object) -> bool:
-    return isinstance(prox, NonNegativeL1) and prox.scheduled
-
-
-def count(units: Sequence[Unit], weights: Iterable[Tensor]) -> int:
+def count(tables: Sequence[SparsifiedTable], weights: Iterable[Tensor]) -> int:
     """nnz of all tables, if these are their weights; over all processes that share them."""
     own = sum(int(weight.count_nonzero()) for weight in weights)
-    return int(units[0].table.summed(torch.tensor(own)))
+    return int(tables[0].rows.summed(torch.tensor(own)))
 
 
 @torch.no_grad()
-def normalize_anchors(unit: Unit, state: Mapping[Tensor, State]) -> None:
+def normalize_anchors(table: SparsifiedTable, state: Mapping[Tensor, State]) -> None:
     """Anchors of length 1: the same vectors, with T and the moments of both (an optimizer's `state`) rescaled, so that a
     penalty means the same everywhere."""
-    if unit.anchors is None:
+    if table.anchors is None:
         return
-    weight, anchors = unit.table.current, unit.anchors
+    weight, anchors = table.rows.current, table.anchors
     norms = anchors.norm(dim=1)
     norms[norms == 0] = 1
-    unit.table.release()
+    table.rows.release()
     anchors.div_(norms.unsqueeze(1))
     weight.mul_(norms)
     # Gradients scale inversely.
@@ -97,13 +96,6 @@ def normalize_anchors(unit: Unit, state: Mapping[Tensor, State]) -> None:
         for name, moment in state.get(parameter, {}).items():
             if isinstance(moment, Tensor) and moment.shape == parameter.shape and moment.dtype == parameter.dtype:
                 moment.mul_(factor**2 if name in ("second", "exp_avg_sq") else factor)
-
-
-CHECKED, MOST_CHECKED = 8, 64  # every eighth batch is kept to see what an event does to the loss, and so many at most
-FLOOR = 0.1  # of the usual square of a gradient: examples that are learned by heart have none, but still curve
-Batch = Any  # whatever the caller's loader yields
-Batches = Iterable[Batch]
-LossFunction = Callable[[Batch], Tensor]
 
 
 @dataclass
@@ -146,41 +138,39 @@ def examples_in(batch: Batch) -> int:
 
 
 @contextmanager
-def evaluating(model: nn.Module, units: list[Unit]) -> Iterator[None]:
+def evaluating(model: nn.Module, tables: list[SparsifiedTable]) -> Iterator[None]:
     """Without dropout, without ridges, and all rows up to date; afterwards as before."""
     training = {module: module.training for module in model.modules()}
     model.eval()
-    for unit in units:
-        unit.layer.ridge_active = False
+    for table in tables:
+        table.layer.ridge_active = False
     try:
         yield
     finally:
-        for unit in units:
-            unit.layer.ridge_active = True
+        for table in tables:
+            table.layer.ridge_active = True
         for module, was in training.items():
             module.training = was
 
 
-def observe(model: nn.Module, units: list[Unit], batches: Batches, loss_fn: LossFunction) -> Pass:
+def observe(model: nn.Module, tables: list[SparsifiedTable], batches: Batches, loss_fn: LossFunction) -> Pass:
     """One pass over the batches."""
-    weights = [unit.table.current for unit in units]
-    tables = [
+    weights = [table.rows.current for table in tables]
+    found = [
         Quadratic(
-            torch.zeros_like(weight),
-            weight.new_zeros(len(weight)),
-            torch.zeros(weight.shape[1], weight.shape[1], dtype=torch.float64),
-            weight.new_zeros(len(weight)),
+            torch.zeros_like(T), T.new_zeros(len(T)), torch.zeros(2 * T.shape[1:], dtype=torch.float64), T.new_zeros(len(T))
         )
-        for weight in weights
+        for T in weights
     ]
-    seen = Pass(tables, 0, 0, [])
-    with evaluating(model, units):
+    seen = Pass(found, 0, 0, [])
+    with evaluating(model, tables):
         for batch in batches:
             n = examples_in(batch)
-            found = torch.autograd.grad(loss_fn(batch) * n, weights, allow_unused=True)
-            for table, gradient in zip(tables, found, strict=True):
+            for quadratic, gradient in zip(
+                found, torch.autograd.grad(loss_fn(batch) * n, weights, allow_unused=True), strict=True
+            ):
                 if gradient is not None:
-                    _add(table, gradient)
+                    _add(quadratic, gradient)
             if seen.batches % CHECKED == 0:
                 seen.checked.append(batch)
             seen.examples += n
@@ -188,37 +178,35 @@ def observe(model: nn.Module, units: list[Unit], batches: Batches, loss_fn: Loss
     if not seen.batches:
         raise ValueError("there are 0 batches to learn the loss from; give the loader of the training data")
     seen.checked = seen.checked[:: -(-len(seen.checked) // MOST_CHECKED)]
-    for unit, table in zip(units, tables, strict=True):
-        table.P = unit.table.summed(table.P)
-        table.P /= max(float(table.P.trace()), 1e-300)
-        squares, lookups = unit.table.summed(torch.stack([table.h.sum(), table.n.sum()])).tolist()
-        usual = squares / max(lookups, 1.0)
-        table.h = torch.maximum(table.h, FLOOR * usual * table.n)
+    for table, quadratic in zip(tables, found, strict=True):
+        quadratic.P = table.rows.summed(quadratic.P)
+        quadratic.P /= max(float(quadratic.P.trace()), 1e-300)
+        squares, lookups = table.rows.summed(torch.stack([quadratic.h.sum(), quadratic.n.sum()])).tolist()
+        quadratic.h = torch.maximum(quadratic.h, FLOOR * (squares / max(lookups, 1.0)) * quadratic.n)
     return seen
 
 
-def _add(table: Quadratic, gradient: Tensor) -> None:
+def _add(quadratic: Quadratic, gradient: Tensor) -> None:
     if gradient.is_sparse:
         gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
-        table.G.index_add_(0, rows, values)
         squares = values.square().sum(1)
-        table.h.index_add_(0, rows, squares)
-        table.n.index_add_(0, rows, torch.ones_like(squares))
+        parts = (quadratic.G, values), (quadratic.h, squares), (quadratic.n, torch.ones_like(squares))
+        for total, part in parts:
+            total.index_add_(0, rows, part)
     else:
-        values = gradient
-        squares = values.square().sum(1)
-        table.G += values
-        table.h += squares
-        table.n += squares > 0
-    table.P += (values.T @ values).double().cpu()
+        values, squares = gradient, gradient.square().sum(1)
+        quadratic.G += values
+        quadratic.h += squares
+        quadratic.n += squares > 0
+    quadratic.P += (values.T @ values).double().cpu()
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, units: list[Unit], batches: Batches, loss_fn: LossFunction) -> float:
+def mean_loss(model: nn.Module, tables: list[SparsifiedTable], batches: Batches, loss_fn: LossFunction) -> float:
     """Over the examples of these batches."""
     total, examples = 0.0, 0
-    with evaluating(model, units):
+    with evaluating(model, tables):
         for batch in batches:
             n = examples_in(batch)
             total += float(loss_fn(batch)) * n

@@ -1,4 +1,4 @@
-"""Recode: every row of T coded anew by exact ℓ0 descent on a quadratic model of the loss (quadratic.py, layer/sparsify/recode_kernel.py)."""
+"""Recode: every row of T coded anew by exact ℓ0 descent on a quadratic model of the loss (quadratic.py, coding_kernel.py)."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from antembed.files import JSON
+from antembed.layer.coding_kernel import recode_rows
 from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, Pass, normalize_anchors, observe
-from antembed.layer.sparsify.recode_kernel import recode_rows
 from antembed.layer.sparsify.sparsifier import Sparsifier
 from antembed.native.threads import parallel_for
 
@@ -33,22 +33,23 @@ class Recode(Sparsifier):
     """
 
     seen: Pass | None = None
+    state_names = (*Sparsifier.state_names, "penalty", "scale", "damp")
     penalty, scale, damp = 0.0, 1.0, DAMP
 
     def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
         if batches is None or loss_fn is None:
             raise ValueError("Recode learns the curvature from data: step(loader, loss_fn); Prune needs none")
-        for unit in self.units:
-            normalize_anchors(unit, self.optimizer.state)
-        self.seen = observe(self.model, self.units, batches, loss_fn)
+        for table in self.tables:
+            normalize_anchors(table, self.optimizer.state)
+        self.seen = observe(self.model, self.tables, batches, loss_fn)
         return self.seen.checked
 
     def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:
         """The penalty is sought by secants in logarithms, from the last one."""
         if not self.penalty:
             values = torch.cat([value.reshape(-1) for value in self.values(weights)])
-            table, most = self.units[0].table, int(self.units[0].table.summed(torch.tensor(len(values))))
-            self.penalty = max(table.nth_largest(values, min(aim, most)), 1e-300)
+            rows = self.tables[0].rows
+            self.penalty = max(rows.nth_largest(values, min(aim, int(rows.summed(torch.tensor(len(values)))))), 1e-300)
         before: tuple[float, int] | None = None
         slope, penalty = FIRST, self.penalty
         for attempt in range(SECANTS):
@@ -65,50 +66,45 @@ class Recode(Sparsifier):
 
     def _code(self, weights: Sequence[Tensor], penalty: float) -> list[Tensor]:
         assert self.seen is not None
-        coded, bits = [], self._bits()
-        for unit, weight, quadratic, cost in zip(self.units, weights, self.seen.tables, bits, strict=True):
-            T, Q = weight.cpu().numpy(), unit.gram().numpy()
-            ridge = np.zeros(len(T), np.float32) if unit.ridge is None else unit.ridge.cpu().numpy()
+        coded = []
+        for table, weight, quadratic, cost in zip(self.tables, weights, self.seen.tables, self._costs(), strict=True):
+            T, Q = weight.cpu().numpy(), table.gram().numpy()
+            ridge = np.zeros(len(T), np.float32) if table.ridge is None else table.ridge.cpu().numpy()
             h = self.scale * quadratic.h.cpu().numpy().astype(np.float64)
             G = quadratic.G.cpu().numpy() + ridge[:, None] * (T @ Q.astype(T.dtype))
             out = np.empty_like(T)
-            given = T, G, h, ridge.astype(np.float64), quadratic.P.numpy(), Q, penalty * cost.numpy(), self.damp, unit.floor
+            given = T, G, h, ridge.astype(np.float64), quadratic.P.numpy(), Q, penalty * cost.numpy(), self.damp, table.floor
             parallel_for(partial(recode_rows, *given, PASSES, out), len(T), T.shape[1] ** 2, torch.get_num_threads())
-            if unit.table.own_padding is not None:
-                out[unit.table.own_padding] = 0
+            if table.rows.own_padding is not None:
+                out[table.rows.own_padding] = 0
             coded.append(torch.from_numpy(out).to(weight.device))
         return coded
 
-    def _bits(self) -> list[Tensor]:
+    def _costs(self) -> list[Tensor]:
         """The share of the penalty that each column pays: by bits where the budget counts bytes."""
         if self.budget.unit != "bytes":
-            return [torch.ones(unit.table.embedding_dim, dtype=torch.float64) for unit in self.units]
-        bits = [unit.column_bits() for unit in self.units]
-        mean = torch.cat(bits).mean()
-        return [each / mean for each in bits]
+            return [torch.ones(table.rows.embedding_dim, dtype=torch.float64) for table in self.tables]
+        bits = [table.column_bits() for table in self.tables]
+        return [each / torch.cat(bits).mean() for each in bits]
 
     def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
-        assert self.seen is not None
-        return [0.5 * weight.square() * curvature for weight, curvature in zip(weights, self._curvatures(), strict=True)]
-
-    def _curvatures(self, ridges: bool = True) -> list[Tensor]:
-        """H_kk of every weight."""
+        """½·t²·H_kk of every weight."""
         assert self.seen is not None
         found = []
-        for unit, quadratic in zip(self.units, self.seen.tables, strict=True):
+        for table, weight, quadratic in zip(self.tables, weights, self.seen.tables, strict=True):
             diagonal = quadratic.P.diagonal().to(quadratic.h)
             curvature = self.scale * quadratic.h.unsqueeze(1) * diagonal
-            if ridges and unit.ridge is not None:
-                curvature = curvature + unit.ridge.unsqueeze(1).to(diagonal) * unit.gram().diagonal().to(diagonal)
-            found.append(curvature)
+            if table.ridge is not None:
+                curvature = curvature + table.ridge.unsqueeze(1).to(diagonal) * table.gram().diagonal().to(diagonal)
+            found.append(0.5 * weight.square() * curvature)
         return found
 
     def learn(self, before: Sequence[Tensor], after: Sequence[Tensor], risen: float) -> bool:
-        """The scale under which the model of the loss would have foretold what was seen."""
+        """The scale under which the model of the loss would have predicted what was seen."""
         assert self.seen is not None
         terms = [table.change(a, b) for table, a, b in zip(self.seen.tables, before, after, strict=True)]
-        first, second = self.units[0].table.summed(torch.tensor(terms, dtype=torch.float64).sum(0)).tolist()
-        self.last = {"foretold": (first + self.scale * second) / self.seen.examples, "risen": risen}
+        first, second = self.tables[0].rows.summed(torch.tensor(terms, dtype=torch.float64).sum(0)).tolist()
+        self.last = {"predicted": (first + self.scale * second) / self.seen.examples, "risen": risen}
         if not second > 0:
             return False
         scale = min(max((risen * self.seen.examples - first) / second, self.scale / 4), MOST)
@@ -122,10 +118,3 @@ class Recode(Sparsifier):
 
     def facts(self) -> JSON:
         return {"penalty": self.penalty, "scale": self.scale, "damp": self.damp, **self.last}
-
-    def state_dict(self) -> JSON:
-        return super().state_dict() | {"penalty": self.penalty, "scale": self.scale, "damp": self.damp}
-
-    def load_state_dict(self, state: JSON) -> None:
-        super().load_state_dict(state)
-        self.penalty, self.scale, self.damp = state["penalty"], state["scale"], state["damp"]

@@ -1,4 +1,5 @@
-"""What both sparsifiers do: when an event is due, how many weights it may leave, and whether its result is kept.
+"""Sparsifiers, which make T sparser between epochs: when an event is due, how many weights it may leave, and whether its result
+is kept. Prune is the plain one, Recode (recode.py) the better.
 
     dense    `warmup` calls of step() in which nothing happens
     events   `events` calls; the number of weights falls as  target + (full − target)·(1 − f)³,  f = 1 after 3/4 of them
@@ -10,44 +11,40 @@ falls short of it lets the next lose twice as much. Where the budget is not met 
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from itertools import islice
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from antembed.budget import SLACK, Budget, BudgetController, BudgetError, parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.proximal import ProximalOptimizer, State
+from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.optim.wrapper import Proximal
 from antembed.layer.row_table import numbers_of
-from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, Unit, count, mean_loss, units_of
+from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, count, mean_loss, tables_of
 
 REACHED = 0.75  # the share of the events after which the target is aimed at
 SPARE = 0.02  # weights more than the budget allows at the last event: those worth least are dropped when the size is known
 TRIES = 6
 LEAST_GAIN = 0.1  # of the loss: where vectors gain nothing, they may as well go
+CHECKED = 8  # batches that Prune checks an event with, where there are any
 MAX_LOSS = 0.1  # of what the vectors gain over none at all: what an event may lose
-
-
-class SupportOptimizer(Protocol):
-    """An optimizer of antembed."""
-
-    @property
-    def state(self) -> Mapping[Tensor, State]: ...
-
-    def freeze_support(self, weight: Tensor, support: Tensor | None = None, second: Tensor | float | None = None) -> None: ...
 
 
 class Sparsifier(ABC):
     """Call `step` after each epoch: `events` times (and more, if need be) it makes T sparser, until the budget is met."""
 
+    state_names: ClassVar[tuple[str, ...]] = ("calls", "full", "gain", "undone", "short")
+
     def __init__(
         self,
         model: nn.Module,
-        optimizer: SupportOptimizer,
+        optimizer: Optimizer,
         *,
         budget: str | Budget,
         events: int = 12,
@@ -57,7 +54,7 @@ class Sparsifier(ABC):
         max_loss: float = MAX_LOSS,
     ):
         """`also`: tables of single numbers (biases) that pay, too. `size(unit)`: what the budget counts, in "parameters" or
-        "bytes"; default: the sum over the layers. `max_loss`: what an event may lose of the vectors' whole gain."""
+        "bytes"; default: the sum over the layers. `max_loss`: what an event may lose of all that the vectors gain."""
         if events < 1 or (warmup is not None and warmup < 0):
             raise ValueError(f"events must be ≥ 1 and warmup ≥ 0, got {events} and {warmup}")
         if not isinstance(optimizer, ProximalOptimizer | Proximal):
@@ -67,24 +64,24 @@ class Sparsifier(ABC):
                 "antembed.param_groups(model, l1_penalty=0)"
             )
         self.model, self.optimizer, self.events = model, optimizer, events
-        self.units: list[Unit] = units_of(model, also)
+        self.tables = tables_of(model, also)
         self.warmup = max(events // 2, 1) if warmup is None else warmup
-        layers = {id(unit.layer): unit.layer for unit in self.units}.values()
+        layers = {id(table.layer): table.layer for table in self.tables}.values()
         dense = 4.0 * sum(layer.num_embeddings * layer.embedding_dim for layer in layers)
         self.budget = parse_budget(budget, dense) if isinstance(budget, str) else budget
-        self._size = size or (lambda unit: sum(_usage(layer, unit) for layer in layers))
+        self._size = size or (lambda unit: sum(getattr(layer.usage(), unit) for layer in layers))
         self.max_loss, self.calls, self.undone, self.short = max_loss, 0, 0, 0
         self.full, self.gain = self._count(self.weights), 0.0
-        for unit in self.units:
-            unit.table.penalized = True
+        for table in self.tables:
+            table.rows.penalized = True
 
     @property
     def weights(self) -> list[Tensor]:
         """Each T, up to date."""
-        return [unit.table.current for unit in self.units]
+        return [table.rows.current for table in self.tables]
 
     def _count(self, weights: Sequence[Tensor]) -> int:
-        return count(self.units, weights)
+        return count(self.tables, weights)
 
     @property
     def done(self) -> bool:
@@ -151,8 +148,8 @@ class Sparsifier(ABC):
             after = before
             self._put(before)
             self.undone += 1
-        for unit, second in zip(self.units, self.seconds(), strict=True):
-            self.optimizer.freeze_support(unit.table.weight, second=second)
+        for table, second in zip(self.tables, self.seconds(), strict=True):
+            self.optimizer.freeze_support(table.rows.weight, second=second)
         reached = accepted and self._count(after) <= (1 + 2 * SPARE) * record["aim"]
         self.short += self._share() == 1.0 and not reached
         if self.done:
@@ -172,13 +169,13 @@ class Sparsifier(ABC):
 
     def _loss(self, batches: Sequence[Batch], loss_fn: LossFunction | None) -> float:
         assert loss_fn is not None
-        return self.units[0].table.agreed(mean_loss(self.model, self.units, batches, loss_fn))
+        return self.tables[0].rows.agreed(mean_loss(self.model, self.tables, batches, loss_fn))
 
     @torch.no_grad()
     def _put(self, weights: Sequence[Tensor]) -> None:
-        for unit, weight in zip(self.units, weights, strict=True):
-            unit.table.release()
-            unit.table.weight.copy_(weight)
+        for table, weight in zip(self.tables, weights, strict=True):
+            table.rows.release()
+            table.rows.weight.copy_(weight)
 
     def trim(self) -> None:
         """Drop the weights that are worth least until the budget is met."""
@@ -190,8 +187,8 @@ class Sparsifier(ABC):
 
         nonzeros = self._count(weights)
         BudgetController(self.budget, self.size, 1.0, 1, 1.0).trim(nonzeros, keep)
-        for unit in self.units:
-            self.optimizer.freeze_support(unit.table.weight)
+        for table in self.tables:
+            self.optimizer.freeze_support(table.rows.weight)
 
     @abstractmethod
     def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
@@ -212,15 +209,15 @@ class Sparsifier(ABC):
     def keep_best(self, weights: Sequence[Tensor], values: Sequence[Tensor], n: int) -> list[Tensor]:
         """The n weights of all tables that are worth most; the others are zero."""
         nonzero = [weight != 0 for weight in weights]
-        parts = [value[some].to(weight.dtype) for weight, value, some in zip(weights, values, nonzero, strict=True)]
-        tables = [unit.table for unit in self.units]
-        kept = tables[0].largest(torch.cat(parts), min(n, self._count(weights)), partial(numbers_of, tables, nonzero))
-        masks = kept.split([len(part) for part in parts])
-        return [weight * some.masked_scatter(some, mask) for weight, some, mask in zip(weights, nonzero, masks, strict=True)]
+        own = [value[mask].to(weight.dtype) for weight, value, mask in zip(weights, values, nonzero, strict=True)]
+        rows = [table.rows for table in self.tables]
+        kept = rows[0].largest(torch.cat(own), min(n, self._count(weights)), partial(numbers_of, rows, nonzero))
+        parts = zip(weights, nonzero, kept.split([len(part) for part in own]), strict=True)
+        return [weight * mask.masked_scatter(mask, part) for weight, mask, part in parts]
 
     def seconds(self) -> list[Tensor | float | None]:
         """The second moments of weights that come in."""
-        return [None] * len(self.units)
+        return [None] * len(self.tables)
 
     def facts(self) -> JSON:
         """More for the record of an event."""
@@ -228,13 +225,38 @@ class Sparsifier(ABC):
 
     def state_dict(self) -> JSON:
         """Plain numbers; save it with the optimizer's, which holds the support."""
-        return {"calls": self.calls, "full": self.full, "gain": self.gain, "undone": self.undone, "short": self.short}
+        return {name: getattr(self, name) for name in self.state_names}
 
     def load_state_dict(self, state: JSON) -> None:
-        self.calls, self.full, self.gain = state["calls"], state["full"], state["gain"]
-        self.undone, self.short = state["undone"], state["short"]
+        for name in self.state_names:
+            setattr(self, name, state[name])
 
 
-def _usage(layer: Embedding, unit: str) -> float:
-    usage = layer.usage()
-    return usage.bytes if unit == "bytes" else usage.parameters
+class Prune(Sparsifier):
+    """Dense first, then gradually fewer weights: those with the smallest ½·t²·v go, where v is the second moment of Adam or
+    Yogi, the curvature up to a factor. What is gone stays gone.
+
+        sparsifier = Prune(model, optimizer, budget="20x", events=12)
+        for epoch in range(epochs):
+            train(…)
+            sparsifier.step()
+    """
+
+    def prepare(self, batches: Batches | None, loss_fn: LossFunction | None) -> list[Batch]:
+        return [] if batches is None else list(islice(batches, CHECKED))
+
+    def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:
+        return self.keep_best(weights, self.values(weights), aim)
+
+    def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
+        found = []
+        for table, weight in zip(self.tables, weights, strict=True):
+            state = self.optimizer.state.get(table.rows.weight, {})
+            second = state.get("second", state.get("exp_avg_sq"))
+            if second is None:
+                raise ValueError(
+                    f"Prune needs the second moments of Adam or Yogi, which {type(self.optimizer).__name__} has not for "
+                    f"this table; use Recode, or ProximalYogi or ProximalAdam"
+                )
+            found.append(torch.where(second.isinf(), 0.0, 0.5 * weight.square() * second))
+        return found
