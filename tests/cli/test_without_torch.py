@@ -14,7 +14,8 @@ import sys
 {before}
 from antembed.cli.app import app
 app(sys.argv[1:], standalone_mode=False)
-print("imported:", *(name for name in ("torch", "numba", "polars", "rich", "antembed.train.solver_config") if name in sys.modules))
+heavy = ("torch", "numba", "polars", "rich", "antembed.train.solver_config")
+print("imported:", *(name for name in heavy if name in sys.modules))
 """
 
 
