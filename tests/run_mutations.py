@@ -35,11 +35,11 @@ from antembed.tables.row_labels import SIDES
 from antembed.tables.save import load_table
 from antembed.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from antembed.train.config import TaskConfig
+from antembed.train.configure import cached
 from antembed.train.options import from_options
 from antembed.train.registry import TASKS
 from antembed.train.run import load_model, train
 from antembed.train.run_folder import RunFolder
-from antembed.train.search_cache import cached
 from antembed.train.task import Splits
 
 SECONDS = 60  # of a run that is resumed, on a busy machine

@@ -59,7 +59,7 @@ EDITS: dict[str, dict[str, object]] = {
             ("ProximalSGD, ProximalYogi\n", "ProximalSGD, ProximalSlow, ProximalYogi\n"),
             ('"sgd": ProximalSGD}', '"sgd": ProximalSGD, "slow": ProximalSlow}'),
         ],
-        "train/solver_config.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
+        "train/config.py": [('OPTIMIZERS = ("yogi", "adam", "sgd")', 'OPTIMIZERS = ("yogi", "adam", "sgd", "slow")')],
     },
     "A penalty": {
         "layer/optim/prox.py": [("@dataclass\nclass GroupL2(", "@dataclass\nclass HalfL1(L1):\n    def __call__(self, t, step):\n        return super().__call__(t, step / 2)\n\n\n@dataclass\nclass GroupL2(")],
@@ -78,12 +78,12 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A metric": {"recommend/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
     "An option of a solver": {
-        "train/solver_config.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
+        "train/config.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
         "train/stochastic.py": [('"engine": "fused" if', '"loud": self.own.train.shout, "engine": "fused" if')],
     },
     "An option of a task": {
         "recommend/config.py": [("    biases: bool = option(True,", '    colour: str = option("blue", "Of the tables.")\n    biases: bool = option(True,')],
-        "recommend/task.py": [("    def is_published(", '    def details(self, config, splits, model):\n        return {"colour": config.tables.colour}\n\n    def is_published(')],
+        "recommend/task.py": [("        return model.to(config.solver.train.device) if", '        model.details = {"colour": config.tables.colour}\n        return model.to(config.solver.train.device) if')],
     },
     "A command": {
         "cli/NAME.py": '"""Greets."""\nimport typer\n\n\ndef hello() -> None:\n    """Say hello."""\n    typer.echo("hello")\n',

@@ -54,7 +54,7 @@ def main(words: list[str]) -> None:
     folder = RunFolder(given.run)
     task = folder.task()
     config, _ = folder.open()
-    splits = task.load(with_options(task.for_evaluation(config), data=given.data))
+    splits = task.load(with_options(config.for_evaluation(), data=given.data))
     model = load_model(given.run)
     E = model.words.to_dense().detach().clone()
     for name, make in contestants(E).items():

@@ -34,7 +34,6 @@ from antembed.recommend.task import Ratings as RatingsTask
 from antembed.tables.row_labels import SIDES
 from antembed.train.examples import Examples, permutation
 from antembed.train.options import from_options
-from antembed.train.stochastic import count_nonzeros
 from experiments.race import Others, Work, busy_processes, median_turns, parse, publish
 from experiments.synthetic_stream import stream
 
@@ -272,7 +271,7 @@ def amazon(n: int, threads: int) -> JSON:
         "seconds": {"drawing": round(drawn - started, 1), "model": round(ready - drawn, 1), "epoch": round(seconds, 1)},
         "peak_gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, 2),
         "train_mse": round(2 * loss_ / n, 4),
-        "nnz": {name: count_nonzeros(table) for name, table in model.embeddings.items()},
+        "nnz": {name: sum(rows.count_nonzeros() for rows in table.tables) for name, table in model.embeddings.items()},
         "entries": {
             name: table.num_embeddings * K for (name, table), K in zip(model.embeddings.items(), AMAZON_ANCHORS, strict=True)
         },

@@ -20,10 +20,10 @@ from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.sparsify.quadratic import tables_of
 from antembed.layer.sparsify.recode import Recode
 from antembed.layer.sparsify.sparsifier import Prune
+from antembed.train.callbacks import held_then_cosine
+from antembed.train.configure import configure
 from antembed.train.engine import set_rates
 from antembed.train.registry import TASKS
-from antembed.train.run import configure
-from antembed.train.sparsify_schedule import held_then_cosine
 from experiments.race import parse, publish
 
 EPS, FIRM, CHANGED = 1e-8, 3.0, 0.2

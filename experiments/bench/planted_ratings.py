@@ -15,8 +15,9 @@ import polars as pl
 
 from antembed.files import JSON
 from antembed.recommend.ratings_table import Ratings
+from antembed.train.configure import configure
 from antembed.train.registry import TASKS
-from antembed.train.run import configure, train
+from antembed.train.run import train
 from experiments.race import parse, publish
 
 USERS, ITEMS, RATINGS, ANCHORS, WIDTH, DENSITY, NOISE = 3_000, 1_500, 400_000, 5, 16, 0.3, 0.09

@@ -44,10 +44,9 @@ from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.synthetic import planted
 from antembed.recommend.synthetic import ratings as draw_ratings
 from antembed.sweep.records import read_records
-from antembed.train.processes import one_copy, start, stop
+from antembed.train.processes import one_copy, share_rows, start, stop
 from antembed.train.registry import TASKS
 from antembed.train.sharded_checkpoint import load, save
-from antembed.train.shared_run import share_rows
 from experiments.race import child, parse, publish
 
 V, K, d, B, STEPS, WARM = 1_000_000, 32, 128, 16_384, 12, 3

@@ -9,8 +9,9 @@ import pytest
 from antembed.classify import config as text_config
 from antembed.classify import documents as document_cache
 from antembed.classify.documents import Documents, cached_documents, read_documents
+from antembed.train.configure import configure
 from antembed.train.registry import TASKS
-from antembed.train.run import configure, train
+from antembed.train.run import train
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import sys
 {before}
 from antembed.cli.app import app
 app(sys.argv[1:], standalone_mode=False)
-heavy = ("torch", "numba", "polars", "rich", "antembed.train.solver_config")
+heavy = ("torch", "numba", "polars", "rich", "antembed.train.config")
 print("imported:", *(name for name in heavy if name in sys.modules))
 """
 

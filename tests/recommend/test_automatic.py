@@ -9,9 +9,9 @@ from tests.synthetic_text import write_topics
 
 from antembed.recommend.config import RatingsConfig
 from antembed.recommend.search import DenseSettings, likely_anchors
+from antembed.train.configure import configure
 from antembed.train.options import to_options
 from antembed.train.registry import TASKS
-from antembed.train.run import configure
 
 
 @pytest.fixture(scope="module")

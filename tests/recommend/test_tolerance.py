@@ -8,8 +8,9 @@ from tests.command import call, write_ratings
 
 from antembed.budget import BudgetError, parse_tolerance
 from antembed.recommend.tolerance import PenaltyPath
+from antembed.train.configure import configure
 from antembed.train.registry import TASKS
-from antembed.train.run import configure, train
+from antembed.train.run import train
 from antembed.train.run_folder import RunFolder
 
 CD = {"solver": "coordinate_descent", "tolerance": "3%", "anchors": 8, "embedding_dim": 8, "ridge": 1.0, "threads": 1}

@@ -8,7 +8,7 @@ from torch import nn
 
 from antembed.language.config import LanguageConfig
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.train.averaging import Averaging
+from antembed.train.callbacks import Averaging
 from antembed.train.engine import Loop, constant
 
 

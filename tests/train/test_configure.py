@@ -5,8 +5,8 @@ from tests.command import write_ratings
 
 from antembed.recommend.config import LARGE_DEFAULTS
 from antembed.recommend.task import Ratings
+from antembed.train.configure import configure
 from antembed.train.options import ConfigError, to_options
-from antembed.train.run import configure
 
 GROWN = {"anchors": "auto", "anchor_penalty": 5e-5}  # less than λ2 for few ratings, more than λ2 for many
 
@@ -54,5 +54,5 @@ def test_why_rows_are_events(tmp_path, implicit, said):
     lines = []
     given = {"data": str(tmp_path / "e.csv"), **({"implicit": True} if implicit else {})}
     _, splits = configure(Ratings(), given, lines.append, search=False)
-    assert lines[0] == f"{said}trained as recommend-events, on what was chosen"
+    assert lines[0] == f"{said}trained as recommend-events"
     assert "'menge' is its quantity q, 1 + ln q its weight" in splits.complaints[0]

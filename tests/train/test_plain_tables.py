@@ -3,7 +3,7 @@
 from antembed.baselines import EMBEDDINGS as CLASSES
 from antembed.layer.names import EMBEDDINGS, Plain
 from antembed.layer.optim import OPTIMIZERS as RULES
-from antembed.train.solver_config import OPTIMIZERS
+from antembed.train.config import OPTIMIZERS
 
 
 def test_embeddings():

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from antembed.data.download import find_data
 from antembed.layer.embedding import Embedding
-from antembed.train.config import AnchorConfig, EmbeddingConfig, EmbeddingTaskConfig
+from antembed.train.config import AnchorConfig, EmbeddingConfig, EmbeddingTaskConfig, StochasticConfig
 from antembed.train.examples import Examples
 from antembed.train.model import EmbeddingModel
 from antembed.train.options import Config, option
-from antembed.train.solver_config import StochasticConfig
 from antembed.train.splits import split
 from antembed.train.task import Metric, Metrics, Part, Splits, Task
 

@@ -20,10 +20,10 @@ from antembed.data.frames import texts_from, values_from
 from antembed.files import write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS, WEIGHTS, pack_weights
 from antembed.train.config import TaskConfig
+from antembed.train.configure import search_of, silent
 from antembed.train.estimator import Estimator, TableEstimator, write_folder
 from antembed.train.options import from_options
 from antembed.train.run import train
-from antembed.train.search_cache import search_of, silent
 
 # Labels are text inside, and come back as what they were: by the name of their type.
 BACK: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda name: name == "True", "str": str}

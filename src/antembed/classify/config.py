@@ -12,17 +12,21 @@ from antembed.classify.documents import Documents, cached_documents
 from antembed.data.download import find_data
 from antembed.files import JSON, default_cache
 from antembed.layer.anchors.initializers import INITIALIZERS
-from antembed.train.config import AnchorConfig, Anchors, EmbeddingConfig, EmbeddingTaskConfig, TaskConfig
-from antembed.train.options import AUTO, Config, Names, Number, Options, Whole, option
-from antembed.train.solver_config import (
+from antembed.train.config import (
     PROX,
+    AnchorConfig,
+    Anchors,
+    EmbeddingConfig,
+    EmbeddingTaskConfig,
     GrowthConfig,
     OptimizerConfig,
     SolverConfig,
     StochasticConfig,
+    TaskConfig,
     ToleranceText,
     TrainConfig,
 )
+from antembed.train.options import AUTO, Config, Names, Number, Options, Whole, option, with_options
 
 # The mean of words' vectors with a budget: by recode. Options that mean the paper's way:
 SPARSIFIED = {"sparsify": "recode", "epochs": 14, "events": 7, "lr": 0.01, "dropout": 0.0, "word_dropout": 0.5}
@@ -34,6 +38,10 @@ PROX_OPTIONS = {
 NEUTRAL = {"data", "test", "text", "label", "max_length", "seed", "threads", "model", "budget", "tolerance"}
 LEAST_EPOCHS = 6  # from which on there is time for that
 RIDGE, MANY = 5.0, 10_000  # AG-News likes 3 to 10 (by validation documents); where there are fewer documents, less
+
+
+# What is known of words beforehand decides the start of training alone.
+NO_KNOWLEDGE: JSON = {"anchor_init": "none", "relations": (), "wordnet": "", "vectors": "", "unrelated_penalty": 0.0}
 
 
 def _initializer(name: str) -> str:
@@ -178,7 +186,7 @@ class TextConfig(EmbeddingTaskConfig):
 
     implementation: ClassVar[str] = "antembed.classify.task:Text"
     searches: ClassVar[str] = "antembed.classify.search:SearchText"
-    explains: ClassVar[str] = "antembed.train.explain_words:explain_run"
+    explains: ClassVar[str] = "antembed.data.explain_words:explain_run"
     task: Literal["classify"] = "classify"
     input: VocabularyInput = VocabularyInput()
     tables: TextTables = TextTables()
@@ -217,6 +225,9 @@ class TextConfig(EmbeddingTaskConfig):
         """What the choice of anchors must know of the words."""
         name = self.anchors.anchor_init
         return frozenset() if name == "none" else frozenset(INITIALIZERS[name].requires)
+
+    def for_evaluation(self) -> "TextConfig":
+        return with_options(self, **NO_KNOWLEDGE)
 
     @property
     def wants_features(self) -> bool:
@@ -285,6 +296,7 @@ class NgramConfig(TaskConfig):
     implementation: ClassVar[str] = "antembed.classify.ngram_task:HashedNgramTask"
     searches: ClassVar[str] = "antembed.classify.search:SearchText"
     explains: ClassVar[str] = "antembed.classify.predictor:explain_run"
+    sweep_options: ClassVar[JSON] = {"hold_out": True}
     task: Literal["classify-ngrams"] = "classify-ngrams"
     input: TextInput = TextInput()
     solver: NgramDescentConfig = NgramDescentConfig()

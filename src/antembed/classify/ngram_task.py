@@ -21,7 +21,8 @@ from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS
 from antembed.train.checkpoint import Checkpoint
 from antembed.train.model import ModelSize, TaskModel
-from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
+from antembed.train.run_folder import RunFolder
+from antembed.train.solver import Callback, Progress, Solver, ignore
 from antembed.train.task import Batch, Metric, Metrics, Part, Task
 
 FILE = "classifier.ngrams"
@@ -32,6 +33,7 @@ class NgramModel(TaskModel):
 
     def __init__(self) -> None:
         super().__init__()
+        self.details = {"model": "hashed_ngrams"}
         self._classifier: HashedNgrams | None = None
         self.top: JSON | None = None  # n-grams that speak for each class, after a fit
 
@@ -80,7 +82,6 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
     Config = NgramConfig
     metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
     examples: ClassVar[str] = "documents"
-    sweep_options: ClassVar[JSON] = {"hold_out": True}
 
     def load(self, config: NgramConfig) -> TextSplits:
         documents, test = read_input(config.input, share_words=False)
@@ -100,7 +101,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
         return NgramModel()
 
     def loss(self, model: NgramModel, batch: Batch) -> Tensor:
-        raise TypeError("hashed n-grams have no gradient; their solver is ngram_descent")
+        raise NotImplementedError("hashed n-grams have no gradient; their solver is ngram_descent")
 
     def evaluate(self, model: NgramModel, splits: TextSplits, part: Part) -> Metrics:
         examples = splits.part(part)
@@ -126,12 +127,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
             "classes": splits.classes,
             "columns": splits.columns,
             "documents": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
-            "examples": splits.count,
-            "sha256": splits.digest,
         }
-
-    def details(self, config: NgramConfig, splits: TextSplits, model: NgramModel) -> JSON:
-        return {"model": "hashed_ngrams"}
 
     def reopen(self, config: NgramConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(classes=facts["classes"])
@@ -156,7 +152,7 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
         if self.own.tolerance:
             raise ValueError("a tolerance is searched by `antembed train` and HashedNgramClassifier; give a budget here")
 
-    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+    def fit(self, files: RunFolder, callback: Callback = ignore) -> Iterator[JSON]:
         train = self.splits.train
         assert train.documents is not None
         own, started = self.own, time.perf_counter()

@@ -18,8 +18,8 @@ from antembed.classify.predictor import ngram_probabilities, softmax
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.train.config import TaskConfig
+from antembed.train.configure import Report, cached
 from antembed.train.options import Options
-from antembed.train.search_cache import Report, cached
 from antembed.train.task import Splits
 
 BITS = 22  # of a bucket's number, without a size

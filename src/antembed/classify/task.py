@@ -10,7 +10,7 @@ from scipy import sparse
 from torch import Tensor
 
 from antembed.baselines.sparse_code import sparse_codes
-from antembed.classify.config import TextConfig, read_input
+from antembed.classify.config import NO_KNOWLEDGE, TextConfig, read_input
 from antembed.classify.dataset import TextSplits, largest_class, make_splits
 from antembed.classify.documents import Documents
 from antembed.classify.model import EVALUATION_BATCH, MODELS, CnnPredictor, TextModel
@@ -24,10 +24,9 @@ from antembed.layer.anchors.initializers import INITIALIZERS, scores
 from antembed.layer.anchors.regularizers import UnrelatedPairs, negative_pairs, orthogonality
 from antembed.layer.embedding import Embedding
 from antembed.layer.mixture import MixtureEmbedding
-from antembed.layer.optim.prox import FreeEntries
 from antembed.train.options import with_options
 from antembed.train.run_folder import RunFolder
-from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
+from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task, Terms
 from antembed.train.word_anchors import init_anchors_
 
 PRETRAINING_EPOCHS = 3  # of the model whose surviving words are the anchors (group-lasso, vvd)
@@ -36,7 +35,6 @@ ANCHOR_LENGTH = 10.0  # at the start: a step of T moves a vector by as much, and
 SAMPLE = 4096  # words to measure the scale by
 PAIRS = 256  # unrelated ones a step,
 MANY = 64  # drawn among a batch's words if it has so many
-NO_KNOWLEDGE: JSON = {"anchor_init": "none", "relations": (), "wordnet": "", "vectors": "", "unrelated_penalty": 0.0}
 
 
 class Text(Task[TextConfig, TextSplits, TextModel]):
@@ -44,8 +42,7 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
 
     name: ClassVar[str] = "classify"
     Config = TextConfig
-    metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy")
-    select_by: ClassVar[str] = "error"
+    metric: ClassVar[Metric] = Metric("error", "error rate", "accuracy", select_by="error")
     examples: ClassVar[str] = "documents"
 
     def load(self, config: TextConfig) -> TextSplits:
@@ -92,11 +89,15 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         init_table_(table, splits, anchors, config.machine.seed)
         model = MODELS[config.tables.model](table, len(splits.classes), dropout=config.tables.dropout)
         model.anchor_ids = anchors
+        model.details = {"model": config.tables.model, "words": len(vocabulary)}
         return model.to(config.solver.train.device)
 
     def loss(self, model: TextModel, batch: Batch) -> Tensor:
         words, starts, labels = batch
         return F.cross_entropy(model(words, starts), labels)
+
+    def terms(self, config: TextConfig, splits: TextSplits, model: TextModel) -> Terms:
+        return Terms(self.regularizers(config, splits, model), splits.free_entries(model.words, model.anchor_ids))
 
     def regularizers(self, config: TextConfig, splits: TextSplits, model: TextModel) -> list[Regularizer]:
         own, found = config.anchors, list[Regularizer]()
@@ -108,9 +109,6 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
             model.words.set_ridge(ridge, splits.lookups() * (1 - config.tables.word_dropout))
             found.append(lambda batch, step: model.words.ridge(batch[0], len(batch[-1])))
         return found
-
-    def free_entries(self, splits: TextSplits, model: TextModel) -> dict[str, FreeEntries]:
-        return splits.free_entries(model.words, model.anchor_ids)
 
     @torch.no_grad()
     def evaluate(self, model: TextModel, splits: TextSplits, part: Part) -> Metrics:
@@ -138,14 +136,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
             **splits.anchor_facts(model.anchor_ids),
         }
 
-    def details(self, config: TextConfig, splits: TextSplits, model: TextModel) -> JSON:
-        return {"model": config.tables.model, "words": model.words.num_embeddings}
-
     def reopen(self, config: TextConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(vocabulary=Vocabulary.read(folder / "vocabulary.parquet"), classes=facts["classes"])
-
-    def for_evaluation(self, config: TextConfig) -> TextConfig:
-        return with_options(config, **NO_KNOWLEDGE)
 
     def predictor(self, folder: Path) -> TextPredictor:
         return light_predictor(folder) or CnnPredictor(folder)

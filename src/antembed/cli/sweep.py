@@ -73,25 +73,27 @@ def sweep(
     from antembed.report.pictures import draw_settings
     from antembed.sweep import front, space
     from antembed.train.registry import TASKS
+    from antembed.train.task import Published
 
     if task not in TASKS:
         raise typer.BadParameter(f"{task!r} is none of: {', '.join(TASKS)}", param_hint="--task")
     if optuna and trials is None:
         raise typer.BadParameter("--optuna needs to know how many points to try; add --trials 16", param_hint="--trials")
     swept = TASKS[task]
-    if paper and not swept.published:
+    published = swept.published if isinstance(swept, Published) else {}
+    if paper and not published:
         raise typer.BadParameter(f"the paper has no points for {task}; leave out --paper", param_hint="--paper")
     with usage_errors(), show.stoppable(f"the same command continues, with what is in {out}"):
         asked = space.Space.parse(swept, vary, set_ or [], seeds, trials, seed)
         rows, splits = _train_all(swept, str(data[0]), asked, out, jobs, keep, optuna)
     result = front.front_of(rows)
     found = result.pop("all")
-    beside = swept.is_published(splits) if paper is None else paper
+    beside = isinstance(swept, Published) and (swept.is_published(splits) if paper is None else paper)
     if plot is not None:
-        error = f"{result['error']} {swept.metric.label}"
-        draw_settings(found, plot, error=error, published=swept.published if beside else {})
+        label = f"{result['error']} {swept.metric.label}"
+        draw_settings(found, plot, error=label, published=published if beside else {})
     if beside:
-        result["paper"] = swept.published
+        result["paper"] = published
     show.print_json(result | {"records": str(out)}) if as_json else print_front(result, swept.metric.label)
 
 

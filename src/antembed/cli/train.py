@@ -24,7 +24,7 @@ from antembed.cli.common import command, times_smaller
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.train.config import TaskConfig
-from antembed.train.early_checks import check_early, usual_folder
+from antembed.train.configure import check_early, usual_folder
 from antembed.train.options import AUTO, ConfigError, Option, options_of, typed
 from antembed.train.registry import TASKS
 
@@ -208,7 +208,7 @@ def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[Ta
     """Options → config and data; remarks on both are printed on stderr."""
     import torch
 
-    from antembed.train.run import configure
+    from antembed.train.configure import configure
 
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))
@@ -222,7 +222,7 @@ def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[Ta
 
 def read_together(task: "Task", given: JSON, ranks: "Ranks") -> "tuple[TaskConfig, Splits]":
     """The same in several processes: rank 0 reads first, so that what is cached and built is so once."""
-    from antembed.train.shared_run import shared_options
+    from antembed.train.processes import shared_options
 
     with usage_errors():
         given |= shared_options(task, given)

@@ -10,9 +10,18 @@ from antembed.budget import anchors_within, parse_budget
 from antembed.data.download import find_data
 from antembed.files import JSON
 from antembed.language.corpus import Corpus, read_corpus
-from antembed.train.config import AnchorConfig, Anchors, EmbeddingConfig, EmbeddingTaskConfig
-from antembed.train.options import Config, Names, Number, Options, Whole, from_options, option
-from antembed.train.solver_config import PROX, OptimizerConfig, SparsityConfig, StochasticConfig, TrainConfig
+from antembed.train.config import (
+    PROX,
+    AnchorConfig,
+    Anchors,
+    EmbeddingConfig,
+    EmbeddingTaskConfig,
+    OptimizerConfig,
+    SparsityConfig,
+    StochasticConfig,
+    TrainConfig,
+)
+from antembed.train.options import Config, Names, Number, Options, Whole, from_options, option, with_options
 
 SAMPLED = {"softmax": ("sampled", "nce")}
 AWD = {"model": "awd-lstm"}
@@ -159,7 +168,7 @@ class LanguageConfig(EmbeddingTaskConfig):
     """Train a language model with a small table of words at both ends."""
 
     implementation: ClassVar[str] = "antembed.language.task:Language"
-    explains: ClassVar[str] = "antembed.train.explain_words:explain_run"
+    explains: ClassVar[str] = "antembed.data.explain_words:explain_run"
     task: Literal["language"] = "language"
     input: CorpusInput = CorpusInput()
     tables: LanguageTables = LanguageTables()
@@ -201,6 +210,9 @@ class LanguageConfig(EmbeddingTaskConfig):
     def read(self) -> str:
         read_input(self.input)
         return self.task
+
+    def for_evaluation(self) -> "LanguageConfig":
+        return with_options(self, anchor_init="none", relations=(), wordnet="")
 
     @property
     def row_sparse(self) -> bool:

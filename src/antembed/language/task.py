@@ -18,13 +18,11 @@ from antembed.language.model import CONTEXT, LSTM, AwdLSTM, LanguageModel, Netwo
 from antembed.language.softmax import Likelihood, make_output, starting_biases
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.prox import FreeEntries
 from antembed.tables.model_folder import check_files, read_description, read_weights
 from antembed.tables.save import load_table
 from antembed.train.config import TaskConfig
 from antembed.train.model import StoredVectors
-from antembed.train.options import with_options
-from antembed.train.task import Batch, Metric, Metrics, Part, Task
+from antembed.train.task import Batch, Metric, Metrics, Part, Task, Terms
 from antembed.train.word_anchors import init_anchors_
 
 PTB_WORDS = 929_588  # of PTB's training part, but for the first
@@ -68,6 +66,7 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
             adaptive = nn.AdaptiveLogSoftmaxWithLoss(tables.embedding_dim, V, cutoffs)
         model = LanguageModel(table, make_network(config), word_dropout=tables.word_dropout, adaptive=adaptive)
         model.anchor_ids = anchors
+        model.details = {"model": tables.model, "softmax": config.output.softmax, "words": V}
         model.bias.data.copy_(starting_biases(words.counts, config.output.count_smoothing))
         model.output = make_output(config, words.counts)
         return model.to(config.solver.train.device)
@@ -80,12 +79,10 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         penalty = model.network.penalty()
         return total if penalty is None else total + penalty
 
-    def rates(self, config: LanguageConfig, splits: LanguageSplits, model: LanguageModel) -> list[tuple[Tensor, float]]:
+    def terms(self, config: LanguageConfig, splits: LanguageSplits, model: LanguageModel) -> Terms:
         rate = config.solver.optimizer.network_rate
-        return [] if rate == 1 else [(model.bias, rate)]  # the network is in the optimizer group of the biases
-
-    def free_entries(self, splits: LanguageSplits, model: LanguageModel) -> dict[str, FreeEntries]:
-        return splits.free_entries(model.words, model.anchor_ids)
+        rates = [] if rate == 1 else [(model.bias, rate)]  # the network is in the optimizer group of the biases
+        return Terms((), splits.free_entries(model.words, model.anchor_ids), rates=rates)
 
     @torch.no_grad()
     def evaluate(self, model: LanguageModel, splits: LanguageSplits, part: Part) -> Metrics:
@@ -123,14 +120,8 @@ class Language(Task[LanguageConfig, LanguageSplits, LanguageModel]):
         tokens = {part: max(len(splits.streams(part).words) - 1, 0) for part in ("train", "validation", "test")}
         return {"tokens": tokens, **splits.anchor_facts(model.anchor_ids)}
 
-    def details(self, config: LanguageConfig, splits: LanguageSplits, model: LanguageModel) -> JSON:
-        return {"model": config.tables.model, "softmax": config.output.softmax, "words": model.words.num_embeddings}
-
     def reopen(self, config: LanguageConfig, facts: JSON, folder: Path) -> LanguageSplits:
         return LanguageSplits(vocabulary=Vocabulary.read(folder / "vocabulary.parquet"))
-
-    def for_evaluation(self, config: LanguageConfig) -> LanguageConfig:
-        return with_options(config, anchor_init="none", relations=(), wordnet="")
 
     def is_published(self, splits: LanguageSplits) -> bool:
         return splits.vocabulary is not None and len(splits.train) == PTB_WORDS

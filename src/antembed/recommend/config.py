@@ -14,9 +14,16 @@ from antembed.recommend.fold_in import BIAS_RIDGE, RIDGE, RIDGE_PER_RATING
 from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.read_stream import RatingStream
-from antembed.train.config import EmbeddingConfig, EmbeddingTaskConfig
+from antembed.train.config import (
+    NO_TARGET,
+    BudgetText,
+    EmbeddingConfig,
+    EmbeddingTaskConfig,
+    SolverConfig,
+    StochasticConfig,
+    ToleranceText,
+)
 from antembed.train.options import AUTO, Config, ConfigError, Names, Number, Options, Whole, option, options_of
-from antembed.train.solver_config import NO_TARGET, BudgetText, SolverConfig, StochasticConfig, ToleranceText
 from antembed.train.splits import SPLITS
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
@@ -96,6 +103,7 @@ class CoordinateDescentConfig(SolverConfig):
     """Exact alternating descent on the ℓ0 objective itself: ratings, anchored and full tables."""
 
     implementation: ClassVar[str] = "antembed.recommend.coordinate_descent:CoordinateDescent"
+    shared: ClassVar[bool] = True  # every process has the whole model, and works on some of its rows
     embeddings: ClassVar[tuple[str, ...]] = ("anchor", "full")
     heading: ClassVar[str] = "Coordinate descent"
     name: Literal["coordinate_descent"] = option("coordinate_descent", "How the loss is minimised.")
@@ -118,9 +126,6 @@ class CoordinateDescentConfig(SolverConfig):
     @property
     def size_goal(self) -> tuple[str, str]:
         return self.budget, self.tolerance
-
-    def check_processes(self, size: int) -> None:
-        """Every process has the full model, and works on some of its rows."""
 
     @model_validator(mode="after")
     def _one_target(self) -> "CoordinateDescentConfig":
@@ -193,6 +198,7 @@ class RatingsConfig(EmbeddingTaskConfig):
     implementation: ClassVar[str] = "antembed.recommend.task:Ratings"
     searches: ClassVar[str] = "antembed.recommend.search:SearchRatings"
     explains: ClassVar[str] = "antembed.recommend.explain:explain_items"
+    evaluates_fast: ClassVar[bool] = True  # else validation data are looked at only where something is decided by them
     task: Literal["recommend"] = "recommend"
     input: RatingsInput = RatingsInput()
     tables: RatingsTables = RatingsTables()
@@ -301,6 +307,7 @@ class EventsConfig(RatingsConfig):
 
     implementation: ClassVar[str] = "antembed.recommend.task:Events"
     searches: ClassVar[str] = "antembed.recommend.search:SearchEvents"
+    evaluates_fast: ClassVar[bool] = False
     task: Literal["recommend-events"] = "recommend-events"  # type: ignore[assignment]
     input: EventsInput = EventsInput()
     solver: EventsDescent = EventsDescent()
@@ -319,3 +326,7 @@ class EventsConfig(RatingsConfig):
     def read(self) -> str:
         read_input(self.input)
         return self.task
+
+    @classmethod
+    def why(cls, given: Options) -> str:
+        return "--implicit" if given.get("implicit") else "the data have no ratings"

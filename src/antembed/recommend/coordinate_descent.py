@@ -20,9 +20,9 @@ from antembed.recommend.ranking import popular
 from antembed.recommend.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
 from antembed.tables.biases import LEAST_CODES
 from antembed.tables.number_formats import anchors_as, stored_as
-from antembed.train.checkpoint import Checkpoint
-from antembed.train.sharded_checkpoint import FirstStorage
-from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
+from antembed.train.checkpoint import Checkpoint, FileStorage
+from antembed.train.run_folder import RunFolder
+from antembed.train.solver import Callback, Progress, Solver, ignore
 
 FIRST_PENALTY = 0.1  # from which a budget's penalty is sought
 AIM = 1.04  # of the budget: weights that were once dropped hardly come back, so it is approached from above
@@ -42,7 +42,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         penalties = penalties_of(config, own.penalties, unobserved)
         self.share = RowShare(self.ranks)
         if self.ranks is not None:
-            self.storage = FirstStorage(self.ranks)
+            self.storage = FileStorage(self.ranks)
         self.descent = descent_of(config, self.splits, penalties, own.epochs, self.share)
         self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
         self.budget: BudgetController | None = None
@@ -72,7 +72,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         train, validation = columns_of(self.splits.train), columns_of(self.splits.validation)
         return biases_error(train, validation, self.splits.num_embeddings, self.own.penalties.bias_ridge)
 
-    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+    def fit(self, files: RunFolder, callback: Callback = ignore) -> Iterator[JSON]:
         started = time.perf_counter()
         if not self.epoch and self.search is None:
             self.descent.init_weights()
@@ -132,7 +132,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
             "anchors": {"users": len(self.descent.users.A), "items": len(self.descent.items.A)},
             "nnz": {name: int(table.tables[0].weight.count_nonzero()) for name, table in self.model.embeddings.items()},
         }
-        if len(self.splits.validation) and self.task.evaluates_fast:
+        if len(self.splits.validation) and self.config.evaluates_fast:
             record["validation"] = self.task.evaluate(self.model, self.splits, "validation")
         return record
 

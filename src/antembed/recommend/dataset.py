@@ -13,7 +13,7 @@ from antembed.recommend.seen import Seen, popularity_of, write_popularity
 from antembed.tables.model_folder import RATINGS
 from antembed.tables.row_labels import SIDES, find, write_labels
 from antembed.train.examples import Examples
-from antembed.train.splits import first_copies, kept_together, split
+from antembed.train.splits import split
 from antembed.train.task import NONE, Splits
 
 CHUNK = 1 << 20  # ratings
@@ -91,6 +91,33 @@ def cut(ratings: Ratings, kind: str, seed: int, device: str = "cpu", threads: in
     same = int((ratings.values[again] == ratings.values[first[again]]).sum())
     said = f"{len(again)} of {len(ratings)} ratings repeat a user and item, {same} of them with the same rating"
     return replace(splits, complaints=(*splits.complaints, f"{said}; all of a pair are in the same part of the split"))
+
+
+def first_copies(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray | None:
+    """For each row, the first row of the same user and item; None where no pair is repeated."""
+    pairs = users.astype(np.int64) * num_items + items
+    ordered = np.sort(pairs)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
+    _, first, number = np.unique(pairs, return_index=True, return_inverse=True)
+    return first[number]
+
+
+def kept_together(parts: dict[str, np.ndarray], first: np.ndarray) -> dict[str, np.ndarray]:
+    """The same parts, but every row in the part of its first copy; the order of rows stays."""
+    order = np.concatenate(list(parts.values()))
+    belongs = np.empty(len(order), np.int8)
+    for number, rows in enumerate(parts.values()):
+        belongs[rows] = number
+    belongs = belongs[first]
+    found = {name: order[belongs[order] == number] for number, name in enumerate(parts)}
+    for name, rows in parts.items():
+        if len(rows) and not len(found[name]):
+            raise ValueError(
+                f"{len(order)} ratings of {len(np.unique(first))} different pairs are too few to split: all copies of a pair "
+                f"stay together, and {name} has none left; give more pairs"
+            )
+    return found
 
 
 def all_for_training(ratings: Ratings, device: str = "cpu", threads: int | None = None) -> RatingsSplits:

@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 
 from antembed.data.download import find_data
+from antembed.data.explain_words import contributions
 from antembed.data.text_file import DataError
 from antembed.files import JSON
 from antembed.recommend.seen import Seen
 from antembed.tables.model_folder import check_files
 from antembed.tables.row_labels import find, read_labels
 from antembed.tables.save import load_table
-from antembed.train.explain_words import contributions
 
 GENRES = "|"  # between the genres of an item
 

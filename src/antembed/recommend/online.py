@@ -34,7 +34,8 @@ from antembed.recommend.read_ratings import read_ratings
 from antembed.recommend.read_stream import RatingStream
 from antembed.tables.row_labels import find
 from antembed.train.checkpoint import Checkpoint, CheckpointError
-from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
+from antembed.train.run_folder import RunFolder
+from antembed.train.solver import Callback, Progress, Solver, ignore
 
 MOST_ADDED = 8  # anchors of a factor at once
 SETTLED = 20  # ratings for each object, from which on l0 has its full height
@@ -276,7 +277,7 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
         self.stream = RatingStream(source, config.input.columns, batch_size=own.batch_size)
         self.squared, self.first = 0.0, 0  # Σ squared errors of later batches before they were learned; the first batch's size
 
-    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+    def fit(self, files: RunFolder, callback: Callback = ignore) -> Iterator[JSON]:
         for batch in self.stream:
             started, later = time.perf_counter(), self.online.batches > 0
             error = float(np.square(batch[2] - self.online.predict(*batch[:2]), dtype=np.float64).sum()) if later else 0.0

@@ -26,11 +26,10 @@ from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, check_own, w
 from antembed.tables.row_labels import SIDES, Labels, write_labels
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
-from antembed.train.early_checks import suited
+from antembed.train.configure import Report, search_of, silent, suited
 from antembed.train.estimator import TableEstimator
 from antembed.train.options import from_options, to_options
 from antembed.train.run import train
-from antembed.train.search_cache import Report, search_of, silent
 from antembed.train.solver import Callback, ignore
 
 
@@ -68,7 +67,7 @@ class Recommender(TableEstimator):
     ) -> "Recommender":
         """Learn from a file, a table (polars, pandas) with columns user, item and rating, a sparse matrix of users × items, or
         columns: users, items and ratings. `columns` are the names of the user, item and rating columns, if they are not the
-        usual ones. `report` is told what a search finds, `callback` how far it is."""
+        usual ones. `report` gets what a search finds, `callback` the progress."""
         known = ratings_from(data, items, ratings, implicit=self.implicit, columns=columns)
         self.__dict__.pop("_online", None)  # of another partial_fit
         config, splits = self._configured(known, report)
@@ -150,7 +149,7 @@ class Recommender(TableEstimator):
             )
 
     def _stream(self) -> OnlineDescent:
-        """What the next ratings are added to: the state of the last partial_fit, or what the tables tell of it."""
+        """What the next ratings are added to: the state of the last partial_fit, or what is worked out from the tables."""
         if hasattr(self, "_online"):
             return self._online
         config = self.config

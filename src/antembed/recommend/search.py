@@ -21,8 +21,8 @@ from antembed.recommend.fold_in import likely_weight
 from antembed.recommend.model import Columns, best_bias_ridge
 from antembed.recommend.ranking import TOP, held_items, list_metrics
 from antembed.train.config import TaskConfig
+from antembed.train.configure import Report, cached
 from antembed.train.options import Options, options_of
-from antembed.train.search_cache import Report, cached
 from antembed.train.task import Splits
 
 TOLERANCE = "1%"

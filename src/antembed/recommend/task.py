@@ -25,9 +25,9 @@ from antembed.recommend.ranking import TOP, held_items, list_metrics, popular
 from antembed.recommend.ratings_table import Ratings as RatingsData
 from antembed.recommend.seen import Seen, copy_popularity
 from antembed.tables.row_labels import read_labels
-from antembed.train.solver_config import StochasticConfig
+from antembed.train.config import StochasticConfig
 from antembed.train.stochastic import Stochastic
-from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task
+from antembed.train.task import Batch, Metric, Metrics, Part, Regularizer, Task, Terms
 
 EVALUATION_BATCH = 65_536  # examples
 SMALLEST_INIT, LARGEST_INIT = 0.03, 0.1  # of a prediction without biases (root mean square), before anything is learned
@@ -84,6 +84,10 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
     def engine(self, model: MatrixFactorization, optimizer: ProximalOptimizer, threads: int) -> FusedEngine:
         return FusedEngine(model, optimizer, threads)
 
+    def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
+        """Over observed pairs."""
+        return half_squared_error(model, batch)
+
     def facts(self, splits: RatingsSplits, model: MatrixFactorization) -> JSON:
         users, items = splits.num_embeddings
         found = {"num_embeddings": {"users": users, "items": items}, "examples": splits.count, "sha256": splits.digest}
@@ -131,8 +135,9 @@ class Ratings(RatingsBase):
         device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
         return cut(ratings, config.input.split, config.machine.seed, device, config.machine.threads)
 
-    def task_for(self, splits: RatingsSplits) -> str:
-        return "recommend-events" if splits.ratings is not None and splits.ratings.implicit else self.name
+    def terms(self, config: RatingsConfig, splits: RatingsSplits, model: MatrixFactorization) -> Terms:
+        ridges, rates = self.regularizers(config, splits, model), self.rates(config, splits, model)
+        return Terms(ridges, biases=self.sparse_biases(model), rates=rates)
 
     def regularizers(self, config: RatingsConfig, splits: RatingsSplits, model: MatrixFactorization) -> list[Regularizer]:
         """Ridges on vectors and biases, if there are any."""
@@ -163,9 +168,6 @@ class Ratings(RatingsBase):
         biases = [model.bias, *(table.weight for bias in self.sparse_biases(model) for table in bias.tables)]
         unit = splits.deviation
         return [(weight, unit**0.5) for weight in rows] + [(weight, unit) for weight in biases]
-
-    def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
-        return half_squared_error(model, batch)
 
     @torch.no_grad()
     def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:
@@ -199,7 +201,6 @@ class Events(RatingsBase):
     name: ClassVar[str] = "recommend-events"
     Config = EventsConfig
     metric: ClassVar[Metric] = Metric("miss", f"1 − NDCG@{TOP}", f"ndcg@{TOP}")
-    evaluates_fast: ClassVar[bool] = False
     examples: ClassVar[str] = "events"
 
     def load(self, config: RatingsConfig) -> RatingsSplits:
@@ -223,9 +224,6 @@ class Events(RatingsBase):
         events = as_events(ratings)
         assert events.weights is not None
         return replace(events, weights=(1 + np.log(np.maximum(events.weights, 1))).astype(np.float32))
-
-    def loss(self, model: MatrixFactorization, batch: Batch) -> Tensor:
-        raise TypeError("events are trained by coordinate descent, on all pairs at once")
 
     @torch.no_grad()
     def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:

@@ -91,7 +91,7 @@ def plan(
         if both := point.keys() & fixed.keys():
             raise ConfigError(f"{min(both)} is both set (to {fixed[min(both)]}) and varied; choose one")
         for seed in seeds:
-            given = {**task.sweep_options, **fixed, **point, "seed": seed}
+            given = {**task.Config.sweep_options, **fixed, **point, "seed": seed}
             more = task.Config.defaults(examples, given, objects) | {"threads": threads}
             trial = Trial(point, from_options(task.Config, {"data": data} | given, more), command_of(data, given, task))
             if isinstance(trial.config.solver, OnlineConfig):

@@ -20,7 +20,7 @@ from antembed.tables.checksums import DamagedError, pack_arrays, read_arrays
 
 # MERGED What the files of an exported folder are for.
 
-VERSION = 2  # of config.json, as in train/solver_config.py, which needs pydantic
+VERSION = 2  # of config.json, as in train/config.py, which needs pydantic
 WEIGHTS = "model.safetensors"
 SEEN, RATINGS, POPULARITY = "seen.safetensors", "ratings.safetensors", "popularity.safetensors"
 TOP_NGRAMS = "ngrams.json"

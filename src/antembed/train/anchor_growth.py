@@ -61,13 +61,6 @@ class Growth:
         seed: int = 0,
         storage: Storage | None = None,
     ):
-        for name, table in tables.items():
-            if not isinstance(table, AnchoredTable):
-                raise TypeError(f"{name} is a {type(table).__name__}, whose anchors cannot be chosen; use AnchorEmbedding")
-        if not 0 <= l0_penalty <= anchor_penalty:
-            raise ValueError(
-                f"0 ≤ λ2 ≤ λ1 is needed, got λ1 = {anchor_penalty} and λ2 = {l0_penalty}: anchors cost λ1 − λ2 each"
-            )
         if warmup + anneal >= epochs:
             raise ValueError(
                 f"{warmup} epochs to warm up and {anneal} to anneal leave none of {epochs} to grow; raise --epochs"

@@ -5,11 +5,12 @@ BestEpoch       keeps the best model on validation data; patience
 Pruning         drops weights that hardly count, at the end
 BudgetSteering  adjusts λ2 until a budget is met, then removes what is too much
 GrowthControl   more or fewer anchors (eq. 5 of the paper)
-
-sparsify.py has Sparsify (recode, prune), averaging.py Averaging (NT-ASGD).
+Averaging       the mean of the weights counts (NT-ASGD)
+Sparsify        --sparsify recode|prune: events at which T becomes sparser
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
@@ -18,15 +19,19 @@ from torch import Tensor
 from antembed.budget import BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.layer.embedding import keep_largest
+from antembed.layer.embedding import Embedding, keep_largest
 from antembed.layer.growth import Plateau, Trend
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
 from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.sparsify.quadratic import Batches, LossFunction
+from antembed.layer.sparsify.recode import Recode
+from antembed.layer.sparsify.sparsifier import Prune, Sparsifier
 from antembed.train.anchor_growth import Growth, pruned
 from antembed.train.checkpoint import capture, restore
-from antembed.train.engine import Loop, constant, ramp, scaled
+from antembed.train.engine import Loop, constant, cosine, draw_seed, ramp, scaled
 from antembed.train.model import EmbeddingModel
-from antembed.train.solver import RunFiles
+from antembed.train.run_folder import RunFolder
+from antembed.train.task import Schedule, Source
 
 # MERGED Polishing: in the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1.
 #
@@ -65,6 +70,9 @@ def thaw(optimizer: ProximalOptimizer, before: dict[int, FreeEntries | None]) ->
         optimizer.param_groups[number]["prox"].free = free
 
 
+SPARSIFIERS: dict[str, type[Sparsifier]] = {"recode": Recode, "prune": Prune}
+TUNED, LEAST = 1 / 3, 0.02  # the learning rate of the tuning, at its begin and end, as shares
+APART = 1 << 30  # epochs: the order of a pass without steps is none that training has
 POLISHED = 0.2  # share of the epochs, if there is a budget
 ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
 DENSE = 0.55  # of the epochs that are not events of a sparsifier: dense ones before, the rest tunes
@@ -89,10 +97,10 @@ class Controller:
     def step(self) -> None:
         """After a step (of the torch engine)."""
 
-    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
         """After an epoch; may add to its record."""
 
-    def finish(self, files: RunFiles) -> None:
+    def finish(self, files: RunFolder) -> None:
         """After the last epoch."""
 
     def state(self) -> JSON:
@@ -122,7 +130,7 @@ class Pruning(Controller):
             for table in tables.values():
                 table.prune(sparsity.prune)
 
-    def finish(self, files: RunFiles) -> None:
+    def finish(self, files: RunFolder) -> None:
         if not polished_epochs(self.loop):  # or it was done before
             self.apply()
 
@@ -146,7 +154,7 @@ class BudgetSteering(Controller):
         config = self.loop.config
         return self.model.stored_size(self.controller.budget.unit, config.values, config.encoding)
 
-    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
         if self.loop.polishing:
             return
         with pruned(self.tables, self.loop.own.sparsity.prune):
@@ -171,7 +179,7 @@ class BudgetSteering(Controller):
 
         self.controller.trim(sum(table.rows.count_nonzeros() for table in self.tables), keep)
 
-    def finish(self, files: RunFiles) -> None:
+    def finish(self, files: RunFolder) -> None:
         if self.size() > self.controller.budget.amount:  # polished numbers may be harder to pack
             self.trim()
         self.controller.budget.check(self.size())
@@ -203,7 +211,7 @@ class Polish(Controller):
         freeze(self.loop.optimizer, self.free)
         self.loop.polishing, self.loop.l1, self.loop.engine = True, constant(PROHIBITIVE), None
 
-    def finish(self, files: RunFiles) -> None:
+    def finish(self, files: RunFolder) -> None:
         thaw(self.loop.optimizer, self.free)
 
 
@@ -222,7 +230,7 @@ class BestEpoch(Controller):
     def stops(self, epoch: int) -> bool:
         return bool(self.patience and self.epoch and epoch - 1 - self.epoch >= self.patience)
 
-    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
         small_later = polished_epochs(self.loop) > 0 or self.loop.own.sparsity.sparsify != "prox"
         if "validation" not in record or (small_later and not self.loop.polishing):
             return
@@ -232,7 +240,7 @@ class BestEpoch(Controller):
             with self.loop.averaged():
                 self.loop.storage.save(files.best, capture(self.loop.model, None, {"epoch": epoch}))
 
-    def finish(self, files: RunFiles) -> None:
+    def finish(self, files: RunFolder) -> None:
         if self.loop.storage.exists(files.best):
             restore(self.loop.storage.load(files.best), self.loop.model)
 
@@ -281,7 +289,7 @@ class GrowthControl(Controller):
         """Metrics, counts and eq. 5 of the model as it would be exported."""
         return self.growth.evaluate(validate)
 
-    def end(self, epoch: int, record: JSON, files: RunFiles) -> None:
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
         self.lowest = min(self.lowest, record["objective"])
         if self.growth.due(epoch):
             record["growth"] = self.growth.adjust(epoch, self.loop.step, record, files.snapshot)
@@ -323,3 +331,143 @@ def polished_epochs(loop: Loop) -> int:
         return loop.own.epochs - sparsity.events - dense_epochs(loop.own.epochs, sparsity.events)
     share = sparsity.polish or (POLISHED if sparsity.budget else 0.0)
     return max(round(share * loop.own.epochs), 1) if share else 0
+
+
+class Averaging(Controller):
+    """Once validation is no better than the best of more than n epochs before, the mean of the weights after every step is what
+    is evaluated, kept as the best, and the result; training itself goes on with the weights of the last step. With a budget or
+    polishing none is begun while zeros are still to come: a mean of different zeros has none."""
+
+    name: ClassVar[str] = "averaging"
+
+    def __init__(self, loop: Loop, after: int):
+        super().__init__(loop)
+        self.after, self.seen, self.steps = after, list[float](), 0
+        self.means: dict[str, Tensor] = {}
+        loop.averaged = self.in_place
+
+    @torch.no_grad()
+    def step(self) -> None:
+        if not self.means:
+            return
+        self.steps += 1
+        self._flush()
+        for name, weight in self.loop.model.named_parameters():
+            self.means[name] += (weight - self.means[name]) / self.steps
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The means are the model's weights for so long, once there are any."""
+        if not self.steps:
+            yield
+            return
+        last = {name: weight.detach().clone() for name, weight in self.loop.model.named_parameters()}
+        self._put(self.means)
+        try:
+            yield
+        finally:
+            self._put(last)
+
+    @torch.no_grad()
+    def _put(self, weights: dict[str, Tensor]) -> None:
+        self._flush()
+        for name, weight in self.loop.model.named_parameters():
+            weight.copy_(weights[name])
+
+    def _flush(self) -> None:
+        for layer in self.loop.model.modules():
+            if isinstance(layer, Embedding):
+                layer.flush()
+
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
+        if self.means or "validation" not in record or (polished_epochs(self.loop) and not self.loop.polishing):
+            return
+        error = record["validation"][self.loop.select_by]
+        if len(self.seen) > self.after and error > min(self.seen[: -self.after]):
+            self._flush()
+            self.means = {name: torch.zeros_like(weight) for name, weight in self.loop.model.named_parameters()}
+        self.seen.append(error)
+
+    def finish(self, files: RunFolder) -> None:
+        if self.steps:
+            self._put(self.means)
+
+    def state(self) -> JSON:
+        return {"seen": self.seen, "steps": self.steps}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"mean/{name}": mean for name, mean in self.means.items()}
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        self.seen, self.steps = list(state["seen"]), state["steps"]
+        kept = {name.removeprefix("mean/"): mean for name, mean in tensors.items() if name.startswith("mean/")}
+        own = dict(self.loop.model.named_parameters())
+        self.means = {name: mean.to(own[name].device) for name, mean in kept.items()}
+
+
+class Sparsify(Controller):
+    """Makes T sparser between epochs until the budget is met; the learning rate stays up so long, since anchors must still
+    move."""
+
+    name: ClassVar[str] = "sparsify"
+
+    def __init__(self, loop: Loop, train: Source, loss: LossFunction, biases: Sequence[Embedding]):
+        super().__init__(loop)
+        model, own, config = loop.model, loop.own, loop.config
+        assert isinstance(model, EmbeddingModel)
+        self.train, self.loss, events = train, loss, own.sparsity.events
+        warmup = dense_epochs(own.epochs, events)
+        self.first_tuned = warmup + events + 1
+        budget = parse_budget(own.sparsity.budget, model.dense_bytes())
+        self.sparsifier = SPARSIFIERS[own.sparsity.sparsify](
+            model,
+            loop.optimizer,
+            budget=budget,
+            events=events,
+            warmup=warmup,
+            also=list(biases),
+            size=lambda unit: model.stored_size(unit, config.values, config.encoding),
+        )
+        steps = loop.steps_per_epoch
+        loop.lr = held_then_cosine(
+            own.optimizer.lr, (self.first_tuned - 1) * steps, (own.epochs - self.first_tuned + 1) * steps
+        )
+        loop.l1 = constant(0.0)
+
+    def begin(self, epoch: int) -> None:
+        # No epoch counts as the best before the budget is met.
+        self.loop.polishing = epoch >= self.first_tuned and self.sparsifier.met
+
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
+        self._draw(epoch)
+        record["event"] = self.sparsifier.step(self._batches(epoch), self.loss)
+        if record["event"] is not None:
+            self.loop.engine = None  # it holds the tensors of before
+
+    def _draw(self, epoch: int) -> None:
+        """The same random numbers in all processes that share batches."""
+        if self.loop.own.train.pieces > 1:
+            torch.manual_seed(draw_seed(self.loop.config.machine.seed, APART + epoch, 0))
+
+    def _batches(self, epoch: int) -> Batches:
+        return self.train.shuffled(self.loop.config.machine.seed, APART + epoch).batches(self.loop.own.train.batch_size)
+
+    def finish(self, files: RunFolder) -> None:
+        budget = self.sparsifier.budget
+        if self.sparsifier.size() > budget.amount:  # tuned numbers may be harder to pack
+            self._draw(0)
+            self.sparsifier.prepare(self._batches(0), self.loss)
+            self.sparsifier.trim()
+        budget.check(self.sparsifier.size())
+
+    def state(self) -> JSON:
+        return self.sparsifier.state_dict()
+
+    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        self.sparsifier.load_state_dict(state)
+
+
+def held_then_cosine(lr: float, held: int, tuned: int) -> Schedule:
+    """The learning rate for `held` steps; then from a third of it down to nearly nothing."""
+    fall = cosine(tuned)
+    return lambda step: lr if step < held else TUNED * lr * (LEAST + (1 - LEAST) * fall(step - held))

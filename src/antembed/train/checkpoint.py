@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from typing_extensions import Buffer
 
 from antembed.files import JSON, write_atomically
+from antembed.layer.sharded.collectives import Ranks
 from antembed.tables import checksums
 
 PIECE = 1 << 18  # rows
@@ -64,19 +65,16 @@ class Checkpoint:
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
 
-class Rows(Protocol):
+@dataclass(frozen=True)
+class RowBlocks:
     """A matrix that is written block by block, twice: for its checksum, and for its bytes."""
 
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    def blocks(self) -> Iterator[Tensor]: ...
+    dtype: torch.dtype
+    shape: tuple[int, int]
+    blocks: Callable[[], Iterator[Tensor]]
 
 
-NO_ROWS: Mapping[str, Rows] = {}
+NO_ROWS: Mapping[str, RowBlocks] = {}
 
 
 def capture(
@@ -152,24 +150,32 @@ class Storage(Protocol):
 
 
 class FileStorage:
-    """One file a checkpoint."""
+    """One file a checkpoint. Of processes with the same state, rank 0 writes it and all read it."""
+
+    def __init__(self, ranks: Ranks | None = None):
+        self.ranks = ranks
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        return path.exists() if self.ranks is None else bool(self.ranks.from_first({"found": path.exists()})["found"])
 
     def save(self, path: Path, checkpoint: Checkpoint) -> None:
-        write_checkpoint(path, checkpoint)
+        if self.ranks is None:
+            write_checkpoint(path, checkpoint)
+        else:
+            self.ranks.on_first(lambda: write_checkpoint(path, checkpoint))
 
     def load(self, path: Path) -> Checkpoint:
         return read_checkpoint(path)
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: Mapping[str, Rows] = NO_ROWS) -> None:
+def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: Mapping[str, RowBlocks] = NO_ROWS) -> None:
     """Write it under a temporary name, sync, rename. Equal tensors and data give equal bytes, in whatever order they came.
     `rows` take the place of the tensors of their names."""
     plain = json.loads(json.dumps(checkpoint.plain))  # keys are strings, as they will be when it is read
-    tensors: dict[str, Tensor | Rows] = {name: rows.get(name, tensor) for name, tensor in sorted(checkpoint.tensors.items())}
-    write_atomically(path, in_pieces(tensors, {checksums.FACTS: json.dumps(plain, sort_keys=True)}))
+    tensors: dict[str, Tensor | RowBlocks] = {
+        name: rows.get(name, tensor) for name, tensor in sorted(checkpoint.tensors.items())
+    }
+    write_atomically(path, in_blocks(tensors, {checksums.FACTS: json.dumps(plain, sort_keys=True)}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -183,7 +189,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             sums = checksums.expected(metadata, kinds)
             tensors = {name: file.get_tensor(name) for name in names}
         for name, tensor in tensors.items():
-            checksums.compare(name, checksums.checksum(_pieces(tensor)), sums)
+            checksums.compare(name, checksums.checksum(_bytes_of(tensor)), sums)
         plain = json.loads(metadata[checksums.FACTS])
         if not isinstance(plain, dict):
             raise CheckpointError(f"{path} is no checkpoint of antembed (its facts are no object); start the run anew")
@@ -192,10 +198,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
 
 
-def in_pieces(tensors: Mapping[str, Tensor | Rows], about: dict[str, str]) -> Iterator[Buffer]:
-    """A safetensors file, piece by piece: the library's own writer needs two more copies of everything in memory."""
+def in_blocks(tensors: Mapping[str, Tensor | RowBlocks], about: dict[str, str]) -> Iterator[Buffer]:
+    """A safetensors file, block by block: the library's own writer needs two more copies of everything in memory."""
     kinds = {name: (KINDS[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()}
-    sums = "".join(checksums.checksum(_pieces(tensor)) for tensor in tensors.values())
+    sums = "".join(checksums.checksum(_bytes_of(tensor)) for tensor in tensors.values())
     described = checksums.describe(about.get(checksums.FACTS, ""), kinds)
     header: JSON = {"__metadata__": {**about, checksums.KEY: described + sums}}
     end = 0
@@ -207,17 +213,15 @@ def in_pieces(tensors: Mapping[str, Tensor | Rows], about: dict[str, str]) -> It
     yield len(packed).to_bytes(8, "little")
     yield packed
     for tensor in tensors.values():
-        yield from _pieces(tensor)
+        yield from _bytes_of(tensor)
 
 
-def _pieces(tensor: Tensor | Rows) -> Iterator[Buffer]:
+def _bytes_of(tensor: Tensor | RowBlocks) -> Iterator[Buffer]:
     """The bytes of a tensor."""
-    for block in _split(tensor) if isinstance(tensor, Tensor) else tensor.blocks():
+    for block in (
+        tensor.reshape(1 if tensor.dim() == 0 else tensor.shape).split(PIECE) if isinstance(tensor, Tensor) else tensor.blocks()
+    ):
         if block.numel():
             flat = block.detach().cpu().contiguous()
             # A tensor of one element is contiguous whatever its strides are, but only a stride of 1 can be viewed as bytes.
             yield flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy().data
-
-
-def _split(tensor: Tensor) -> Iterator[Tensor]:
-    yield from (tensor.reshape(1) if tensor.dim() == 0 else tensor).split(PIECE)

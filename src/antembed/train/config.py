@@ -1,23 +1,32 @@
-"""What every task's config has: which embedding, how many anchors, the files, the machine; and the rules between them."""
+"""The parts of a run's config that all tasks share: solver, embedding, anchors, files, machine; and the rules between them.
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+Each solver has a config of its own, so an option of another solver cannot be given by mistake.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from antembed.budget import counts_bytes
+from antembed.budget import counts_bytes, parse_budget, parse_tolerance
 from antembed.files import JSON
 from antembed.layer.names import EMBEDDINGS, Plain
 from antembed.tables.encodings import ENCODERS
 from antembed.tables.number_formats import VALUES
-from antembed.train.options import Config, Options, Whole, option
-from antembed.train.solver_config import SolverConfig, StochasticConfig
+from antembed.train.options import Config, ConfigError, Number, Options, Whole, option
 
 if TYPE_CHECKING:  # options are checked before torch is imported
     from antembed.layer.embedding import Embedding
 
 VERSION = 2  # of config.json; the first had no version
-PLENTY = 48  # anchors with which coordinate descent begins, if it is to find the number itself
+PLENTY = 48  # anchors with which a solver without --initial-anchors begins, if it is to find the number itself
+
+
+OPTIMIZERS = ("yogi", "adam", "sgd")  # the classes are in layer/optim, which needs torch
+AUTO = {"anchors": "auto"}
+PROX = {"sparsify": "prox"}
+MOMENTS = {"optimizer": ("yogi", "adam")}
+NO_TARGET = {"budget": ("", None), "tolerance": ("", None)}  # None: a solver without that option
 
 
 def _anchors(value: object) -> object:
@@ -27,9 +36,7 @@ def _anchors(value: object) -> object:
         if not all(part.isdecimal() for part in parts):
             raise ValueError(f"anchors {value!r} is not a number of anchors; say 15, or 40,16 for two tables, or auto")
         return tuple(int(part) for part in parts)
-    if isinstance(value, tuple | list) or value == "auto":
-        return value
-    return (value,)
+    return value if isinstance(value, tuple | list) or value == "auto" else (value,)
 
 
 def _positive(value: tuple[int, ...] | str) -> tuple[int, ...] | str:
@@ -38,30 +45,175 @@ def _positive(value: tuple[int, ...] | str) -> tuple[int, ...] | str:
     return value
 
 
-def _embedding(name: str) -> str:
-    if name not in EMBEDDINGS:
-        raise ValueError(f"embedding {name!r} is none of: {', '.join(EMBEDDINGS)}")
-    return name
+def among(name: str, known: Collection[str]) -> AfterValidator:
+    """One of these words."""
+
+    def check(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"{name} {value!r} is none of: {', '.join(known)}")
+        return value
+
+    return AfterValidator(check)
 
 
-def _check_device(device: str) -> None:
-    import torch
+def _parsed(parse: Callable[[str], object]) -> AfterValidator:
+    """Empty, or text that `parse` takes."""
 
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {device!r} cannot be used here; leave it at cpu") from error
+    def check(text: str) -> str:
+        if text:
+            parse(text)
+        return text
+
+    return AfterValidator(check)
 
 
 Anchors = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_anchors), AfterValidator(_positive)]
-EmbeddingName = Annotated[str, AfterValidator(_embedding)]
+BudgetText = Annotated[str, _parsed(lambda text: parse_budget(text, 1.0))]
+ToleranceText = Annotated[str, _parsed(parse_tolerance)]
+
+
+class SolverConfig(Config):
+    """What every solver has: its name, and how often it goes over the data."""
+
+    implementation: ClassVar[str]  # "module:name" of what makes the solver: its class, or a function
+    heading: ClassVar[str] = "Solver"
+    embeddings: ClassVar[tuple[str, ...]] = ()  # that it can train; empty: all
+    shared: ClassVar[bool] = False  # whether several processes can train with it
+    name: str
+    epochs: int
+
+    @property
+    def records(self) -> int:
+        """How many records a run has at most; 0 if unknown."""
+        return self.epochs
+
+    @property
+    def size_goal(self) -> tuple[str, str]:
+        """Budget and tolerance as they were given; empty where there is none."""
+        return "", ""
+
+    @property
+    def initial_anchors(self) -> int:
+        """With how many it begins, if it is to find the number itself."""
+        return PLENTY
+
+    def check_processes(self, size: int) -> None:
+        """Raise if something is asked for that `size` processes cannot do."""
+        if not self.shared:
+            raise ConfigError(f"under torchrun ({size} processes) --solver {self.name} is not possible", "solver")
+
+
+class OptimizerConfig(Config):
+    """The gradient rule and its step."""
+
+    heading: ClassVar[str] = "Optimizer"
+    optimizer: Annotated[str, among("optimizer", OPTIMIZERS)] = option(
+        "yogi", f"One of: {', '.join(OPTIMIZERS)}; the rows of yogi and sgd are exactly lazy."
+    )
+    lr: Number = option(0.01, "Learning rate at the start.", ge=0)
+    eps: Number | None = option(None, "Of yogi and adam; default: the optimizer's own.", gt=0, only_with=MOMENTS)
+    # Its user: ratings with --sparsify recode, 0.99 (recommend/config.py).
+    beta2: Number | None = option(None, "Of yogi and adam; default: their own.", ge=0, lt=1, only_with=MOMENTS)
+    schedule: Literal["halving", "cosine", "constant"] = option("halving", "Of the learning rate.", only_with=PROX)
+    halve_every: Whole = option(
+        100_000, "Steps between two halvings, as in the paper.", ge=1, only_with={"schedule": "halving"}
+    )
+    weight_decay: Number = option(0.0, "Decoupled decay of dense tables, anchors and biases; T has its penalty.", ge=0)
+
+
+class TrainConfig(Config):
+    """The loop, and where it runs."""
+
+    heading: ClassVar[str] = "Training"
+    batch_size: Whole = option(32, "Examples a step.", ge=1)
+    patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
+    device: str = option("cpu", "cpu, cuda, …")
+    engine: Literal["auto", "fused", "torch"] = option(
+        "auto", "fused (compiled, on the CPU) where the task has one, else torch."
+    )
+
+    pieces: Whole = option(1, "Parts of a batch, one after the other or shared among processes (torchrun: 8).", ge=1)
+
+    @property
+    def clip(self) -> float | None:
+        """The norm to which longer gradients are shortened."""
+        return None
+
+    @property
+    def averaging(self) -> int:
+        """Epochs without progress after which weights are averaged; 0: never."""
+        return 0
+
+
+class SparsityConfig(Config):
+    """How T becomes sparse, and how sparse."""
+
+    heading: ClassVar[str] = "Sparsity"
+    sparsify: Literal["prox", "prune", "recode"] = option(
+        "prox", "prox (ℓ1, the paper's), or ℓ0 by curvature, to a budget: recode (rows coded anew), prune (weights dropped)."
+    )
+    events: Whole = option(12, "Epochs after which T becomes sparser.", ge=1, only_with={"sparsify": ("recode", "prune")})
+    l1_penalty: Number = option(1e-4, "λ2, the weight of ‖T‖₁ in the loss.", ge=0, only_with=PROX)
+    l1_warmup: Number = option(0.25, "Share of the training over which λ2 (or a KL term) rises from 0.", ge=0, le=1)
+    prune: Number = option(0.1, "Drop weights below this share of the mean contribution; 0: none.", ge=0, only_with=PROX)
+    max_nonzeros: Whole = option(0, "Keep this many weights, the largest; 0: by --prune.", ge=0, only_with=PROX)
+    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): met by λ2, or by --sparsify.")
+    polish: Number = option(0.0, "Last share of the epochs: zeros stay, λ2 = 0; with a budget 0.2.", ge=0, lt=1, only_with=PROX)
+
+
+class GrowthConfig(Config):
+    """`--anchors auto`: the number of anchors by eq. 5 of the paper."""
+
+    heading: ClassVar[str] = "How many anchors (--anchors auto)"
+    anchor_penalty: Number = option(0.01, "λ1, the cost of an anchor in eq. 5.", ge=0, only_with=AUTO)
+    l0_penalty: Number | None = option(None, "λ2 of eq. 5, a non-zero's cost; default: --l1-penalty.", ge=0, only_with=AUTO)
+    growth: Literal["plateau", "trend"] = option("plateau", "Try and keep or undo, or the paper's rule.", only_with=AUTO)
+    initial_anchors: Whole = option(10, "How many to begin with.", ge=1, only_with=AUTO)
+    anchor_step: Whole = option(1, "How many at a time.", ge=1, only_with=AUTO | {"growth": "trend"})
+
+
+class StochasticConfig(SolverConfig):
+    """Mini-batches, a gradient rule, the prox: any task, any embedding."""
+
+    implementation: ClassVar[str] = "antembed.train.stochastic:Stochastic"
+    shared: ClassVar[bool] = True
+    name: Literal["stochastic"] = option("stochastic", "How the loss is minimised.")
+    epochs: Whole = option(25, "Passes over the data.", ge=1)
+    train: TrainConfig = TrainConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    sparsity: SparsityConfig = SparsityConfig()
+    growth: GrowthConfig = GrowthConfig()
+
+    @property
+    def size_goal(self) -> tuple[str, str]:
+        return self.sparsity.budget, ""
+
+    def check_processes(self, size: int) -> None:
+        under = f"under torchrun ({size} processes)"
+        if self.train.engine == "fused":
+            raise ConfigError(f"{under} the fused engine is not possible; use --engine torch", "engine")
+        if self.train.device != "cpu":
+            raise ConfigError(f"{under} device {self.train.device!r} is not possible yet; leave it at cpu", "device")
+        if self.train.pieces < size:
+            raise ConfigError(
+                f"{size} processes share {self.train.pieces} pieces of a batch: give --pieces {size} or more", "pieces"
+            )
+
+    @property
+    def initial_anchors(self) -> int:
+        return self.growth.initial_anchors
+
+    @property
+    def l0_penalty(self) -> float:
+        """λ2 of eq. 5."""
+        return self.sparsity.l1_penalty if self.growth.l0_penalty is None else self.growth.l0_penalty
 
 
 class EmbeddingConfig(Config):
     """The tables."""
 
     heading: ClassVar[str] = "Tables"
-    embedding: EmbeddingName = option("anchor", f"One of: {', '.join(EMBEDDINGS)}.")
+    embedding: Annotated[str, among("embedding", EMBEDDINGS)] = option("anchor", f"One of: {', '.join(EMBEDDINGS)}.")
     embedding_dim: Whole = option(16, "Width of the vectors.", ge=1)
 
     @property
@@ -88,20 +240,12 @@ class ExportConfig(Config):
     """The files."""
 
     heading: ClassVar[str] = "Files"
-    values: str = option(
-        "auto",
-        "In the files: fp32, fp16, int8, int6, int5, int4; auto: fp32, with a budget of bytes int8, with a tolerance int6.",
+    values: Annotated[str, among("values", ("auto", *VALUES))] = option(
+        "auto", f"In the files: {', '.join(VALUES)}; auto: fp32, with a budget of bytes int8, with a tolerance int6."
     )
-    encoding: str = option(
+    encoding: Annotated[str, among("encoding", ("auto", *ENCODERS))] = option(
         "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes or a tolerance packed."
     )
-
-    @model_validator(mode="after")
-    def _known(self) -> "ExportConfig":
-        for name, given, known in (("values", self.values, VALUES), ("encoding", self.encoding, ENCODERS)):
-            if given not in ("auto", *known):
-                raise ValueError(f"{name} {given!r} is none of: auto, {', '.join(known)}")
-        return self
 
 
 class MachineConfig(Config):
@@ -118,7 +262,7 @@ class ThreadsConfig(MachineConfig):
 
 
 class TaskConfig(Config):
-    """A whole run. A task adds its own groups, and says which solvers it takes. Its docstring is the task's --help.
+    """A run. A task adds its own groups, and says which solvers it takes. Its docstring is the task's --help.
 
     What it decides needs no torch, so that wrong options and data are reported before that is imported.
     """
@@ -129,8 +273,9 @@ class TaskConfig(Config):
     machine: MachineConfig = MachineConfig()
     usage: ClassVar[Sequence[str]] = ()  # examples for --help, without `antembed train NAME`
     implementation: ClassVar[str] = ""  # "module:Class" of the task, which needs torch
-    searches: ClassVar[str] = ""  # the same of its search (search_cache.Search), where `to_search` leaves choices to one
+    searches: ClassVar[str] = ""  # the same of its search (configure.Search), where `to_search` leaves choices to one
     explains: ClassVar[str] = ""  # and of the function that explains a finished run: folder, top, items → data, lines
+    sweep_options: ClassVar[JSON] = {}  # that a sweep adds to those it is given
 
     @classmethod
     def name(cls) -> str:
@@ -153,6 +298,15 @@ class TaskConfig(Config):
         """Read the data, if there are any to be read; they stay in memory for the task's `load`. → the task that suits them."""
         return self.task
 
+    @classmethod
+    def why(cls, given: Options) -> str:
+        """Why data that were given to another task suit this one."""
+        return "the data"
+
+    def for_evaluation(self) -> Self:
+        """The config by which a finished run is built again: without what is for the start of training alone."""
+        return self
+
     @property
     def embedding_name(self) -> str:
         return "anchor"
@@ -160,7 +314,7 @@ class TaskConfig(Config):
     @property
     def budget(self) -> str:
         """As it was given; empty where there is none."""
-        return ""
+        return self.solver.size_goal[0]
 
     @property
     def values(self) -> str:
@@ -192,11 +346,6 @@ class EmbeddingTaskConfig(TaskConfig):
         return self.tables.embedding
 
     @property
-    def budget(self) -> str:
-        """As it was given; empty where there is none."""
-        return self.solver.size_goal[0]
-
-    @property
     def tolerance(self) -> str:
         """As it was given; empty where there is none."""
         return self.solver.size_goal[1]
@@ -221,8 +370,7 @@ class EmbeddingTaskConfig(TaskConfig):
     def num_anchors(self, tables: int) -> tuple[int, ...]:
         """How many anchors each table is built with."""
         if self.anchors.anchors == "auto":
-            first = self.solver.growth.initial_anchors if isinstance(self.solver, StochasticConfig) else PLENTY
-            return (first,) * tables
+            return (self.solver.initial_anchors,) * tables
         given = self.anchors.anchors
         if len(given) not in (1, tables):
             raise ValueError(f"{len(given)} numbers of anchors for {tables} tables; give one, or one for each")
@@ -262,14 +410,19 @@ class EmbeddingTaskConfig(TaskConfig):
             if solver.train.averaging:
                 raise ValueError("averaging needs a fixed number of anchors; give --anchors, or leave out --average-after")
             if sparsity.budget:
-                raise ValueError("a budget and anchors auto go together with --solver coordinate_descent only; give --anchors")
+                raise ValueError("the stochastic solver takes no budget with anchors auto; give --anchors")
             if growth.anchor_penalty < solver.l0_penalty:
                 raise ValueError(
                     f"an anchor costs λ1 − λ2 ≥ 0, but λ1 (anchor_penalty) is {growth.anchor_penalty} and λ2 "
                     f"{solver.l0_penalty}; raise --anchor-penalty"
                 )
         if solver.train.device != "cpu":
-            _check_device(solver.train.device)
+            import torch
+
+            try:
+                torch.zeros(1, device=solver.train.device).item()
+            except (RuntimeError, AssertionError) as error:
+                raise ValueError(f"device {solver.train.device!r} cannot be used here; leave it at cpu") from error
 
     def _can_sparsify(self, solver: StochasticConfig) -> None:
         sparsity = solver.sparsity

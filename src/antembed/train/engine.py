@@ -1,4 +1,4 @@
-"""Engines take an epoch's examples through the optimizer. This is the plain one; fused.py has the fast one for ratings."""
+"""Engines take an epoch's examples through the optimizer. These take any model."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,14 +12,13 @@ from torch import Tensor
 from antembed.layer.optim.proximal import SHARED, ProximalOptimizer
 from antembed.layer.sharded.collectives import Ranks
 from antembed.train.checkpoint import FileStorage, Storage
-from antembed.train.config import TaskConfig
+from antembed.train.config import StochasticConfig, TaskConfig
 from antembed.train.examples import Pieces
 from antembed.train.model import TaskModel
-from antembed.train.solver_config import StochasticConfig
 from antembed.train.task import Batch, Engine, Schedule, Source
 
 # MERGED The state of the stochastic loop, which its controllers read and change between epochs.
-# The torch engine with batches cut into pieces, which processes share: each reads its own pieces alone.
+# The torch engine with batches in parts, which processes share: each reads its own alone.
 #
 # The cut does not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each piece, by
 # the seed, the step and the piece: the result is the same with any number of processes, up to the order of sums.
@@ -50,7 +49,7 @@ def ramp(steps: int) -> Schedule:
     """From 0 to 1 over `steps`, then 1.
 
     For a penalty: at full strength from the first step it kills most anchors before they have learned anything, and a
-    product of two tables in which both sides of an anchor are zero has no gradient to bring it back.
+    product of two tables in which an anchor is zero in both has no gradient to bring it back.
     """
     return lambda step: min(step / steps, 1.0) if steps else 1.0
 
@@ -115,7 +114,7 @@ def draw_seed(seed: int, step: int, piece: int) -> int:
 
 
 class PieceEngine:
-    """Any model, any loss; every process goes over the same batches and fetches its pieces of each."""
+    """Any model, any loss; every process goes over the same batches and fetches its parts of each."""
 
     def __init__(
         self,
@@ -140,14 +139,14 @@ class PieceEngine:
             yield count, total * count
 
     def _backward(self, batch: Pieces, step: int) -> float:
-        """Gradients of this process's pieces; → the mean loss of the whole batch."""
+        """Gradients of this process's parts; → the mean loss of the batch."""
         total, pieces = 0.0, len(batch.sizes)
         for number in range(self.rank, -(-pieces // self.size) * self.size, self.size):
             mine = number < pieces
             share = batch.sizes[number] / sum(batch.sizes) if mine else 0.0
             self.model.state = self.states.get(number) if mine else None
             self._draw(step, 1 + number)  # also for words that are left out
-            # Who has none left looks one up with the others, and learns nothing by it.
+            # Ranks without a part run a zero-weight step so that collectives match.
             loss = self.loss(batch.fetch(number if mine else 0), step)
             (loss * (share * self.size)).backward()  # the mean over processes is taken of all gradients
             if mine:

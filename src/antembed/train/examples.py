@@ -1,4 +1,4 @@
-"""Examples in the order of an epoch, read piece by piece: only the order is in memory, not a second copy of the data."""
+"""Examples in the order of an epoch, read block by block: only the order is in memory, not a second copy of the data."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ CHUNK = 1 << 17  # examples that are fetched at a time
 
 @dataclass(frozen=True)
 class Pieces:
-    """A batch in pieces, none of them empty, which are fetched one by one: a process that works on some of them reads these."""
+    """A batch in parts, none of them empty, which are fetched one by one: a process reads those that it works on."""
 
     sizes: list[int]  # examples of each
     fetch: "Callable[[int], tuple[Tensor, ...]]"
 
     @classmethod
     def cut(cls, n: int, pieces: int, fetch: "Callable[[int, int], tuple[Tensor, ...]]", each: int = 1) -> "Pieces":
-        """n parts of a batch, with `each` examples each, in so many pieces; fetch(a, b) gives parts a … b."""
+        """n items of a batch, with `each` examples each, in so many parts; fetch(a, b) gives items a … b."""
         ends = [-(-n * piece // pieces) for piece in range(pieces + 1)]
         parts = [(a, b) for a, b in pairwise(ends) if a < b]
         return cls([each * (b - a) for a, b in parts], lambda number: fetch(*parts[number]))
@@ -61,7 +61,7 @@ class Examples:
             yield from zip(*(column.split(size) for column in self[start : start + chunk]), strict=True)
 
     def pieces(self, size: int, n: int) -> Iterator[Pieces]:
-        """The same batches in n pieces."""
+        """The same batches in n parts."""
         for start in range(0, len(self), size):
             own = self.with_rows(self.rows[start : start + size])
             yield Pieces.cut(len(own), n, own._range)
@@ -87,7 +87,7 @@ class Examples:
 
 
 def chunk_size(batch_size: int) -> int:
-    """Examples to fetch at a time: many, and whole batches."""
+    """Examples to fetch at a time: many, in full batches."""
     return max(CHUNK // batch_size, 1) * batch_size
 
 

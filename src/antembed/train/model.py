@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +41,7 @@ class TaskModel(nn.Module, ABC):
     """A model that knows its size and can be written as small files."""
 
     state: object = None  # what the next batch continues from: an LSTM's, say
+    details: Mapping[str, object] = MappingProxyType({})  # that results of a run show, too
 
     @abstractmethod
     def model_size(self) -> ModelSize: ...
@@ -142,10 +144,7 @@ class EmbeddingModel(TaskModel):
     def from_files(self, folder: Path) -> "EmbeddingModel":
         """The same model with the vectors and biases of exported files, whose numbers may be coarser."""
         clone = copy(self)
-        clone._modules, clone._parameters = (
-            dict(self._modules),
-            dict(self._parameters),
-        )  # what is replaced is replaced there only
+        clone._modules, clone._parameters = dict(self._modules), dict(self._parameters)  # a change stays in the copy
         for name in self.embeddings:
             clone.use_file(name, load_table(folder / f"{name}.ant"))
         return clone

@@ -121,7 +121,7 @@ class Option:
         return {other: wanted if isinstance(wanted, tuple) else (wanted,) for other, wanted in rules.items()}
 
 
-def _members(field: FieldInfo) -> list[type[Config]]:
+def members(field: FieldInfo) -> list[type[Config]]:
     """The configs that a field may hold: none for a leaf, several for a union."""
     kinds = get_args(field.annotation) or (field.annotation,)
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Config)]
@@ -133,16 +133,16 @@ def _choice_of(member: type[Config]) -> str:
 
 def _walk(config: type[Config], path: tuple[str, ...] = (), owner: str = "") -> Iterator[Option]:
     for name, field in config.model_fields.items():
-        members = _members(field)
-        if len(members) > 1:
-            first = members[0]
+        several = members(field)
+        if len(several) > 1:
+            first = several[0]
             listed = FieldInfo(default=vars(field.default)[CHOICE], description=first.model_fields[CHOICE].description)
-            names = tuple(_choice_of(member) for member in members)
-            inferred = tuple(_choice_of(member) for member in members if member.inferred)
+            names = tuple(_choice_of(member) for member in several)
+            inferred = tuple(_choice_of(member) for member in several if member.inferred)
             yield Option(name, (*path, name, CHOICE), listed, first.heading, choices=names, inferred=inferred)
-        for member in members:
-            yield from _walk(member, (*path, name), _choice_of(member) if len(members) > 1 else owner)
-        if not members and name not in NOT_OPTIONS:
+        for member in several:
+            yield from _walk(member, (*path, name), _choice_of(member) if len(several) > 1 else owner)
+        if not several and name not in NOT_OPTIONS:
             words = tuple(str(word) for word in get_args(field.annotation) if isinstance(word, str))
             yield Option(name, (*path, name), field, config.heading, (owner,) if owner else (), words)
 

@@ -4,12 +4,12 @@ The file is removed as soon as all have opened it; the mapping stays.
 """
 
 import importlib
+import json
 import os
 import secrets
 import socket
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,18 +18,22 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from antembed.data.text_file import PARTIAL
-from antembed.files import default_cache
+from antembed.files import JSON, default_cache
 from antembed.layer.sharded.collectives import RankError, Ranks
-from antembed.layer.sharded.sharded_embedding import sharded_tables
+from antembed.layer.sharded.sharded_embedding import drawn_by_block, sharded_tables
 from antembed.layer.sharded.sharded_table import ADD_UP, LOG_TOTAL, LOOK_UP, ShardedRowTable
-from antembed.train.checkpoint import Rows
+from antembed.train.checkpoint import RowBlocks
+from antembed.train.config import SolverConfig, StochasticConfig, TaskConfig
+from antembed.train.model import TaskModel
+from antembed.train.options import AUTO, ConfigError, Options, members, options_of, to_options
+from antembed.train.task import Part, Pretrains, Rows, Splits, Task
 
 # MERGED The end of a run of several processes: rank 0 evaluates and writes, the others send it the rows that it looks up.
 #
-# So no process holds the whole T. Before each exchange rank 0 says which table is read and how; the others wait for that.
+# So no process holds all of T. Before each exchange rank 0 says which table is read and how; the others wait for that.
 # The process group of a program that torchrun, SLURM or Kubernetes has started several times.
 
 
@@ -89,7 +93,7 @@ def on_first_served(model: nn.Module, ranks: Ranks, work: Callable[[], Result]) 
     try:
         result = work()
     except RankError:
-        raise  # nobody is left to tell
+        raise  # the other ranks are gone
     except BaseException:
         _say(ranks, FAILED, 0)
         raise
@@ -100,27 +104,12 @@ def on_first_served(model: nn.Module, ranks: Ranks, work: Callable[[], Result]) 
     return result
 
 
-@dataclass(frozen=True)
-class WholeRows:
-    """A shared table for the file of a checkpoint (checkpoint.Rows), read block by block in the order of the ids."""
-
-    table: ShardedRowTable
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.table.weight.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.table.num_embeddings, self.table.embedding_dim
-
-    def blocks(self) -> Iterator[Tensor]:
-        return self.table.blocks()
-
-
-def whole_rows(model: nn.Module) -> dict[str, Rows]:
+def rows_of_shared(model: nn.Module) -> dict[str, RowBlocks]:
     """The shared tables of a model, by their names in a checkpoint; none if it is not shared."""
-    return {f"model/{name}.weight": WholeRows(table) for name, table in sharded_tables(model).items()}
+    return {
+        f"model/{name}.weight": RowBlocks(table.weight.dtype, (table.num_embeddings, table.embedding_dim), table.blocks)
+        for name, table in sharded_tables(model).items()
+    }
 
 
 def _say(ranks: Ranks, number: int, how: int) -> list[int]:
@@ -171,7 +160,7 @@ def start(timeout: float | None = None, backend: str = "gloo") -> Ranks:
     if not launched():
         missing = ", ".join(name for name in NEEDED if name not in os.environ)
         raise RankError(f"{missing} not set: start the program with torchrun --nproc-per-node N")
-    # Default arguments there are the process group, if there is one when it is imported: nobody could end its threads then.
+    # Default arguments there are the process group, if there is one when it is imported: its threads could not be ended then.
     importlib.import_module("torch.distributed.nn.functional")
     wait = timedelta(seconds=seconds)
     try:
@@ -193,3 +182,74 @@ def stop() -> None:
     """Leave the process group. Its threads end here: one that waits for Python when that shuts down aborts the process."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+# Training in several processes: which options go with it, how its model is built, and the training itself.
+
+EMBEDDINGS = ("anchor", "full")  # whose rows processes can share
+LOCAL = ("data", "test", "threads")  # options that are a machine's own
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+# Options of several processes, where they are not given. `pieces` does not depend on the number of processes.
+USUAL: Options = {"engine": "torch", "sparsify": "prox", "pieces": 8}
+
+
+def shared_options(task: Task, given: Options) -> Options:
+    """The options with those that several processes need; a solver that is for one process is an error."""
+    known, asked = options_of(task.Config), given.get("solver", AUTO)
+    solvers = {each.model_fields["name"].default: each for each in members(task.Config.model_fields["solver"])}
+    possible = {name: each for name, each in solvers.items() if issubclass(each, SolverConfig) and each.shared}
+    owners = [known[name].owners for name in given if name in known and known[name].owners]
+    fitting = [name for name in possible if asked == name or (asked == AUTO and all(name in each for each in owners))]
+    if not fitting and (asked != AUTO or not possible):
+        other = f"give --solver {' or '.join(possible)}; --solver {asked}" if possible else task.name
+        raise ConfigError(f"under torchrun {other} is for one process", "solver")
+    solver = (fitting or [*possible])[0]
+    usual = dict(USUAL) if issubclass(possible[solver], StochasticConfig) else {}
+    usual |= {"solver": solver} if "solver" in known else {}
+    return usual | {name: value for name, value in given.items() if name != "solver"}
+
+
+def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
+    """Raise if something is asked for that several processes cannot do."""
+    config.solver.check_processes(ranks.size)
+    if not isinstance(config.solver, StochasticConfig):
+        return
+    under = f"under torchrun ({ranks.size} processes)"
+    if config.embedding_name not in EMBEDDINGS:
+        raise ConfigError(f"{under} embedding {config.embedding_name} is not possible; use anchor or full", "embedding")
+    if isinstance(task, Pretrains) and task.pretraining(config) is not None:
+        raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
+
+
+def check_alike(config: TaskConfig, ranks: Ranks) -> None:
+    """Raise in every process if one was given other options than rank 0; where the data are may differ."""
+    own: JSON = json.loads(json.dumps(to_options(config, all=True), default=str))
+    first = ranks.from_first({"options": own})["options"]
+    names = sorted(name for name in first if name not in LOCAL)
+    wrong = next((number for number, name in enumerate(names) if own.get(name) != first[name]), -1)
+    for rank, number in enumerate(ranks.gather(torch.tensor(wrong)).tolist()):
+        if number >= 0:
+            name = names[number]
+            here = f": {first[name]} there, {own.get(name)} here" if rank == ranks.rank else ""
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} of rank {rank} is not that of rank 0{here}; give every rank the same options", name)
+
+
+def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -> TaskModel:
+    """A model. With `ranks`, of each AnchorEmbedding this process has only its own rows of T. They start as in one process that
+    shares its batches, too: there, blocks of rows have generators of their own."""
+    if ranks is not None:
+        digest = int(splits.digest[:12], 16)
+        ranks.check_same({"examples": splits.count, "the digest of the data": digest}, "give every rank the same data")
+    if not isinstance(config.solver, StochasticConfig) or (ranks is None and config.solver.train.pieces == 1):
+        return task.build(config, splits)
+    with drawn_by_block(config.machine.seed, ranks):
+        return task.build(config, splits)
+
+
+def share_rows(splits: Splits, ranks: Ranks) -> None:
+    """Which rows are in which part: once on a machine, not once a process."""
+    for name in PARTS:
+        part = splits.part(name)
+        if isinstance(part, Rows):
+            setattr(splits, name, part.with_rows(one_copy(ranks, partial(np.asarray, part.rows), len(part), part.rows.dtype)))

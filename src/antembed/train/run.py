@@ -1,5 +1,6 @@
-"""The life of a run, once for every task and solver: create, train, resume, evaluate, export."""
+"""The life of a run, for every task and solver: create, train, resume, evaluate, export; and its result."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -9,57 +10,23 @@ import numpy as np
 
 from antembed.budget import BudgetError, parse_budget
 from antembed.files import JSON
+from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.sharded.collectives import Ranks
+from antembed.layer.sharded.sharded_embedding import shard_
 from antembed.tables.model_folder import SEEN, RunError, by_part, check_own, write_description, write_weights
 from antembed.tables.number_formats import RangeError
+from antembed.tables.save import load_table
 from antembed.train.checkpoint import CheckpointError, capture, read_checkpoint, restore, write_checkpoint
-from antembed.train.config import TaskConfig
-from antembed.train.early_checks import first_config, suited, without_auto
-from antembed.train.model import EmbeddingModel, TaskModel
-from antembed.train.options import ConfigError, Options, chosen_options, from_options, to_options, with_options
-from antembed.train.processes import on_first_served, whole_rows
+from antembed.train.config import StochasticConfig, TaskConfig
+from antembed.train.model import EmbeddingModel, TaskModel, by_table
+from antembed.train.options import ConfigError, chosen_options, to_options, with_options
+from antembed.train.processes import build, check_alike, check_options, on_first_served, rows_of_shared, share_rows
 from antembed.train.registry import TASKS
-from antembed.train.result import summarize
 from antembed.train.run_folder import BESIDE, RunFolder
-from antembed.train.search_cache import Report, Search, search_of, silent
-from antembed.train.shared_run import build, check_alike, check_options, train_shared
 from antembed.train.solver import Callback, Solver, ignore, make_solver
-from antembed.train.task import Splits, Task
+from antembed.train.task import Compares, ExportsMore, Pretrains, Reopens, Splits, Task
 
 FILES = ("data", "test")  # options that name files
-SPLITTING = {"hold_out", "split"}  # options that decide the parts of the data
-
-
-def configure(task: Task, given: Options, report: Report = silent, *, search: bool = True) -> tuple[TaskConfig, Splits]:
-    """Options → a config and the data it names. What was not given follows from the data: by a search, where there is one, else
-    from the number of examples. `report` is told what is searched; without `search` nothing is, and the defaults stay."""
-    searched = task.Config.to_search(given) if search else None
-    if searched is not None:
-        return _search(search_of(task.Config), *searched, given, report)
-    given = without_auto(given)
-    splits = task.load(first_config(task.Config, given))
-    if (other := task.task_for(splits)) != task.name:
-        return _as(other, given, report)
-    return from_options(task.Config, given, task.Config.defaults(splits.count, given, splits.objects)), splits
-
-
-def _search(search: Search, name: str, first: Options, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
-    """The same where what was not given is searched."""
-    task = TASKS[name]
-    config = from_options(task.Config, first)
-    splits = task.load(config)
-    if (other := task.task_for(splits)) != name:
-        return _as(other, given, report)
-    found = search(config, given, splits, report)
-    config = from_options(task.Config, {key: value for key, value in first.items() if key not in found} | found)
-    return config, task.load(config) if found.keys() & SPLITTING else splits
-
-
-def _as(other: str, given: Options, report: Report) -> tuple[TaskConfig, Splits]:
-    """As another task than was asked for."""
-    why = "--implicit" if given.get("implicit") else "the data have no ratings"
-    report(f"{why}: trained as {other}, on what was chosen")
-    return configure(TASKS[other], suited(TASKS[other].Config, given), report)
 
 
 def train(
@@ -82,38 +49,51 @@ def train(
         check_options(task, config, ranks)
         check_alike(config, ranks)
     splits = task.load(config) if splits is None else splits
-    _pretrain(task, config, splits)
+    if isinstance(task, Pretrains) and (before := task.pretraining(config)) is not None:
+        with TemporaryDirectory() as name:  # nothing is left of it but its model
+            train(before, Path(name) / "run", splits=splits)
+            task.use_pretrained(splits, load_model(Path(name) / "run"))
     model = build(task, config, splits, ranks)
     check_budget(config, model)
-    facts, tables = task.facts(splits, model), model.file_names()
+    own = task.facts(splits, model) if isinstance(task, Reopens) else splits.facts
+    facts, tables = {**own, "examples": splits.count, "sha256": splits.digest}, model.file_names()
 
     def create() -> None:
         folder.create(config, facts, tables, resume=resume, overwrite=overwrite)
         splits.save(folder.path)
 
-    solver = make_solver(task, config, model, splits) if ranks is None else None
-    with folder.locked() if ranks is None or ranks.first else nullcontext():
-        if solver is None:
-            assert ranks is not None
-            solver = train_shared(task, config, model, splits, folder, ranks, create, resume, callback)
-        else:
-            create()
-            if resume and folder.last.exists():
-                _continue(solver, folder.last)
-            folder.forget_after(solver.epoch)
-            for record in solver.fit(folder, callback):
+    if ranks is not None and isinstance(config.solver, StochasticConfig):
+        shard_(model, ranks)
+        share_rows(splits, ranks)
+    solver = make_solver(task, config, model, splits, ranks)
+    first, on_first = (True, _call) if ranks is None else (ranks.first, ranks.on_first)
+    with folder.locked() if first else nullcontext():
+        on_first(create)
+        if resume and solver.storage.exists(folder.last):
+            _continue(solver, folder.last)
+        on_first(lambda: folder.forget_after(solver.epoch))
+        for record in solver.fit(folder, callback if first else ignore):
+            if first:
                 folder.log(record)
-                write_checkpoint(folder.last, solver.state_dict())
+            solver.storage.save(folder.last, solver.state_dict())
         work = partial(_finish, task, config, splits, solver, folder)
         return work() if ranks is None else on_first_served(model, ranks, work) or {}
+
+
+def _call(work: Callable[[], None]) -> None:
+    work()
 
 
 def _finish(task: Task, config: TaskConfig, splits: Splits, solver: Solver, folder: RunFolder) -> JSON:
     """Write the model and its files; → what was measured."""
     model = solver.model
-    write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}), whole_rows(model))
+    write_checkpoint(folder.final, capture(model, None, {"epoch": solver.epoch}), rows_of_shared(model))
     splits.save(folder.path)  # a stream knows its labels only now
-    _export_own(config, model, folder)
+    try:
+        model.eval().export(folder.path, config.values, config.encoding)
+    except RangeError as error:
+        said = f"{folder.path} is trained, but its tables cannot be written in {config.values}: {error}"
+        raise RunError(f"{said}; continue it with the same command, --resume and --values fp32") from error
     result = _summary(task, config, splits, model, folder) | solver.result()
     if (found := result.get("tolerance")) and found["error"] > found["limit"]:
         near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
@@ -123,24 +103,14 @@ def _finish(task: Task, config: TaskConfig, splits: Splits, solver: Solver, fold
 
 
 def _continue(solver: Solver, file: Path) -> None:
-    """Put a solver where a checkpoint was taken; one that is whole but of another make is an error before anything is done."""
-    checkpoint = read_checkpoint(file)
+    """Put a solver where a checkpoint was taken. A valid checkpoint of a different run raises."""
+    checkpoint = solver.storage.load(file)
     try:
         solver.load_state_dict(checkpoint)
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{file} does not fit this run ({type(error).__name__}: {error}); start the run anew") from error
     if not isinstance(solver.epoch, int) or solver.epoch < 0:
         raise CheckpointError(f"{file} is of epoch {solver.epoch!r}, which cannot be; start the run anew")
-
-
-def _export_own(config: TaskConfig, model: TaskModel, folder: RunFolder) -> None:
-    try:
-        model.eval().export(folder.path, config.values, config.encoding)
-    except RangeError as error:
-        how = "continue it with the same command, --resume and --values fp32"
-        raise RunError(
-            f"{folder.path} is trained, but its tables cannot be written in {config.values}: {error}; {how}"
-        ) from error
 
 
 def check_budget(config: TaskConfig, model: TaskModel) -> None:
@@ -153,14 +123,9 @@ def check_budget(config: TaskConfig, model: TaskModel) -> None:
         raise BudgetError(f"a budget of {budget} cannot be met: empty tables have {least:,.0f} {budget.unit}; allow more")
 
 
-def _pretrain(task: Task, config: TaskConfig, splits: Splits) -> None:
-    """The run that comes before, if the task asks for one; nothing is left of it but its model."""
-    before = task.pretraining(config)
-    if before is None:
-        return
-    with TemporaryDirectory() as name:
-        train(before, Path(name) / "run", splits=splits)
-        task.use_pretrained(splits, load_model(Path(name) / "run"))
+def reopened(task: Task, config: TaskConfig, facts: JSON, folder: Path) -> Splits:
+    """What `build` needs of the data of a finished run."""
+    return task.reopen(config, facts, folder) if isinstance(task, Reopens) else Splits(facts=facts)
 
 
 def load_model(run: str | Path) -> TaskModel:
@@ -169,7 +134,7 @@ def load_model(run: str | Path) -> TaskModel:
     task = folder.task()
     config, facts = folder.open()
     folder.check_trained_here()
-    model = task.build(task.for_evaluation(config), task.reopen(config, facts, folder.path))
+    model = task.build(config.for_evaluation(), reopened(task, config, facts, folder.path))
     restore(read_checkpoint(folder.final), model)
     return model.eval()
 
@@ -182,13 +147,13 @@ def evaluate(run: str | Path, data: str | None = None) -> JSON:
     if facts.get("online"):
         raise ValueError(f"{folder.path} was evaluated while its stream came (metrics.jsonl); it has no split")
     folder.check_trained_here()
-    splits = task.load(task.for_evaluation(config if data is None else with_options(config, data=data)))
+    splits = task.load((config if data is None else with_options(config, data=data)).for_evaluation())
     if splits.digest != facts["sha256"]:
         raise ValueError(
             f"{data or 'the file'} is not what the run was trained on: {splits.count} {task.examples} here, "
             f"{facts['examples']} there, and other contents; give the right file with --data"
         )
-    model = task.build(task.for_evaluation(config), splits)
+    model = task.build(config.for_evaluation(), splits)
     restore(read_checkpoint(folder.final), model)
     before = folder.result()
     kept = {name: before[name] for name in ("engine", "growth") if name in before}
@@ -248,19 +213,20 @@ def _write_beside(
 ) -> None:
     """What an export has beside its tables."""
     facts = folder.raw()["data"]
-    task.reopen(config, facts, folder.path).save(out)
-    task.export_extras(folder.path, config, out, seen)
+    reopened(task, config, facts, folder.path).save(out)
+    if isinstance(task, ExportsMore):
+        task.export_extras(folder.path, config, out, seen)
     if others := outside_tables(model):
         write_weights(out, others)
-    write_description(out, standalone(task, config, values, encoding).model_dump(mode="json"), facts, model.file_names())
+    write_description(out, standalone(config, values, encoding).model_dump(mode="json"), facts, model.file_names())
 
 
-def standalone(task: Task, config: TaskConfig, values: str | None = None, encoding: str | None = None) -> TaskConfig:
+def standalone(config: TaskConfig, values: str | None = None, encoding: str | None = None) -> TaskConfig:
     """The config of an export: no files of this machine in it."""
     changes: JSON = {name: "" for name in FILES if name in to_options(config)}
     changes |= {name: value for name, value in (("values", values), ("encoding", encoding)) if value is not None}
     known = chosen_options(type(config), {"solver": config.solver.name})
-    return with_options(task.for_evaluation(config), **{name: value for name, value in changes.items() if name in known})
+    return with_options(config.for_evaluation(), **{name: value for name, value in changes.items() if name in known})
 
 
 def outside_tables(model: TaskModel) -> dict[str, np.ndarray]:
@@ -286,3 +252,98 @@ def export_table(
     if table is not None and table not in names:
         raise ConfigError(f"table {table!r} is none of: {', '.join(names)}", "table")
     return model.export_table(table or names[0], path, values or config.values, encoding or config.encoding).size
+
+
+# The result of a run: metrics of the model, and its size as the paper counts and on disk.
+
+FORMS = (("fp16", "auto"), ("int8", "auto"), ("int8", "packed"))
+TRIED = 4_000_000  # numbers in T up to which all these are tried, beyond only int8,
+NOT_TRIED = 64_000_000  # and from here on none
+BLOCK = 1 << 16  # rows
+
+
+def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
+    """The result of a run, for result.json, --json and records."""
+    rows, size = folder.rows(), model.eval().model_size()
+    files = {file.name: file.stat().st_size for file in exported_files(model, folder.path)}
+    result: JSON = {
+        "task": task.name,
+        "embedding": config.embedding_name,
+        "anchors": by_table(size.anchors),
+        "metric": task.metric.headline,
+        "validation": task.evaluate(model, splits, "validation") if len(splits.validation) else None,
+        "test": _test(task, config, splits, model, folder.path) if len(splits.test) else None,
+        "parameters": size.parameters,
+        "other_parameters": size.other_parameters,
+        "nnz": by_table(size.nnz),
+        "rows": by_table({name: table.num_embeddings for name, table in model.embeddings.items()}),
+        "bytes": sum(files.values()),
+        "files": files,
+        "quantized": quantized(task, splits, model),
+        "seconds": round(sum(row["seconds"] for row in rows), 3),
+        "epochs": rows[-1]["epoch"] if rows else 0,
+        "seed": config.machine.seed,
+    }
+    if isinstance(model, EmbeddingModel):
+        result["dense_bytes"] = model.dense_bytes()
+        result["empty_rows"] = by_table(empty_rows(model, folder.path))
+    result |= model.details
+    result["baselines"] = task.baselines(splits) if isinstance(task, Compares) else {}
+    return result | {"remarks": remarks(task, model, result)}
+
+
+def empty_rows(model: EmbeddingModel, folder: Path) -> dict[str, int]:
+    """How many objects have no vector in the stored tables, all weights zero, by table."""
+    found = {}
+    for name, file in zip(model.embeddings, model.file_names(), strict=True):
+        table = load_table(folder / file)
+        blocks = (np.arange(at, min(at + BLOCK, len(table))) for at in range(0, len(table), BLOCK))
+        found[name] = sum(int((~table.rows(ids).any(1)).sum()) for ids in blocks)
+    return found
+
+
+def remarks(task: Task, model: TaskModel, result: JSON) -> list[str]:
+    """What a user must know of a result that looks like a success: no better than nothing, empty, or not compressed."""
+    found, metric = [], task.metric.headline
+    if result["test"] is not None:
+        reached = result["test"][metric]
+        beaten = [(name, value) for name, value in result["baselines"].items() if not task.metric.beats(reached, value)]
+        found += [
+            f"the model is no better than {name}: test {metric} {reached:.4f}, {name} {value:.4f}" for name, value in beaten[:1]
+        ]
+    anchored = {name: table for name, table in model.embeddings.items() if isinstance(table, AnchorEmbedding)}
+    nonzeros = {name: table.rows.count_nonzeros() for name, table in anchored.items()}
+    if anchored and not any(nonzeros.values()):
+        found.append("all weights of T are 0: the tables are empty, and the model is its mean and biases alone")
+    full = [name for name, table in anchored.items() if nonzeros[name] == table.num_embeddings * table.num_anchors]
+    if full:
+        found.append(f"no weight of T is zero ({', '.join(full)}): nothing was compressed; raise the penalty, or give a budget")
+    return found
+
+
+def exported_files(model: TaskModel, folder: Path) -> list[Path]:
+    return [folder / name for name in model.file_names()]
+
+
+def _test(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: Path) -> JSON:
+    """Of what is stored: numbers in the files may be coarser than the model's."""
+    stored = model.from_files(folder) if isinstance(model, EmbeddingModel) and config.values != "fp32" else model
+    return task.evaluate(stored, splits, "test")
+
+
+def quantized(task: Task, splits: Splits, model: TaskModel) -> dict[str, JSON]:
+    """What coarser numbers and tighter packing make of the tables: bytes on disk, and the test metric of what is read back."""
+    found: dict[str, JSON] = {}
+    numbers = sum(rows.num_embeddings * rows.embedding_dim for table in model.embeddings.values() for rows in table.tables)
+    if not isinstance(model, EmbeddingModel) or not len(splits.test) or numbers > NOT_TRIED:
+        return found
+    for values, encoding in FORMS if numbers < TRIED else FORMS[1:2]:
+        with TemporaryDirectory() as name:
+            try:
+                written = model.export(Path(name), values, encoding)
+            except RangeError:  # ratings of a million are beyond fp16
+                continue
+            metrics = task.evaluate(model.from_files(Path(name)), splits, "test")
+        label = values if encoding == "auto" else f"{values} {encoding}"
+        found[label] = {"bytes": sum(written.values()), f"test_{task.metric.headline}": metrics[task.metric.headline]}
+    return found

@@ -121,9 +121,9 @@ class RunFolder:
 
     def open(self) -> tuple[TaskConfig, JSON]:
         """The config of the run, and what it remembers of its data."""
-        whole = self.raw()
+        found = self.raw()
         try:
-            return validated(TASKS.configs[self._task_name()], whole["config"]), whole["data"]
+            return validated(TASKS.configs[self._task_name()], found["config"]), found["data"]
         except ConfigError as error:
             raise RunError(f"{self.path}/config.json: {error}; train the run anew") from error
 

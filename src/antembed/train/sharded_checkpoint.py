@@ -1,4 +1,10 @@
-"""Checkpoints of processes that all have the same state: one file, which rank 0 writes and all read."""
+"""Checkpoints of processes that share tables: safetensors that torch.distributed.checkpoint reads and cuts anew.
+
+A checkpoint NAME is a folder NAME-NUMBER with one file a process and about.json (shapes and plain data), and NAME.json that
+says which number counts. That file is replaced last, so a checkpoint is complete or not there. The files are those of torch's
+HuggingFaceStorageWriter, written in blocks: its own way needs two more copies of the rows in memory. about.json has the
+checksum of each of them, NAME.json that of about.json; all are compared before anything is loaded.
+"""
 
 import json
 import shutil
@@ -22,40 +28,7 @@ from antembed.files import JSON, write_atomically
 from antembed.layer.sharded.collectives import RankError, Ranks
 from antembed.layer.sharded.sharded_embedding import sharded_tables
 from antembed.layer.sharded.sharded_table import Spread
-from antembed.train.checkpoint import (
-    KINDS,
-    Checkpoint,
-    CheckpointError,
-    capture,
-    in_pieces,
-    read_checkpoint,
-    restore,
-    write_checkpoint,
-)
-
-# MERGED Checkpoints of processes that share tables: safetensors that torch.distributed.checkpoint reads and cuts anew.
-#
-# A checkpoint NAME is a folder NAME-NUMBER with one file a process and about.json (shapes and plain data), and NAME.json that
-# says which number counts. That file is replaced last, so a checkpoint is whole or not there. The files are those of torch's
-# HuggingFaceStorageWriter, written piece by piece: its own way needs two more copies of the rows in memory. about.json has the
-# checksum of each of them, NAME.json that of about.json; all are compared before anything is loaded.
-
-
-class FirstStorage:
-    """Called by all processes."""
-
-    def __init__(self, ranks: Ranks):
-        self.ranks = ranks
-
-    def exists(self, path: Path) -> bool:
-        return bool(self.ranks.from_first({"found": path.exists()})["found"])
-
-    def save(self, path: Path, checkpoint: Checkpoint) -> None:
-        self.ranks.on_first(lambda: write_checkpoint(path, checkpoint))
-
-    def load(self, path: Path) -> Checkpoint:
-        return read_checkpoint(path)
-
+from antembed.train.checkpoint import KINDS, Checkpoint, CheckpointError, capture, restore
 
 ABOUT = "about.json"
 PIECE = 1 << 22  # bytes
@@ -83,8 +56,8 @@ class ShardedStorage:
                 first = Spread(rows[name], self.ranks.size).range(self.ranks.rank)[0] if name in rows else 0
                 offsets[name] = {SAVED_OFFSETS_KEY: [first, *[0] * (own[name].dim() - 1)]}
         about = {CUSTOM_METADATA_KEY: json.dumps(offsets)}
-        write_atomically(folder / _file(self.ranks.rank), pieces := Summed(in_pieces(own, about)))
-        sums = self.ranks.gather(torch.tensor(pieces.sum)).tolist()  # and all have written
+        write_atomically(folder / _file(self.ranks.rank), contents := Summed(in_blocks(own, about)))
+        sums = self.ranks.gather(torch.tensor(contents.sum)).tolist()  # and all have written
         if self.ranks.first:
             shapes: JSON = {}
             for name, tensor in checkpoint.tensors.items():
@@ -129,7 +102,7 @@ class ShardedStorage:
                 raise CheckpointError(f"{folder / _file(number)} {what}; copy the checkpoint again, or start the run anew")
 
     def _label(self, tensor: Tensor, rows: int | None) -> Tensor:
-        """Say which part of the whole this is. Without its shape, parts of unequal length would overlap."""
+        """Say which part of the tensor this is. Without its shape, parts of unequal length would overlap."""
         if rows is None:
             return _listed(tensor)
         shape = torch.Size([rows, *tensor.shape[1:]])
@@ -138,7 +111,7 @@ class ShardedStorage:
         return DTensor.from_local(tensor, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
 
     def _rows_of(self, names: Mapping[str, Tensor]) -> dict[str, int]:
-        """Tensors with one row a row of a shared table, and how many rows the whole has."""
+        """Tensors with one row a row of a shared table, and how many rows it has in all processes."""
         tables = {f"{name}.weight".lstrip("."): table for name, table in sharded_tables(self.model).items()}
         found = {f"{kind}/{name}": table.num_embeddings for name, table in tables.items() for kind in ("model", "extra/mean")}
         for name in names:
@@ -166,15 +139,15 @@ def load(path: str | Path, model: nn.Module, optimizer: Optimizer | None = None)
 
 
 class Summed:
-    """Pieces of a file, and, once they have been taken, the checksum of all of them."""
+    """Blocks of a file, and, once they have been taken, the checksum of all of them."""
 
-    def __init__(self, pieces: Iterable[Buffer]):
-        self.pieces, self.sum = pieces, 0
+    def __init__(self, blocks: Iterable[Buffer]):
+        self.blocks, self.sum = blocks, 0
 
     def __iter__(self) -> Iterator[Buffer]:
-        for piece in self.pieces:
-            self.sum = zlib.crc32(piece, self.sum)
-            yield piece
+        for block in self.blocks:
+            self.sum = zlib.crc32(block, self.sum)
+            yield block
 
 
 def _sum_of(file: Path) -> int:
@@ -183,8 +156,8 @@ def _sum_of(file: Path) -> int:
         return -1
     found = 0
     with file.open("rb") as opened:
-        while piece := opened.read(PIECE):
-            found = zlib.crc32(piece, found)
+        while block := opened.read(PIECE):
+            found = zlib.crc32(block, found)
     return found
 
 

@@ -1,18 +1,17 @@
-"""What a solver is: epochs over the data that yield records, and a state from which it continues. Only runs/ writes files."""
+"""What a solver is: epochs over the data that yield records, and a state from which it continues. Only train/run.py writes the files of a run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from pkgutil import resolve_name
-from typing import ClassVar, Generic, Protocol, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 from antembed.files import JSON
 from antembed.layer.sharded.collectives import Ranks
 from antembed.train.checkpoint import Checkpoint, FileStorage, Storage
-from antembed.train.config import TaskConfig
+from antembed.train.config import SolverConfig, TaskConfig
 from antembed.train.model import TaskModel
-from antembed.train.solver_config import SolverConfig
+from antembed.train.run_folder import RunFolder
 from antembed.train.task import ConfigT, ModelT, Splits, SplitsT, Task
 
 SolverConfigT = TypeVar("SolverConfigT", bound=SolverConfig)
@@ -36,18 +35,6 @@ def ignore(progress: Progress) -> None:
     """No-op callback."""
 
 
-class RunFiles(Protocol):
-    """The files of a run that a solver needs while it works."""
-
-    @property
-    def best(self) -> Path:
-        """The best epoch's model."""
-
-    @property
-    def snapshot(self) -> Path:
-        """What an attempt with more or fewer anchors returns to."""
-
-
 class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
     """Minimises a task's loss. `fit` changes the model in place and yields a record an epoch; in between, `state_dict` has all
     that a solver made anew needs to continue as if nothing had happened."""
@@ -57,12 +44,7 @@ class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
     storage: Storage = FileStorage()
 
     def __init__(
-        self,
-        task: Task[ConfigT, SplitsT, ModelT],
-        config: ConfigT,
-        model: ModelT,
-        splits: SplitsT,
-        ranks: Ranks | None = None,
+        self, task: Task[ConfigT, SplitsT, ModelT], config: ConfigT, model: ModelT, splits: SplitsT, ranks: Ranks | None = None
     ):
         """`ranks`: the processes that train this model together."""
         self.task, self.config, self.model, self.splits, self.ranks = task, config, model, splits, ranks
@@ -74,7 +56,7 @@ class Solver(ABC, Generic[ConfigT, SplitsT, ModelT, SolverConfigT]):
         """Make what `fit` needs; raise here what would fail there."""
 
     @abstractmethod
-    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+    def fit(self, files: RunFolder, callback: Callback = ignore) -> Iterator[JSON]:
         """Train from where it stands to the end; a record after each epoch."""
 
     @abstractmethod

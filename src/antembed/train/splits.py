@@ -25,33 +25,6 @@ def split(n: int, kind: str, seed: int) -> dict[str, np.ndarray]:
     return {"train": order[:a], "validation": order[a:b], "test": order[b:]}
 
 
-def first_copies(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray | None:
-    """For each row, the first row of the same user and item; None where no pair is repeated."""
-    pairs = users.astype(np.int64) * num_items + items
-    ordered = np.sort(pairs)
-    if not (ordered[1:] == ordered[:-1]).any():
-        return None
-    _, first, number = np.unique(pairs, return_index=True, return_inverse=True)
-    return first[number]
-
-
-def kept_together(parts: dict[str, np.ndarray], first: np.ndarray) -> dict[str, np.ndarray]:
-    """The same parts, but every row in the part of its first copy; the order of rows stays."""
-    order = np.concatenate(list(parts.values()))
-    belongs = np.empty(len(order), np.int8)
-    for number, rows in enumerate(parts.values()):
-        belongs[rows] = number
-    belongs = belongs[first]
-    found = {name: order[belongs[order] == number] for number, name in enumerate(parts)}
-    for name, rows in parts.items():
-        if len(rows) and not len(found[name]):
-            raise ValueError(
-                f"{len(order)} ratings of {len(np.unique(first))} different pairs are too few to split: all copies of a pair "
-                f"stay together, and {name} has none left; give more pairs"
-            )
-    return found
-
-
 def shares(n: int, parts: Sequence[float], seed: int, labels: np.ndarray | None = None) -> list[np.ndarray]:
     """A seeded shuffle of 0…n−1 cut into these shares; with `labels` (n,), stratified by class, up to rounding."""
     if abs(sum(parts) - 1) > 1e-9 or min(parts) < 0:

@@ -1,4 +1,4 @@
-"""The stochastic solver, for any task: mini-batches, a gradient rule, the prox; controllers.py acts between epochs."""
+"""The stochastic solver, for any task: mini-batches, a gradient rule, the prox; callbacks.py acts between epochs."""
 
 import math
 import time
@@ -9,20 +9,31 @@ from typing import ClassVar
 import torch
 
 from antembed.files import JSON
-from antembed.layer.embedding import Embedding, param_groups
+from antembed.layer.embedding import param_groups
 from antembed.layer.growth import penalties
 from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.optim.proximal import ProximalOptimizer
-from antembed.train.averaging import Averaging
-from antembed.train.callbacks import BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning
+from antembed.train.callbacks import Averaging, BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning, Sparsify
 from antembed.train.checkpoint import Checkpoint, capture, restore
-from antembed.train.config import ThreadsConfig
+from antembed.train.config import StochasticConfig, ThreadsConfig
 from antembed.train.engine import Loop, PieceEngine, TorchEngine, constant, cosine, halving, ramp, rates, scaled
+from antembed.train.options import ConfigError
 from antembed.train.processes import one_copy
-from antembed.train.solver import Callback, Progress, RunFiles, Solver, ignore
-from antembed.train.solver_config import StochasticConfig
-from antembed.train.sparsify_schedule import Sparsify
-from antembed.train.task import Batch, ConfigT, Engine, ModelT, OffersEngine, Rows, Schedule, Source, SplitsT
+from antembed.train.run_folder import RunFolder
+from antembed.train.solver import Callback, Progress, Solver, ignore
+from antembed.train.task import (
+    Batch,
+    ConfigT,
+    Engine,
+    ModelT,
+    OffersEngine,
+    Regularizes,
+    Rows,
+    Schedule,
+    Source,
+    SplitsT,
+    Terms,
+)
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
 
@@ -36,6 +47,10 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         task, config, own, model, splits = self.task, self.config, self.own, self.model, self.splits
         examples = len(splits.train)
         lr, l1 = schedules(own, examples)
+        self.terms = task.terms(config, splits, model) if isinstance(task, Regularizes) else Terms()
+        if self.ranks is not None and config.auto and any(len(free) for free in self.terms.free_entries.values()):
+            under = f"under torchrun ({self.ranks.size} processes)"
+            raise ConfigError(f"{under} anchors auto goes without relations; give --anchors", "anchors")
         optimizer = self._optimizer(lr(0), l1(0))
         if self.ranks is not None:
             from antembed.train.sharded_checkpoint import ShardedStorage  # its parts of torch take a second to import
@@ -45,27 +60,25 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         self.threads = config.machine.threads if isinstance(config.machine, ThreadsConfig) else 1
         if config.auto and not len(splits.validation):
             raise ValueError("anchors auto compares numbers of anchors on validation data, and there are 0; give --anchors")
-        self.regularizers = task.regularizers(config, splits, model)
         self.warmup = ramp(round(own.sparsity.l1_warmup * own.epochs * examples / own.train.batch_size))
-        self.loop = Loop(config, own, model, optimizer, examples, task.select_by, lr, l1, storage=self.storage)
+        self.loop = Loop(config, own, model, optimizer, examples, task.metric.select_by, lr, l1, storage=self.storage)
         self.growth = GrowthControl(self.loop) if config.auto else None
         steered = config.budget and own.sparsity.sparsify == "prox"
         budget, pruning = BudgetSteering(self.loop) if steered else None, Pruning(self.loop)
         polish = Polish(self.loop, pruning.apply if budget is None else budget.trim)
         made: tuple[Controller | None, ...] = (polish, BestEpoch(self.loop), pruning, budget, self.growth)
         if own.sparsity.sparsify != "prox":
-            biases = task.sparse_biases(model)
-            made = (Sparsify(self.loop, splits.train, partial(task.loss, model), biases), BestEpoch(self.loop))
+            made = (Sparsify(self.loop, splits.train, partial(task.loss, model), self.terms.biases), BestEpoch(self.loop))
         averaging = Averaging(self.loop, own.train.averaging) if own.train.averaging else None
         self.controllers: list[Controller] = [controller for controller in (averaging, *made) if controller is not None]
 
     def _optimizer(self, lr: float, l1_penalty: float) -> ProximalOptimizer:
         own = self.own.optimizer
         groups = param_groups(self.model, l1_penalty, own.weight_decay)
-        for name, free in self.task.free_entries(self.splits, self.model).items():
+        for name, free in self.terms.free_entries.items():
             (rows, _), *_ = self.model.embeddings[name].pairs
             next(group for group in groups if group.get("table") is rows)["prox"].free = rows.own_entries(free)
-        for weight, rate in self.task.rates(self.config, self.splits, self.model):
+        for weight, rate in self.terms.rates:
             next(group for group in groups if any(weight is other for other in group["params"]))["rate"] = rate
         optimizer = OPTIMIZERS[own.optimizer].create(groups, lr, own.eps, own.beta2)
         optimizer.max_grad_norm = self.own.train.clip
@@ -78,11 +91,11 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
             kl = table.divergence()
             if kl is not None:
                 total = total + self.warmup(step) / self.loop.examples * kl
-        for regularizer in self.regularizers:
+        for regularizer in self.terms.regularizers:
             total = total + regularizer(batch, step)
         return total
 
-    def fit(self, files: RunFiles, callback: Callback = ignore) -> Iterator[JSON]:
+    def fit(self, files: RunFolder, callback: Callback = ignore) -> Iterator[JSON]:
         record: JSON = {}
         for epoch in range(self.epoch + 1, self.own.epochs + 1):
             if any(controller.stops(epoch) for controller in self.controllers):
@@ -132,7 +145,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         """Whether the fused engine does the work; an error if it was asked for and cannot."""
         asked, pieces = self.own.train.engine, self.own.train.pieces
         if pieces > 1:
-            reason: str | None = f"it takes batches whole, not in {pieces} pieces"
+            reason: str | None = f"it takes undivided batches, not {pieces} parts"
         elif isinstance(self.task, OffersEngine):
             reason = self.task.unsupported(self.model, optimizer)
         else:
@@ -153,18 +166,17 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
     def _evaluate(self) -> JSON:
         """Sizes, and metrics on validation data with the penalty added."""
         self.model.eval()
-        counts = {name: count_nonzeros(table) for name, table in self.model.embeddings.items()}
+        tables = self.model.embeddings.items()
+        counts = {name: sum(rows.count_nonzeros() for rows in table.tables) for name, table in tables}
         record: JSON = {**rates(self.loop.optimizer), "nnz": counts}
         record["penalty"] = 0.0 if self.loop.polishing else penalties(self.loop.optimizer, self.own.sparsity.l1_penalty)
         if len(self.splits.validation):
+            validate = partial(self.task.evaluate, self.model, self.splits, "validation")
             if self.growth is not None:
-                return record | self.growth.evaluate(self.validate)
-            record["validation"] = self.validate()
+                return record | self.growth.evaluate(validate)
+            record["validation"] = validate()
             record["objective"] = record["validation"]["loss"] + record["penalty"]
         return record
-
-    def validate(self) -> dict[str, float]:
-        return self.task.evaluate(self.model, self.splits, "validation")
 
     def state_dict(self) -> Checkpoint:
         states = {controller.name: controller.state() for controller in self.controllers}
@@ -189,8 +201,3 @@ def schedules(own: StochasticConfig, examples: int) -> tuple[Schedule, Schedule]
     shapes = {"constant": constant(), "halving": halving(own.optimizer.halve_every), "cosine": cosine(steps)}
     warmup = ramp(round(own.sparsity.l1_warmup * steps))
     return scaled(own.optimizer.lr, shapes[own.optimizer.schedule]), scaled(own.sparsity.l1_penalty, warmup)
-
-
-def count_nonzeros(table: Embedding) -> int:
-    """nnz over a table's rows, cheap enough for every epoch."""
-    return sum(rows.count_nonzeros() for rows in table.tables)

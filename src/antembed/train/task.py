@@ -1,4 +1,4 @@
-"""What a task is: config, data, model, loss and metrics. Runs, solvers, sweeps and reports know no more of it.
+"""What a task is: data, model, loss and metrics. Runs, solvers, sweeps and reports know no more of it.
 
     class Links(Task[LinksConfig, Splits, LinkModel]):
         name, Config, metric = "links", LinksConfig, Metric("error", "error rate")
@@ -7,7 +7,7 @@
         def loss(self, model, batch): ...       # → a scalar, the mean over the batch
         def evaluate(self, model, splits, part): ...   # → {"loss": …, "error": …}
 
-and one entry in TASKS (antembed/tasks.py). The other methods have defaults that suit most tasks.
+and one entry in TASKS (antembed/tasks.py). What only some tasks can do is a protocol each, at the end of this file.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -72,6 +72,7 @@ class Metric:
     name: str  # the number that is to be small, by its name among the metrics
     label: str  # for people
     shown: str = ""  # the name among the metrics that results show, if it is another: accuracy beside error
+    select_by: str = "loss"  # the metric that, with the penalty added, makes an epoch the best
 
     @property
     def headline(self) -> str:
@@ -94,7 +95,7 @@ class Splits:
     validation: Source = NONE
     test: Source = NONE
     facts: JSON = field(default_factory=dict)  # plain data that `build` needs: sizes, names
-    complaints: tuple[str, ...] = ()  # what the reader of the data noticed: rows that were skipped, labels that are missing
+    complaints: tuple[str, ...] = ()  # what the reader of the data noticed: what was skipped, what is missing
 
     def part(self, name: Part) -> Source:
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
@@ -123,22 +124,6 @@ class Splits:
         """Write what is needed beside the tables to use them: which row is whose."""
 
 
-class Engine(Protocol):
-    """One epoch over shuffled examples in batches, from step `first` on; yields (examples, their summed loss) as it goes."""
-
-    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]: ...
-
-
-@runtime_checkable
-class OffersEngine(Protocol):
-    """A task whose models can be trained by a compiled engine of their own."""
-
-    def unsupported(self, model: TaskModel, optimizer: ProximalOptimizer) -> str | None:
-        """Why its engine cannot train this model; None: it can."""
-
-    def engine(self, model: TaskModel, optimizer: ProximalOptimizer, threads: int) -> Engine: ...
-
-
 ConfigT = TypeVar("ConfigT", bound=TaskConfig)
 SplitsT = TypeVar("SplitsT", bound=Splits)
 ModelT = TypeVar("ModelT", bound=TaskModel)
@@ -150,11 +135,7 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     name: ClassVar[str]  # antembed train NAME
     Config: ClassVar[type[TaskConfig]]
     metric: ClassVar[Metric]
-    evaluates_fast: ClassVar[bool] = True  # else validation data are looked at only where something is decided by them
-    select_by: ClassVar[str] = "loss"  # the metric that, with the penalty added, makes an epoch the best
     examples: ClassVar[str] = "examples"  # what the data consist of
-    sweep_options: ClassVar[JSON] = {}  # that a sweep adds to those it is given
-    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]] = {}  # the paper's (parameters, error), for plots
 
     @abstractmethod
     def load(self, config: ConfigT) -> SplitsT:
@@ -172,58 +153,83 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     def evaluate(self, model: ModelT, splits: SplitsT, part: Part) -> Metrics:
         """Metrics over the examples of a part; "loss" is the mean loss."""
 
-    # What has a default.
 
-    def task_for(self, splits: SplitsT) -> str:
-        """The task that suits these data: events without ratings, say, are another task than ratings."""
-        return self.name
+@dataclass(frozen=True)
+class Terms:
+    """What a task adds to stochastic training."""
 
-    def pretraining(self, config: ConfigT) -> ConfigT | None:
-        """A run that comes before this one, and whose model `use_pretrained` takes; None: there is none."""
-        return None
+    regularizers: Sequence[Regularizer] = ()  # added to the loss
+    free_entries: Mapping[str, FreeEntries] = field(default_factory=dict)  # entries of T that cost nothing, by embedding
+    biases: Sequence[Embedding] = ()  # tables of single numbers that a sparsifier makes sparse, too
+    rates: Sequence[tuple[Tensor, float]] = ()  # parameters, and the multiple of the learning rate that is theirs
 
-    def use_pretrained(self, splits: SplitsT, model: ModelT) -> None:
-        """Keep of that model what `build` needs."""
 
-    def regularizers(self, config: ConfigT, splits: SplitsT, model: ModelT) -> list[Regularizer]:
-        """Terms that are added to the loss while training."""
-        return []
+@runtime_checkable
+class Regularizes(Protocol):
+    """A task whose stochastic training minimises more than its loss."""
 
-    def free_entries(self, splits: SplitsT, model: ModelT) -> dict[str, FreeEntries]:
-        """Entries of T that cost nothing, by embedding."""
-        return {}
+    def terms(self, config: TaskConfig, splits: Splits, model: TaskModel) -> Terms: ...
 
-    def sparse_biases(self, model: ModelT) -> list[Embedding]:
-        """Tables of single numbers that a sparsifier makes sparse, too."""
-        return []
 
-    def rates(self, config: ConfigT, splits: SplitsT, model: ModelT) -> list[tuple[Tensor, float]]:
-        """Parameters whose learning rate is another, and how many times as large it is."""
-        return []
+@runtime_checkable
+class Pretrains(Protocol):
+    """A task that may train another model first."""
 
-    def facts(self, splits: SplitsT, model: ModelT) -> JSON:
-        """What a run remembers of its data (config.json), so that it is evaluated on the same."""
-        return {**splits.facts, "examples": splits.count, "sha256": splits.digest}
+    def pretraining(self, config: TaskConfig) -> TaskConfig | None:
+        """The run that comes before; None: there is none."""
 
-    def is_published(self, splits: SplitsT) -> bool:
+    def use_pretrained(self, splits: Splits, model: TaskModel) -> None:
+        """Keep of its model what `build` needs."""
+
+
+@runtime_checkable
+class Reopens(Protocol):
+    """A task whose finished runs need more than `Splits.facts` in place of their data."""
+
+    def facts(self, splits: Splits, model: TaskModel) -> JSON:
+        """What a run remembers of its data (config.json)."""
+
+    def reopen(self, config: TaskConfig, facts: JSON, folder: Path) -> Splits:
+        """What `build` needs of the data of a finished run: names and sizes, no examples."""
+
+
+@runtime_checkable
+class ExportsMore(Protocol):
+    """A task whose exports have more than tables and network."""
+
+    def export_extras(self, folder: Path, config: TaskConfig, out: Path, seen: bool) -> None:
+        """Copy it from a run's folder; `seen`: also what is left out unless asked for."""
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A task with trivial models to compare a result with."""
+
+    def baselines(self, splits: Splits) -> dict[str, float]:
+        """Their headline metrics on the test part, by what they do."""
+
+
+@runtime_checkable
+class Published(Protocol):
+    """A task with points of the paper, for plots."""
+
+    published: ClassVar[Mapping[str, Sequence[tuple[float, float]]]]  # (parameters, error)
+
+    def is_published(self, splits: Splits) -> bool:
         """Whether these are the data of `published`."""
-        return False
 
-    def baselines(self, splits: SplitsT) -> dict[str, float]:
-        """What models that know nothing of the examples come to on the test part, in the headline metric, by what they do."""
-        return {}
 
-    def details(self, config: ConfigT, splits: SplitsT, model: ModelT) -> JSON:
-        """What the task adds to the result of a run."""
-        return {}
+class Engine(Protocol):
+    """One epoch over shuffled examples in batches, from step `first` on; yields (examples, their summed loss) as it goes."""
 
-    def reopen(self, config: ConfigT, facts: JSON, folder: Path) -> SplitsT:
-        """What `build` needs of the data of a finished run that are not at hand: names and sizes, no examples."""
-        return cast(SplitsT, Splits(facts=facts))  # a task with splits of its own kind has its own way
+    def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]: ...
 
-    def for_evaluation(self, config: ConfigT) -> ConfigT:
-        """The config by which a finished run is built again: without what is for the start of training alone."""
-        return config
 
-    def export_extras(self, folder: Path, config: ConfigT, out: Path, seen: bool) -> None:
-        """Write what an export needs of a run's folder beside its tables; `seen`: also what users have rated."""
+@runtime_checkable
+class OffersEngine(Protocol):
+    """A task whose models can be trained by a compiled engine of their own."""
+
+    def unsupported(self, model: TaskModel, optimizer: ProximalOptimizer) -> str | None:
+        """Why its engine cannot train this model; None: it can."""
+
+    def engine(self, model: TaskModel, optimizer: ProximalOptimizer, threads: int) -> Engine: ...

@@ -17,9 +17,8 @@ from antembed.files import default_cache
 from antembed.layer.sharded.collectives import Ranks
 from antembed.recommend import read_ratings as reader
 from antembed.train.examples import Examples
-from antembed.train.processes import one_copy
+from antembed.train.processes import one_copy, share_rows
 from antembed.train.registry import TASKS
-from antembed.train.shared_run import share_rows
 from antembed.train.task import Splits
 
 N, PIECES = 12_000_000, 8  # 4·N bytes are more than what malloc may keep for later (32 MiB)
