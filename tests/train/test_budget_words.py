@@ -33,7 +33,7 @@ def test_a_budget_is_missed_from_two_percent_on():
     [({"l1_penalty": 0.0}, "starts from l1_penalty, which must be > 0, got 0.0"),
      ({"max_nonzeros": 9}, "a budget and max_nonzeros=9 both say how many weights are left"),
      ({"embedding": "full"}, "a budget is for --embedding anchor, not full"),
-     ({"anchors": "auto"}, "with --solver coordinate_descent only; give --anchors")],
+     ({"anchors": "auto"}, "takes no budget with anchors auto; give --anchors")],
 )  # fmt: skip
 def test_budgets_that_make_no_sense(more, wrong):
     with pytest.raises(ValueError, match=wrong):

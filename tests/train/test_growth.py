@@ -247,7 +247,7 @@ def test_killed_while_growing_a_run_ends_in_the_same_bytes(file, tmp_path):
         (("--embedding", "full"), "is for --embedding anchor, not full"),
         (("--polish", "0.2"), "leave --polish at 0"),
         (("--anchor-step", "2"), "anchor_step is for --growth trend, not plateau"),
-        (("--budget", "10x"), "go together with --solver coordinate_descent only"),
+        (("--budget", "10x"), "takes no budget with anchors auto"),
         (("--anchor-penalty", "1e-9"), "raise --anchor-penalty"),
         (("--growth", "x"), "growth 'x' is none of: plateau, trend"),
         (("--initial-anchors", "0"), "initial_anchors must be ≥ 1, got 0"),

@@ -33,12 +33,11 @@ from antembed.train.model import EmbeddingModel
 from antembed.train.run_folder import RunFolder
 from antembed.train.task import Schedule, Source
 
-# MERGED Polishing: in the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1.
+# Polishing: in the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1.
 #
-# It needs no code in the optimizers: weights that are not zero become free entries (layer/optim/prox.py), which no path shrinks, and
-# the penalty of all others is so large that they cannot leave zero. The support is taken anew before each epoch, so that an
+# It needs no code in the optimizers: weights that are not zero become free entries (layer/optim/prox.py), which are not shrunk,
+# and the penalty of all others is so large that they cannot leave zero. The support is taken anew before each epoch, so that an
 # interrupted run continues to the same bytes.
-
 PROHIBITIVE = 1e6  # as a strength: no gradient moves a weight past it
 
 

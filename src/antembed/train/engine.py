@@ -1,4 +1,4 @@
-"""Engines take an epoch's examples through the optimizer. These take any model."""
+"""Engines: an epoch of examples through the optimizer, for any model; learning rates by step; the state of the loop."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,13 +16,6 @@ from antembed.train.config import StochasticConfig, TaskConfig
 from antembed.train.examples import Pieces
 from antembed.train.model import TaskModel
 from antembed.train.task import Batch, Engine, Schedule, Source
-
-# MERGED The state of the stochastic loop, which its controllers read and change between epochs.
-# The torch engine with batches in parts, which processes share: each reads its own alone.
-#
-# The cut does not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each piece, by
-# the seed, the step and the piece: the result is the same with any number of processes, up to the order of sums.
-# Learning rates as pure functions of the step, so that a resumed run needs no scheduler state.
 
 
 def scaled(factor: float, schedule: Schedule) -> Schedule:
@@ -114,7 +107,11 @@ def draw_seed(seed: int, step: int, piece: int) -> int:
 
 
 class PieceEngine:
-    """Any model, any loss; every process goes over the same batches and fetches its parts of each."""
+    """Any model, any loss; every process goes over the same batches and fetches its parts of each.
+
+    The parts do not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each, by the
+    seed, the step and its number: the result is the same with any number of processes, up to the order of sums.
+    """
 
     def __init__(
         self,

@@ -14,8 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-# MERGED The base of every config: frozen, no unknown field, errors in one sentence.
-
 BOUNDS = {
     "greater_than_equal": ("≥", "ge"),
     "greater_than": (">", "gt"),

@@ -1,6 +1,7 @@
-"""Arrays that every process would make alike, as the order of an epoch: one process of a machine makes them, all map the file.
+"""Training in several processes: the process group, options and models of all ranks, arrays that a machine holds once.
 
-The file is removed as soon as all have opened it; the mapping stays.
+At the end of a run rank 0 evaluates and writes, and the others send it the rows that it looks up, so no process holds all of T.
+Before each exchange rank 0 says which table is read and how; the others wait for that.
 """
 
 import importlib
@@ -12,7 +13,6 @@ import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -31,49 +31,32 @@ from antembed.train.model import TaskModel
 from antembed.train.options import AUTO, ConfigError, Options, members, options_of, to_options
 from antembed.train.task import Part, Pretrains, Rows, Splits, Task
 
-# MERGED The end of a run of several processes: rank 0 evaluates and writes, the others send it the rows that it looks up.
-#
-# So no process holds all of T. Before each exchange rank 0 says which table is read and how; the others wait for that.
-# The process group of a program that torchrun, SLURM or Kubernetes has started several times.
-
 
 def one_copy(ranks: Ranks, make: Callable[[], np.ndarray], n: int, kind: np.dtype) -> np.ndarray:
-    """make(), of n numbers of this kind, read-only; called by all processes, `make` by the first of each machine."""
+    """make(), of n numbers of this kind, read-only; called by all processes, `make` by the first of each machine. The file is
+    removed as soon as all have opened it; the mapping stays."""
     if ranks.size == 1 or n == 0:
         return make()
     hosts = ranks.gather(torch.tensor(zlib.crc32(socket.gethostname().encode()))).tolist()
     maker = hosts.index(hosts[ranks.rank])
     token = ranks.from_first({"token": secrets.token_hex(8)})["token"]
     file = default_cache() / f"{PARTIAL}{token}-{maker}"  # what a killed process leaves is removed with others of this name
+    problem: OSError | None = None
     if maker == ranks.rank:
-        _write(ranks, file, make)
-    else:
-        _check(ranks, None)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            make().tofile(file)
+        except OSError as error:
+            problem = error
+    failed = ranks.gather(torch.tensor(int(problem is not None))).tolist()
+    if any(failed):
+        who = f"rank {failed.index(1)} could not write the order of the examples" + (f" ({problem})" if problem else "")
+        raise RankError(f"{who}; set ANTEMBED_CACHE to another folder") from problem
     found = np.memmap(file, kind, "r", shape=(n,)).view(np.ndarray)
     ranks.wait()
     if maker == ranks.rank:
         file.unlink()
     return found
-
-
-def _write(ranks: Ranks, file: Path, make: Callable[[], np.ndarray]) -> None:
-    problem: OSError | None = None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        make().tofile(file)
-    except OSError as error:
-        problem = error
-    _check(ranks, problem)
-
-
-def _check(ranks: Ranks, problem: OSError | None) -> None:
-    """Raise everywhere if one could not write."""
-    failed = ranks.gather(torch.tensor(int(problem is not None))).tolist()
-    if any(failed):
-        why = f" ({problem})" if problem is not None else ""
-        raise RankError(
-            f"rank {failed.index(1)} could not write the order of the examples{why}; set ANTEMBED_CACHE to another folder"
-        ) from problem
 
 
 DONE, FAILED = -1, -2  # instead of the number of a table
@@ -183,8 +166,6 @@ def stop() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
 
-
-# Training in several processes: which options go with it, how its model is built, and the training itself.
 
 EMBEDDINGS = ("anchor", "full")  # whose rows processes can share
 LOCAL = ("data", "test", "threads")  # options that are a machine's own

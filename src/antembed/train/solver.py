@@ -1,4 +1,4 @@
-"""What a solver is: epochs over the data that yield records, and a state from which it continues. Only train/run.py writes the files of a run."""
+"""What a solver is: epochs over the data that yield records, and a state from which it continues; train/run.py writes both."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
