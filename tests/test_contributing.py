@@ -78,7 +78,7 @@ EDITS: dict[str, dict[str, object]] = {
     },
     "A metric": {"recommend/task.py": [('"mae": absolute / n,', '"mae": absolute / n, "bias": 0.5,')]},
     "An option of a solver": {
-        "train/config.py": [("    patience: Whole = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Whole = option(0,')],
+        "train/config.py": [("    patience: Integer = option(0,", '    shout: bool = option(False, "Be loud.")\n    patience: Integer = option(0,')],
         "train/stochastic.py": [('"engine": "fused" if', '"loud": self.own.train.shout, "engine": "fused" if')],
     },
     "An option of a task": {

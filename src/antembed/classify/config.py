@@ -26,7 +26,7 @@ from antembed.train.config import (
     ToleranceText,
     TrainConfig,
 )
-from antembed.train.options import AUTO, Config, Names, Number, Options, Whole, option, with_options
+from antembed.train.options import AUTO, Config, Integer, Names, Number, Options, option, with_options
 
 # The mean of words' vectors with a budget: by recode. Options that mean the paper's way:
 SPARSIFIED = {"sparsify": "recode", "epochs": 14, "events": 7, "lr": 0.01, "dropout": 0.0, "word_dropout": 0.5}
@@ -38,9 +38,6 @@ PROX_OPTIONS = {
 NEUTRAL = {"data", "test", "text", "label", "max_length", "seed", "threads", "model", "budget", "tolerance"}
 LEAST_EPOCHS = 6  # from which on there is time for that
 RIDGE, MANY = 5.0, 10_000  # AG-News likes 3 to 10 (by validation documents); where there are fewer documents, less
-
-
-# What is known of words beforehand decides the start of training alone.
 NO_KNOWLEDGE: JSON = {"anchor_init": "none", "relations": (), "wordnet": "", "vectors": "", "unrelated_penalty": 0.0}
 
 
@@ -58,7 +55,7 @@ class TextInput(Config):
     test: str = option("", "Text to be tested on at the end; default: a tenth of DATA.")
     text: Names | None = option(None, "Columns of text, by name or by number from 1, as A,B.")
     label: str | None = option(None, "Column of the class, by name or number.")
-    max_length: Whole = option(0, "Words of a document that count; 0: all.", ge=0)
+    max_length: Integer = option(0, "Words of a document that count; 0: all.", ge=0)
 
 
 def read_input(
@@ -109,15 +106,15 @@ def _is_file_size(budget: object) -> bool:
 class VocabularyInput(TextInput):
     """The documents, and which of their words are distinguished."""
 
-    min_count: Whole = option(1, "Rarer words are unknown.", ge=1)
-    max_vocab: Whole = option(0, "At most so many words, the most frequent; 0: all.", ge=0)
+    min_count: Integer = option(1, "Rarer words are unknown.", ge=1)
+    max_vocab: Integer = option(0, "At most so many words, the most frequent; 0: all.", ge=0)
 
 
 class TextTables(EmbeddingConfig):
     """The words' table and the model over it."""
 
     heading: ClassVar[str] = "Model"
-    embedding_dim: Whole = option(256, "Width of the vectors.", ge=1)
+    embedding_dim: Integer = option(256, "Width of the vectors.", ge=1)
     model: Literal["cnn", "mean"] = option("cnn", "cnn (the paper's network) or mean (the mean of the words' vectors).")
     dropout: Number = option(0.5, "Before the last layer.", ge=0, lt=1)
     word_dropout: Number = option(0.3, "Share of a document's words that are left out, anew each time.", ge=0, lt=1)
@@ -142,15 +139,15 @@ class TextAnchors(AnchorConfig):
 
 
 class TextTrain(TrainConfig):
-    batch_size: Whole = option(256, "Documents a step.", ge=1)
-    patience: Whole = option(3, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
+    batch_size: Integer = option(256, "Documents a step.", ge=1)
+    patience: Integer = option(3, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
 
 
 class TextOptimizer(OptimizerConfig):
     lr: Number = option(2e-3, "Learning rate at the start.", ge=0)
     eps: Number | None = option(1e-5, "Of yogi and adam.", gt=0, only_with={"optimizer": ("yogi", "adam")})
     schedule: Literal["halving", "cosine", "constant"] = option("cosine", "Of the learning rate.", only_with=PROX)
-    halve_every: Whole = option(1000, "Steps between two halvings.", ge=1, only_with={"schedule": "halving"})
+    halve_every: Integer = option(1000, "Steps between two halvings.", ge=1, only_with={"schedule": "halving"})
 
 
 class TextGrowth(GrowthConfig):
@@ -164,7 +161,7 @@ class TextStochastic(StochasticConfig):
     tolerance: ToleranceText = option(
         "", "0.5%: the smallest file with so little less accuracy, of n-grams; where no option of a network is given."
     )
-    epochs: Whole = option(8, "Passes over the data, at most.", ge=1)
+    epochs: Integer = option(8, "Passes over the data, at most.", ge=1)
     l2_penalty: Number | None = option(
         None,
         "½·l2_penalty·‖e‖² on the vector of every word; default: 0, with recode and prune 5, with few documents less.",
@@ -269,14 +266,14 @@ class NgramDescentConfig(SolverConfig):
     implementation: ClassVar[str] = "antembed.classify.ngram_task:NgramDescent"
     heading: ClassVar[str] = "Size"
     name: Literal["ngram_descent"] = option("ngram_descent", "How the loss is minimised.")
-    epochs: Whole = option(6, "Sweeps over which the number of n-grams falls to the size, at most.", ge=1)
+    epochs: Integer = option(6, "Sweeps over which the number of n-grams falls to the size, at most.", ge=1)
     budget: Annotated[str, BeforeValidator(_number), AfterValidator(_bytes)] = option(
         "50KB", "Of the file, all that is needed to predict."
     )
     tolerance: ToleranceText = option("", "0.5%: the smallest file with so little less accuracy, instead of a budget.")
-    ngrams: Whole = option(2, "Runs of up to so many words.", ge=1, le=1000)
+    ngrams: Integer = option(2, "Runs of up to so many words.", ge=1, le=1000)
     repeats: bool = option(False, "Every occurrence of an n-gram in a document counts, not only the first.")
-    prefix: Whole = option(5, "Longer words also count by their first letters, so many; 0: they do not.", ge=0, le=1000)
+    prefix: Integer = option(5, "Longer words also count by their first letters, so many; 0: they do not.", ge=0, le=1000)
     ridge: Number = option(20.0, "Of an n-gram's scores.", gt=0)
     rarity: Number = option(2.5, "The ridge is divided by the n-gram's idf to this power.", ge=0)
     noise: Number = option(1.0, "N-grams are left out at random, as often as not on average at 1.", ge=0)

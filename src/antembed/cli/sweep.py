@@ -90,8 +90,7 @@ def sweep(
     found = result.pop("all")
     beside = isinstance(swept, Published) and (swept.is_published(splits) if paper is None else paper)
     if plot is not None:
-        label = f"{result['error']} {swept.metric.label}"
-        draw_settings(found, plot, error=label, published=published if beside else {})
+        draw_settings(found, plot, error=f"{result['error']} {swept.metric.label}", published=published if beside else {})
     if beside:
         result["paper"] = published
     show.print_json(result | {"records": str(out)}) if as_json else print_front(result, swept.metric.label)

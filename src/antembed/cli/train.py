@@ -24,7 +24,7 @@ from antembed.cli.common import command, times_smaller
 from antembed.files import JSON
 from antembed.native.threads import usable_cpus
 from antembed.train.config import TaskConfig
-from antembed.train.configure import check_early, usual_folder
+from antembed.train.configure import check_early, configure, usual_folder
 from antembed.train.options import AUTO, ConfigError, Option, options_of, typed
 from antembed.train.registry import TASKS
 
@@ -207,8 +207,6 @@ def usage_errors() -> Iterator[None]:
 def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[TaskConfig, Splits]":
     """Options → config and data; remarks on both are printed on stderr."""
     import torch
-
-    from antembed.train.configure import configure
 
     if "threads" in options_of(task.Config):
         given.setdefault("threads", 1 if given.get("engine") == "torch" else min(2, usable_cpus()))

@@ -21,7 +21,7 @@ from antembed.train.config import (
     StochasticConfig,
     TrainConfig,
 )
-from antembed.train.options import Config, Names, Number, Options, Whole, from_options, option, with_options
+from antembed.train.options import Config, Integer, Names, Number, Options, from_options, option, with_options
 
 SAMPLED = {"softmax": ("sampled", "nce")}
 AWD = {"model": "awd-lstm"}
@@ -56,12 +56,12 @@ class CorpusInput(Config):
 
     heading: ClassVar[str] = "Data"
     data: str = option("", "A folder with train, valid and test files (PTB, WikiText), or one text file (also .gz, .zst).")
-    min_count: Whole = option(1, "Rarer words are <unk>.", ge=1)
-    max_vocab: Whole = option(0, "At most so many words, the most frequent; 0: all.", ge=0)
-    epoch_words: Whole = option(
+    min_count: Integer = option(1, "Rarer words are <unk>.", ge=1)
+    max_vocab: Integer = option(0, "At most so many words, the most frequent; 0: all.", ge=0)
+    epoch_words: Integer = option(
         0, "Of a long corpus, an epoch reads about so many words, the next one goes on from there; 0: all of it.", ge=0
     )
-    measured_words: Whole = option(
+    measured_words: Integer = option(
         0, "Validation and test measure so many words from the beginning of their parts; 0: all.", ge=0
     )
 
@@ -85,11 +85,11 @@ class LanguageTables(EmbeddingConfig):
     """The words' table and the network over it."""
 
     heading: ClassVar[str] = "Model"
-    embedding_dim: Whole = option(200, "Width of the vectors; the output layer is tied to them.", ge=1)
+    embedding_dim: Integer = option(200, "Width of the vectors; the output layer is tied to them.", ge=1)
     model: Literal["lstm", "awd-lstm", "transformer"] = option("lstm", "The network between the two ends.")
-    layers: Whole = option(2, "Of the network.", ge=1)
-    hidden: Whole = option(0, "Width of inner layers; 0: that of the vectors, four times as wide inside a Transformer.", ge=0)
-    heads: Whole = option(4, "Of a Transformer.", ge=1, only_with={"model": "transformer"})
+    layers: Integer = option(2, "Of the network.", ge=1)
+    hidden: Integer = option(0, "Width of inner layers; 0: that of the vectors, four times as wide inside a Transformer.", ge=0)
+    heads: Integer = option(4, "Of a Transformer.", ge=1, only_with={"model": "transformer"})
     dropout: Number = option(0.3, "Between layers, and before the output.", ge=0, lt=1)
     word_dropout: Number = option(0.0, "Share of the vocabulary whose vectors are zero for a batch.", ge=0, lt=1)
     weight_dropout: Number = option(0.5, "Of recurrent weights.", ge=0, lt=1, only_with=AWD)
@@ -104,7 +104,7 @@ class OutputConfig(Config):
     softmax: Literal["full", "sampled", "nce", "thresholded", "adaptive"] = option(
         "sampled", "While training: over all words, over the batch's and sampled ones, or adaptive (not tied). Tests are full."
     )
-    negatives: Whole = option(1000, "Words that are sampled a step.", ge=1, only_with=SAMPLED)
+    negatives: Integer = option(1000, "Words that are sampled a step.", ge=1, only_with=SAMPLED)
     noise: Literal["unigram", "log-uniform"] = option(
         "unigram", "Sampled by their counts, or by their rank.", only_with=SAMPLED
     )
@@ -128,11 +128,11 @@ class LanguageAnchors(AnchorConfig):
 
 
 class LanguageTrain(TrainConfig):
-    batch_size: Whole = option(1400, "Words a step: --sequence-length times the streams that are read side by side.", ge=1)
-    sequence_length: Whole = option(35, "Words over which gradients flow back.", ge=1)
+    batch_size: Integer = option(1400, "Words a step: --sequence-length times the streams that are read side by side.", ge=1)
+    sequence_length: Integer = option(35, "Words over which gradients flow back.", ge=1)
     max_grad_norm: Number = option(1.0, "Longer gradients are shortened to this; 0: never.", ge=0)
-    patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
-    average_after: Whole = option(
+    patience: Integer = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
+    average_after: Integer = option(
         0, "Average the weights once validation was no better for so many epochs (NT-ASGD); 0: never.", ge=0
     )
 
@@ -158,7 +158,7 @@ class LanguageSparsity(SparsityConfig):
 
 
 class LanguageStochastic(StochasticConfig):
-    epochs: Whole = option(10, "Passes over the corpus.", ge=1)
+    epochs: Integer = option(10, "Passes over the corpus.", ge=1)
     train: LanguageTrain = LanguageTrain()
     optimizer: LanguageOptimizer = LanguageOptimizer()
     sparsity: LanguageSparsity = LanguageSparsity()

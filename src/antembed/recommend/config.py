@@ -23,7 +23,7 @@ from antembed.train.config import (
     StochasticConfig,
     ToleranceText,
 )
-from antembed.train.options import AUTO, Config, ConfigError, Names, Number, Options, Whole, option, options_of
+from antembed.train.options import AUTO, Config, ConfigError, Integer, Names, Number, Options, option, options_of
 from antembed.train.splits import SPLITS
 
 LARGE = 5_000_000  # ratings: from here on the paper's settings for MovieLens 25M, below those for 1M
@@ -107,7 +107,7 @@ class CoordinateDescentConfig(SolverConfig):
     embeddings: ClassVar[tuple[str, ...]] = ("anchor", "full")
     heading: ClassVar[str] = "Coordinate descent"
     name: Literal["coordinate_descent"] = option("coordinate_descent", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over all users and items.", ge=1, only_with={"tolerance": ""})
+    epochs: Integer = option(25, "Sweeps over all users and items.", ge=1, only_with={"tolerance": ""})
     penalties: PenaltyConfig = PenaltyConfig()
     unobserved_weight: Number = option(0.0, "Weight of every pair there is, as if rated 0: a model of what is chosen.", ge=0)
     budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): λ2 is adjusted to meet it.")
@@ -144,8 +144,8 @@ class OnlineConfig(SolverConfig):
     heading: ClassVar[str] = "Online"
     inferred: ClassVar[bool] = False
     name: Literal["online"] = option("online", "How the loss is minimised.")
-    epochs: Whole = option(25, "Sweeps over a batch, at most.", ge=1)
-    batch_size: Whole = option(100_000, "Ratings in a batch of the stream.", ge=1)
+    epochs: Integer = option(25, "Sweeps over a batch, at most.", ge=1)
+    batch_size: Integer = option(100_000, "Ratings in a batch of the stream.", ge=1)
     test: str = option("", "Ratings to be tested on at the end.")
     penalties: PenaltyConfig = PenaltyConfig()
 

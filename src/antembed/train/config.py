@@ -13,7 +13,7 @@ from antembed.files import JSON
 from antembed.layer.names import EMBEDDINGS, Plain
 from antembed.tables.encodings import ENCODERS
 from antembed.tables.number_formats import VALUES
-from antembed.train.options import Config, ConfigError, Number, Options, Whole, option
+from antembed.train.options import Config, ConfigError, Integer, Number, Options, option
 
 if TYPE_CHECKING:  # options are checked before torch is imported
     from antembed.layer.embedding import Embedding
@@ -115,7 +115,7 @@ class OptimizerConfig(Config):
     # Its user: ratings with --sparsify recode, 0.99 (recommend/config.py).
     beta2: Number | None = option(None, "Of yogi and adam; default: their own.", ge=0, lt=1, only_with=MOMENTS)
     schedule: Literal["halving", "cosine", "constant"] = option("halving", "Of the learning rate.", only_with=PROX)
-    halve_every: Whole = option(
+    halve_every: Integer = option(
         100_000, "Steps between two halvings, as in the paper.", ge=1, only_with={"schedule": "halving"}
     )
     weight_decay: Number = option(0.0, "Decoupled decay of dense tables, anchors and biases; T has its penalty.", ge=0)
@@ -125,14 +125,14 @@ class TrainConfig(Config):
     """The loop, and where it runs."""
 
     heading: ClassVar[str] = "Training"
-    batch_size: Whole = option(32, "Examples a step.", ge=1)
-    patience: Whole = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
+    batch_size: Integer = option(32, "Examples a step.", ge=1)
+    patience: Integer = option(0, "Stop after so many epochs that were no better on validation data; 0: never.", ge=0)
     device: str = option("cpu", "cpu, cuda, …")
     engine: Literal["auto", "fused", "torch"] = option(
         "auto", "fused (compiled, on the CPU) where the task has one, else torch."
     )
 
-    pieces: Whole = option(1, "Parts of a batch, one after the other or shared among processes (torchrun: 8).", ge=1)
+    pieces: Integer = option(1, "Parts of a batch, one after the other or shared among processes (torchrun: 8).", ge=1)
 
     @property
     def clip(self) -> float | None:
@@ -152,11 +152,11 @@ class SparsityConfig(Config):
     sparsify: Literal["prox", "prune", "recode"] = option(
         "prox", "prox (ℓ1, the paper's), or ℓ0 by curvature, to a budget: recode (rows coded anew), prune (weights dropped)."
     )
-    events: Whole = option(12, "Epochs after which T becomes sparser.", ge=1, only_with={"sparsify": ("recode", "prune")})
+    events: Integer = option(12, "Epochs after which T becomes sparser.", ge=1, only_with={"sparsify": ("recode", "prune")})
     l1_penalty: Number = option(1e-4, "λ2, the weight of ‖T‖₁ in the loss.", ge=0, only_with=PROX)
     l1_warmup: Number = option(0.25, "Share of the training over which λ2 (or a KL term) rises from 0.", ge=0, le=1)
     prune: Number = option(0.1, "Drop weights below this share of the mean contribution; 0: none.", ge=0, only_with=PROX)
-    max_nonzeros: Whole = option(0, "Keep this many weights, the largest; 0: by --prune.", ge=0, only_with=PROX)
+    max_nonzeros: Integer = option(0, "Keep this many weights, the largest; 0: by --prune.", ge=0, only_with=PROX)
     budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): met by λ2, or by --sparsify.")
     polish: Number = option(0.0, "Last share of the epochs: zeros stay, λ2 = 0; with a budget 0.2.", ge=0, lt=1, only_with=PROX)
 
@@ -168,8 +168,8 @@ class GrowthConfig(Config):
     anchor_penalty: Number = option(0.01, "λ1, the cost of an anchor in eq. 5.", ge=0, only_with=AUTO)
     l0_penalty: Number | None = option(None, "λ2 of eq. 5, a non-zero's cost; default: --l1-penalty.", ge=0, only_with=AUTO)
     growth: Literal["plateau", "trend"] = option("plateau", "Try and keep or undo, or the paper's rule.", only_with=AUTO)
-    initial_anchors: Whole = option(10, "How many to begin with.", ge=1, only_with=AUTO)
-    anchor_step: Whole = option(1, "How many at a time.", ge=1, only_with=AUTO | {"growth": "trend"})
+    initial_anchors: Integer = option(10, "How many to begin with.", ge=1, only_with=AUTO)
+    anchor_step: Integer = option(1, "How many at a time.", ge=1, only_with=AUTO | {"growth": "trend"})
 
 
 class StochasticConfig(SolverConfig):
@@ -178,7 +178,7 @@ class StochasticConfig(SolverConfig):
     implementation: ClassVar[str] = "antembed.train.stochastic:Stochastic"
     shared: ClassVar[bool] = True
     name: Literal["stochastic"] = option("stochastic", "How the loss is minimised.")
-    epochs: Whole = option(25, "Passes over the data.", ge=1)
+    epochs: Integer = option(25, "Passes over the data.", ge=1)
     train: TrainConfig = TrainConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     sparsity: SparsityConfig = SparsityConfig()
@@ -214,7 +214,7 @@ class EmbeddingConfig(Config):
 
     heading: ClassVar[str] = "Tables"
     embedding: Annotated[str, among("embedding", EMBEDDINGS)] = option("anchor", f"One of: {', '.join(EMBEDDINGS)}.")
-    embedding_dim: Whole = option(16, "Width of the vectors.", ge=1)
+    embedding_dim: Integer = option(16, "Width of the vectors.", ge=1)
 
     @property
     def plain(self) -> Plain:
@@ -252,13 +252,13 @@ class MachineConfig(Config):
     """What does not belong to the method."""
 
     heading: ClassVar[str] = "Machine"
-    seed: Whole = option(0, "Same seed, same machine, same threads: same bytes.", ge=0)
+    seed: Integer = option(0, "Same seed, same machine, same threads: same bytes.", ge=0)
 
 
 class ThreadsConfig(MachineConfig):
     """The same where several threads work."""
 
-    threads: Whole = option(1, "Of PyTorch and of our kernels; default: two, if there are two cores to use.", ge=1)
+    threads: Integer = option(1, "Of PyTorch and of our kernels; default: two, if there are two cores to use.", ge=1)
 
 
 class TaskConfig(Config):

@@ -57,7 +57,7 @@ def _plain(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]  # "a,b" or ("a", "b")
-Whole = Annotated[int, BeforeValidator(_plain)]  # also NumPy's, of a search over np.arange
+Integer = Annotated[int, BeforeValidator(_plain)]  # also NumPy's, of a search over np.arange
 Number = Annotated[float, BeforeValidator(_plain)]
 
 
