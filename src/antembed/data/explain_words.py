@@ -10,7 +10,7 @@ from antembed.tables.model_folder import RunError, check_files, read_description
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
-MOST = 10
+MOST = 10  # largest weights, and words without a vector, that are shown
 
 
 def explain_words(folder: Path, top: int, facts: JSON) -> tuple[JSON, list[str]]:
