@@ -90,9 +90,7 @@ class Loop:
     select_by: str  # the metric that makes an epoch the best
     lr: Schedule  # step → learning rate
     l1: Schedule  # step → λ2
-    engine: Engine | None = field(
-        default=None, init=False
-    )  # None: made anew before the next epoch, since tensors were replaced
+    engine: Engine | None = field(default=None, init=False)  # None: made anew before the next epoch: tensors were replaced
     step: int = field(default=0, init=False)
     polishing: bool = field(default=False, init=False)
     storage: Storage = field(default_factory=FileStorage)
