@@ -28,7 +28,7 @@ from antembed.files import JSON, write_atomically
 from antembed.layer.sharded.collectives import RankError, Ranks
 from antembed.layer.sharded.sharded_embedding import sharded_tables
 from antembed.layer.sharded.sharded_table import Spread
-from antembed.train.checkpoint import KINDS, Checkpoint, CheckpointError, capture, restore
+from antembed.train.checkpoint import KINDS, Checkpoint, CheckpointError, capture, in_blocks, restore
 
 ABOUT = "about.json"
 PIECE = 1 << 22  # bytes
