@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.random_bits import compiled, mix_bits, uniform
+from antembed.native.compile import compiled
+from antembed.native.random_bits import mix_bits, uniform
 
 
 @compiled

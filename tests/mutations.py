@@ -25,7 +25,7 @@ import safetensors.numpy
 import antembed as ant
 from antembed.classify.ngram_file import HEAD, HashedNgrams, HashedNgramsError, hash_words, load_hashed_ngrams
 from antembed.tables.container import TableError, pack, unpack
-from antembed.tables.product_rows import serialize_product
+from antembed.tables.encodings import serialize_product
 from antembed.tables.save import load_table, serialize
 
 WORDS = [f"word{n}" for n in range(700)]

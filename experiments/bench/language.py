@@ -22,7 +22,7 @@ from antembed.language.model import LanguageModel, Network, State
 from antembed.language.softmax import Noise, Sampled
 from antembed.language.softmax_kernel import sparse_log_totals
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.tables.nonzeros import Nonzeros
+from antembed.tables.number_formats import Nonzeros
 from antembed.tables.save import read_table, serialized
 from experiments.race import counted, median_turns, parse, publish
 

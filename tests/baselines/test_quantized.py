@@ -6,7 +6,7 @@ import torch
 
 import antembed as ant
 from antembed.baselines.product_quantized import learn_book, nearest, quantize
-from antembed.tables.product_rows import packed, unpacked
+from antembed.tables.encodings import pack_codes, unpack_codes
 
 V, d = 300, 12
 
@@ -66,10 +66,10 @@ def test_the_file_says_what_the_layer_says(tmp_path, parts, bits, values):
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_two_codes_share_a_byte(parts):
     codes = np.random.default_rng(0).integers(0, 16, (9, parts))
-    stored = packed(codes, 16)
+    stored = pack_codes(codes, 16)
     assert stored.shape == (9, -(-parts // 2))
-    np.testing.assert_array_equal(unpacked(stored, parts, 16), codes)
-    np.testing.assert_array_equal(unpacked(packed(codes, 17), parts, 17), codes)
+    np.testing.assert_array_equal(unpack_codes(stored, parts, 16), codes)
+    np.testing.assert_array_equal(unpack_codes(pack_codes(codes, 17), parts, 17), codes)
 
 
 def test_it_is_an_embedding_for_evaluation(tmp_path):

@@ -19,7 +19,7 @@ from antembed.classify.predictor import light_predictor
 from antembed.classify.task import open_predictor
 from antembed.cli.app import app
 from antembed.tables import model_folder as folder_format
-from antembed.tables.checksums import pack_arrays
+from antembed.tables.container import pack_arrays
 from antembed.tables.row_labels import read_labels, write_labels
 from antembed.train.config import VERSION
 from antembed.train.run import load_model

@@ -164,20 +164,24 @@ def test_bounds_are_checked_where_it_is_asked_for():
 
 
 def test_the_digest_follows_the_source(tmp_path, monkeypatch):
-    """Of a file, of the kernel files that it names, and of what those name; not of others."""
-    files = {name: tmp_path / f"{name}.py" for name in ("a_kernel", "b_kernel", "c_kernel", "d_kernel")}
-    for file, text in zip(files.values(), ("import b_kernel", "import c_kernel", "1", "2"), strict=True):
+    """Of a file, of the kernel files and those of native/ that it names, and of what those name; not of others."""
+    names = ("a_kernel", "b_kernel", "c_kernel", "d_kernel", "vector", "threads")
+    files = {name: tmp_path / f"{name}.py" for name in names}
+    texts = "import b_kernel", "import c_kernel", "from antembed.native.vector import dot", "2", "3", "4"
+    for file, text in zip(files.values(), texts, strict=True):
         file.write_text(text)
-    monkeypatch.setattr(compiled, "KERNELS", files)
+    monkeypatch.setattr(compiled, "KERNELS", {name: files[name] for name in names[:4]})
+    monkeypatch.setattr(compiled, "HERE", tmp_path)
 
     def digest():
         compiled.digest.cache_clear()
         return compiled.digest(files["a_kernel"])
 
     seen = {digest()}
-    files["d_kernel"].write_text("3")
-    assert digest() in seen
-    for name in ("a_kernel", "b_kernel", "c_kernel"):
+    for name in ("d_kernel", "threads"):
+        files[name].write_text("5")
+        assert digest() in seen
+    for name in ("a_kernel", "b_kernel", "c_kernel", "vector"):
         files[name].write_text(files[name].read_text() + "  # changed")
         assert digest() not in seen
         seen.add(digest())

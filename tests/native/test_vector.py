@@ -17,6 +17,7 @@ from antembed.native.vector import (
     dot,
     four_bytes,
     multiply,
+    padded,
     weighted_sum,
 )
 from antembed.recommend.fused_kernel import catch_up, caught_up, stepped, take_step
@@ -37,14 +38,22 @@ def call_take_step(x, m, v, g, out, numbers):
 
 @njit
 def call_products(x, y, out):
-    multiply(8, 5, x, 3, 5, 1, 24, y, 0, out, 0)
+    multiply(8, 5, x, 3, 5, 1, 24, 24, y, 0, out, 0)
     return dot(24, y, 24, y, 0)
 
 
 @njit
 def call_transposed(x, y, out):
-    multiply(8, 4, x, 0, 1, 8, 16, y, 0, out, 0)
-    add_product(8, 2, x, 32, 1, 8, 16, y, 64, out, 0)
+    multiply(8, 4, x, 0, 1, 8, 16, 16, y, 0, out, 0)
+    add_product(8, 2, x, 32, 1, 8, 16, 16, y, 64, out, 0)
+
+
+@njit
+def call_product(rows, inner, columns, X, down, right, Y, out, adding):
+    if adding:
+        add_product(rows, inner, X, 3, down, right, columns, Y.shape[1], Y, 0, out, 0)
+    else:
+        multiply(rows, inner, X, 3, down, right, columns, Y.shape[1], Y, 0, out, 0)
 
 
 @njit
@@ -143,6 +152,21 @@ class TestAgainstNumpy:
         x, y, out = self.draw(dtype, 6, 8), self.draw(dtype, 6, 16), np.empty((8, 16), dtype)
         call_transposed(x, y, out)
         np.testing.assert_allclose(out, x.T @ y, rtol=0, atol=EPS[dtype] * (np.abs(x).T @ np.abs(y)).max())
+
+    @pytest.mark.parametrize(
+        ("rows", "inner", "columns"), [(6, 5, 16), (13, 40, 24), (1, 1, 8), (18, 0, 40), (7, 9, 32), (12, 20, 120)]
+    )
+    @pytest.mark.parametrize("transposed", [False, True])
+    def test_products_of_any_shape(self, dtype, rows, inner, columns, transposed):
+        high, stride = padded(rows), columns + 16
+        X = self.draw(dtype, inner, high) if transposed else self.draw(dtype, high, inner)
+        Y, out = self.draw(dtype, inner, stride), self.draw(dtype, high, stride)
+        before, source = out.copy(), np.concatenate([np.zeros(3, dtype), X.ravel()])
+        expected = (X.T if transposed else X)[:rows].astype(float) @ Y[:, :columns]
+        for adding in (True, False):
+            call_product(rows, inner, columns, source, *((1, high) if transposed else (inner, 1)), Y, out, adding)
+            np.testing.assert_allclose(out[:rows, :columns], expected + adding * before[:rows, :columns], rtol=0, atol=1e-4)
+        assert np.array_equal(out[:, columns:], before[:, columns:])
 
     @pytest.mark.parametrize(("first", "n"), [(0, 0), (0, 1), (0, 5), (2, 3)])
     def test_weighted_sum(self, dtype, first, n):

@@ -8,7 +8,7 @@ import polars as pl
 
 from antembed.files import write_atomically
 from antembed.recommend.seen import Seen
-from antembed.tables.checksums import pack_arrays
+from antembed.tables.container import pack_arrays
 from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN
 from antembed.tables.row_labels import SIDES, pack_parquet, read_labels, read_whole
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from antembed.recommend.seen import Seen, popularity_of, read_popularity, write_popularity
-from antembed.tables.checksums import DamagedError, pack_arrays
+from antembed.tables.container import DamagedError, pack_arrays
 from antembed.tables.model_folder import RATINGS, SEEN, RunError
-from antembed.tables.varints import pack_varints, unpack_varints
+from antembed.tables.row_labels import pack_varints, unpack_varints
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [127, 128, 5, 2**62, 2**63 - 1], list(range(300)) * 3])

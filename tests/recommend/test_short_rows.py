@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from antembed.native.blocks import across, along
+from antembed.native.large_arrays import across, along
 from antembed.native.vector import padded_columns
 from antembed.recommend import short_rows
 from antembed.recommend.descent import Descent

@@ -9,16 +9,14 @@ from tests.words import WORDS, compressed, write_words
 
 from antembed.compression.sources import read_source
 from antembed.files import write_atomically
-from antembed.tables import named_table as named
-from antembed.tables.formats import FORMATS, write
-from antembed.tables.named_table import FormatError, Named
+from antembed.tables.formats import FORMATS, Named, write
 from antembed.tables.row_labels import write_labels
 from antembed.tables.save import read_table, serialize
 
 
 @pytest.fixture(autouse=True)
 def _several_pieces(monkeypatch):
-    monkeypatch.setattr(named, "PIECE", 70)
+    monkeypatch.setattr("antembed.tables.neighbours.CHUNK", 70)
 
 
 @pytest.fixture
@@ -102,7 +100,7 @@ def test_rows_of_a_run_have_their_labels(tmp_path):
 @pytest.mark.parametrize("to", ["word2vec", "projector"])
 def test_words_that_a_format_cannot_hold_are_refused(to, tmp_path):
     table = biased([*(f"w{n}" for n in range(80)), "two words\t", *(f"v{n}" for n in range(9))])
-    with pytest.raises(FormatError, match=r"row 80 is 'two words\\t', which .* cannot hold; use parquet"):
+    with pytest.raises(ValueError, match=r"row 80 is 'two words\\t', which .* cannot hold; use parquet"):
         write(table, tmp_path / "v.txt", to)
 
 

@@ -6,9 +6,9 @@ import pytest
 import antembed as ant
 from antembed.tables import encodings
 from antembed.tables.container import DamagedError
-from antembed.tables.encodings import CsrRows
-from antembed.tables.nonzeros import Nonzeros
-from antembed.tables.optional_kernels import LINE, empty_rows, take_rows
+from antembed.tables.encodings import ENCODERS, CsrRows
+from antembed.tables.number_formats import Nonzeros
+from antembed.tables.rows import LINE, UncheckedRows, empty_rows, take_rows
 from antembed.tables.save import read_table, serialize
 from antembed.tables.sparse_product_kernel import STREAMED_FROM, streams
 
@@ -66,9 +66,9 @@ def test_the_compiled_route_is_taken(monkeypatch):
 def test_a_column_that_is_none_is_damage(least, monkeypatch):
     monkeypatch.setattr(encodings, "COMPILED_FROM", least)
     T, A = factors()
-    arrays = encodings.encode_csr(Nonzeros.of(T))
+    arrays = ENCODERS["csr"](Nonzeros.of(T))
     arrays["columns"][5] = 200
-    rows = encodings.UncheckedRows(CsrRows(arrays["counts"], arrays["columns"], arrays["values"], len(A)))
+    rows = UncheckedRows(CsrRows(arrays["counts"], arrays["columns"], arrays["values"], len(A)))
     with pytest.raises(DamagedError, match=r"anchor that is none|a row is damaged"):
         rows.vectors(np.arange(10), A)
 
@@ -118,7 +118,7 @@ def test_rows_are_the_same_however_they_were_reached(method):
 
 @pytest.mark.parametrize(("size", "width"), [(10, 19), (5000, 19), (1 + STREAMED_FROM // 72, 72)])
 def test_rows_are_copied_to_their_places(size, width, monkeypatch):
-    monkeypatch.setattr("antembed.tables.optional_kernels.COPIED_FROM", 1000)
+    monkeypatch.setattr("antembed.tables.rows.COPIED_FROM", 1000)
     rng = np.random.default_rng(0)
     rows, where = rng.random((300, width)).astype(np.float32), rng.integers(0, 300, size)
     np.testing.assert_array_equal(take_rows(rows, where), rows[where])

@@ -5,10 +5,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from antembed.tables import nonzeros
-from antembed.tables.encodings import ENCODERS, decompressed
-from antembed.tables.nonzeros import Dense, Nonzeros
-from antembed.tables.number_formats import quantize, quantize_nonzeros
+from antembed.tables import number_formats as nonzeros
+from antembed.tables.encodings import ENCODERS
+from antembed.tables.number_formats import Nonzeros, decompressed, quantize, quantize_nonzeros
 
 
 def dense_arrays(T: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
@@ -29,7 +28,7 @@ def dense_arrays(T: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def whole(array: np.ndarray | Dense) -> np.ndarray:
+def whole(array: np.ndarray | Nonzeros) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else np.concatenate([np.empty((0, array.shape[1])), *array.blocks()])
 
 
@@ -40,7 +39,7 @@ def test_encodings_are_those_of_a_dense_matrix(V, K, density):
     T = ((rng.random((V, K)) < density) * rng.standard_normal((V, K))).astype(np.float32)
     with mock.patch.object(nonzeros, "BLOCK", 7):
         sparse = Nonzeros.of(T)
-        np.testing.assert_array_equal(whole(Dense(sparse)), T)
+        np.testing.assert_array_equal(whole(sparse), T)
         for name, wanted in dense_arrays(T).items():
             found = ENCODERS[name](sparse)
             assert found.keys() == wanted.keys()
@@ -58,11 +57,11 @@ def test_columns_and_values_change_alike():
     T[3] *= 1e-9  # nothing in fp16
     sparse = Nonzeros.of(T)
     kept = T.any(0)
-    np.testing.assert_array_equal(whole(Dense(sparse.narrowed(kept))), T[:, kept])
+    np.testing.assert_array_equal(whole(sparse.narrowed(kept)), T[:, kept])
     coarse = sparse.with_values(sparse.values.astype(np.float16))
-    np.testing.assert_array_equal(whole(Dense(coarse)), T.astype(np.float16))
+    np.testing.assert_array_equal(whole(coarse), T.astype(np.float16))
     assert coarse.counts[3] == 0 < sparse.counts[3]
     codes, scales = quantize(T, 31)
     own, own_scales = quantize_nonzeros(sparse, 31)
     np.testing.assert_array_equal(own_scales, scales)
-    np.testing.assert_array_equal(whole(Dense(own)), codes)
+    np.testing.assert_array_equal(whole(own), codes)

@@ -12,8 +12,7 @@ from antembed.baselines import EMBEDDINGS
 from antembed.cli.app import app
 from antembed.tables import onnx as onnx_model
 from antembed.tables.encodings import ENCODERS
-from antembed.tables.formats import write
-from antembed.tables.named_table import FormatError, Named
+from antembed.tables.formats import Named, write
 from antembed.tables.save import read_table, serialize
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
@@ -34,7 +33,7 @@ def sparse(V=300, most=4, K=40):
 
 @pytest.fixture(autouse=True)
 def _several_pieces(monkeypatch):
-    monkeypatch.setattr(onnx_model, "PIECE", 70)
+    monkeypatch.setattr("antembed.tables.neighbours.CHUNK", 70)
 
 
 def check(table, file, tolerance):
@@ -119,10 +118,10 @@ def test_entropy_coded_files_are_decoded_and_the_size_is_said(tmp_path):
 
 def test_what_onnx_cannot_hold(tmp_path, monkeypatch):
     table = read_table(serialize(sparse(), A))
-    with pytest.raises(FormatError, match="fp32, fp16 or int8 numbers, not int4"):
+    with pytest.raises(ValueError, match="fp32, fp16 or int8 numbers, not int4"):
         write(Named(table, values="int4"), tmp_path / "t.onnx")
     monkeypatch.setattr(onnx_model, "LARGEST", 1000)
-    with pytest.raises(FormatError, match=r"bytes are more than an ONNX file can hold \(1,000\); use --values int8, or npy"):
+    with pytest.raises(ValueError, match=r"bytes are more than an ONNX file can hold \(1,000\); use --values int8, or npy"):
         write(Named(table), tmp_path / "t.onnx")
 
 

@@ -17,7 +17,7 @@ ATOL = 1e-5  # of sums of some twenty terms of size one
 
 @pytest.fixture(params=[*ENCODERS, "coded", "no anchors", "shared rows"])
 def table(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(products, "PIECE", 32)  # several pieces
+    monkeypatch.setattr(products, "CHUNK", 32)  # several chunks
     if request.param == "coded":
         return load_table(write_words(tmp_path / "words.ant"))
     if request.param == "no anchors":

@@ -113,7 +113,7 @@ def test_a_damaged_tokenizer_is_an_error(tmp_path, monkeypatch):
     call("compress", folder, tmp_path / "m.ant", "--budget", "2x")
     table = load_table(tmp_path / "m.ant")
     whole = table.tokens["tokenizer"]
-    monkeypatch.setattr("antembed.tables.save.load_table", lambda path: table)
+    monkeypatch.setattr("antembed.tables.static_model.load_table", lambda path: table)
     for damaged in (whole[:-9], whole[::-1], whole[:0]):
         table.tokens["tokenizer"] = damaged
         with pytest.raises(TableError, match=r"the tokenizer .*; copy it again or export it anew"):

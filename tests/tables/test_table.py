@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import textwrap
-import zlib
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from hypothesis import strategies as st
 from antembed.files import append_json, read_json_lines, write_atomically
 from antembed.tables.container import TableError
 from antembed.tables.encodings import ENCODERS, encode, encoded_sizes
-from antembed.tables.nonzeros import Nonzeros
-from antembed.tables.number_formats import VALUES, quantize
+from antembed.tables.number_formats import VALUES, Nonzeros, quantize
 from antembed.tables.save import load_table, serialize
 from antembed.tables.table import Table
 
@@ -225,28 +223,6 @@ def test_a_file_of_version_1_opens(tmp_path):
     table = opened(safetensors.numpy.save(arrays, {"antembed-table": json.dumps(about)}), tmp_path)
     np.testing.assert_array_equal(table[:], E)
     np.testing.assert_array_equal(table.bias_of([0, 1, 2]), [0, 1, 2])
-
-
-def test_a_packed_file_of_version_2_opens(tmp_path):
-    """As it was written before LZMA: bits and codes by zlib."""
-    T, A = factors()
-    new = safetensors.numpy.load(serialize(T, A, values="int8", encoding="packed"))
-    codes, _ = quantize(T)
-    codes = codes[:, new["order"]]
-    bits = np.packbits(codes != 0, axis=1, bitorder="little")
-    old = {"packed_bits": bits.T, "packed_values": codes[codes != 0]}
-    arrays = {name: np.frombuffer(zlib.compress(np.ascontiguousarray(part).tobytes()), np.uint8) for name, part in old.items()}
-    arrays |= {name: new[name] for name in ("anchors", "order", "scales")}
-    about = {
-        "version": 2,
-        "encoding": "packed",
-        "values": "int8",
-        "objects": 40,
-        "columns": T.shape[1],
-        "dimensions": A.shape[1],
-    }
-    table = opened(safetensors.numpy.save(arrays, {"antembed-table": json.dumps(about)}), tmp_path)
-    np.testing.assert_array_equal(table[:], opened(serialize(T, A, values="int8", encoding="packed"), tmp_path)[:])
 
 
 def test_fewer_levels_are_smaller_when_packed(tmp_path):

@@ -13,7 +13,7 @@ from antembed.baselines.hashed import SharedRows
 from antembed.files import write_atomically
 from antembed.layer.embedding import Embedding, Usage
 from antembed.layer.row_table import RowTable, check_ids, from_the_front
-from antembed.tables.product_rows import serialize_product
+from antembed.tables.encodings import serialize_product
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 

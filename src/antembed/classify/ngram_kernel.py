@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.compile import compile_kernel
-from antembed.native.random_bits import compiled
+from antembed.native.compile import compile_kernel, compiled
 from antembed.native.threads import PARALLEL_FROM, parallel_for, take_turns
 
 MANY = 40  # classes, beyond which only the diagonals of the curvatures are used: all of them take C² for each occurrence

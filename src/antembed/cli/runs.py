@@ -95,8 +95,7 @@ def _for_others(
     source: Path, out: Path, to: str | None, table: str | None, values: str | None
 ) -> tuple[dict[Path, int], list[str]]:
     """A table in another format; → the sizes of the files, and remarks."""
-    from antembed.tables.formats import format_of, write
-    from antembed.tables.named_table import open_named
+    from antembed.tables.formats import format_of, open_named, write
 
     if out.suffix == ".ant":
         raise ValueError(f"{source} is a table already; copy it to {out}, or give a name of another format")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.random_bits import compiled
+from antembed.native.compile import compiled
 
 TOGETHER = 8  # rows whose products with the anchors are found in one pass over these
 SETTLED = 1e-9  # a gain below this is none

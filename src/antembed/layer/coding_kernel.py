@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.random_bits import compiled
+from antembed.native.compile import compiled
 from antembed.native.vector import add_scaled, hard_threshold
 
 SETTLED = 1e-5  # a change below this share of a weight is none

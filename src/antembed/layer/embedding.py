@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from antembed.layer.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
 from antembed.layer.optim.proximal import Group
 from antembed.layer.row_table import ROWS_AT_ONCE, RowTable, numbers_of
-from antembed.tables.nonzeros import BLOCK, Nonzeros
+from antembed.tables.number_formats import BLOCK, Nonzeros
 from antembed.tables.save import file_size
 
 REMEDY = "use antembed.ProximalYogi(antembed.param_groups(model, l1_penalty=…))"

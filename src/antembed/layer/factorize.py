@@ -9,7 +9,7 @@ from torch import Tensor
 
 from antembed.budget import Budget, BudgetController, anchors_within
 from antembed.layer import coding_kernel as kernel
-from antembed.native.blocks import along
+from antembed.native.large_arrays import along
 from antembed.native.threads import take_turns, usable_cpus
 from antembed.native.vector import padded, padded_columns
 from antembed.tables.save import file_size

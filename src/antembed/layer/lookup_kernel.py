@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from antembed.layer.matmul_kernel import TILE_ROWS, multiply_tiles, padded, stride_of
 from antembed.layer.optim.lazy_kernel import LINE, Groups, Rows, Rule, read_rows
 from antembed.native.compile import compile_kernel
 from antembed.native.threads import take_turns
-from antembed.native.vector import VECTOR, prefetch
+from antembed.native.vector import VECTOR, add_product, multiply, padded, prefetch, spaced, stride_of
 
-BLOCK = 16 * TILE_ROWS  # rows that are in the cache at a time, beside the anchors and their gradient
+BLOCK = 12 * VECTOR  # rows that are in the cache at a time, beside the anchors and their gradient
 CHUNK = 1024  # rows that a thread takes at a time
 MOST_CHUNKS = 32  # each has a gradient of the anchors of its own, until they are summed
 AHEAD = 2  # vectors are fetched so many before they are needed
@@ -27,7 +26,7 @@ compiled = compile_kernel(nogil=True, error_model="numpy")
 def look_up(groups: Groups, rows: Rows, rule: Rule, now: int, anchors: np.ndarray, out: np.ndarray, threads: int) -> np.ndarray:
     """out[p] = row p of T[ids]·A, up to date at step `now`. → the distinct rows of T, as `gradients` takes them."""
     U = len(groups.unique)
-    read, A, chunks = np.empty((U + TILE_ROWS, rows.weight.shape[1]), anchors.dtype), _spaced(anchors), _chunks(U)
+    read, A, chunks = np.empty((U + VECTOR, rows.weight.shape[1]), anchors.dtype), spaced(anchors), _chunks(U)
     given = groups.unique, groups.starts, groups.order, rows, rule, now, read, A, out
     take_turns(lambda c: look_up_chunk(*chunks[c], *given), len(chunks), threads)
     return read
@@ -38,8 +37,8 @@ def gradients(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of the distinct rows (U, K) and of the anchors (K, d), of what `look_up` has computed."""
     U, (K, d) = len(groups.unique), anchors.shape
-    chunks, transposed, of_rows = _chunks(U), _spaced(anchors.T), np.empty((U, K), anchors.dtype)
-    of_anchors = np.empty((len(chunks), padded(K, TILE_ROWS), stride_of(d)), anchors.dtype)
+    chunks, transposed, of_rows = _chunks(U), spaced(anchors.T), np.empty((U, K), anchors.dtype)
+    of_anchors = np.empty((len(chunks), padded(K), stride_of(d)), anchors.dtype)
 
     def work(c: int) -> None:
         of_anchors[c] = 0
@@ -50,15 +49,8 @@ def gradients(
 
 
 def _chunks(rows: int) -> list[tuple[int, int]]:
-    size = max(CHUNK, padded(-(-rows // MOST_CHUNKS), BLOCK))
+    size = max(CHUNK, -(-rows // (MOST_CHUNKS * BLOCK)) * BLOCK)
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
-
-
-def _spaced(matrix: np.ndarray) -> np.ndarray:
-    """The matrix with rows as far apart as stride_of says, and zeros between."""
-    spaced = np.zeros((len(matrix), stride_of(matrix.shape[1])), matrix.dtype)
-    spaced[:, : matrix.shape[1]] = matrix
-    return spaced
 
 
 @compiled
@@ -80,7 +72,7 @@ def look_up_chunk(
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         read_rows(first, last, unique, read, rows, rule, now)
-        multiply_tiles(last - first, K, columns, read, first * K, K, 1, A, stride, mixed, stride, 0)
+        multiply(last - first, K, read, first * K, K, 1, columns, stride, A, 0, mixed, 0)
         for u in range(first, last):
             vector = mixed[u - first]
             for j in range(starts[u], starts[u + 1]):
@@ -113,8 +105,8 @@ def gradients_chunk(
                 else:
                     for k in range(d):
                         total[k] += more[k]
-        multiply_tiles(last - first, d, columns, summed, 0, stride, 1, At, At.shape[1], moved, At.shape[1], 0)
-        multiply_tiles(K, last - first, wide, read, first * K, 1, K, summed, stride, of_anchors, stride, 1)
+        multiply(last - first, d, summed, 0, stride, 1, columns, At.shape[1], At, 0, moved, 0)
+        add_product(K, last - first, read, first * K, 1, K, wide, stride, summed, 0, of_anchors, 0)
         for u in range(first, last):
             target, source = of_rows[u], moved[u - first]
             for k in range(K):

@@ -21,7 +21,7 @@ from antembed.layer.lookup import ReadPending
 from antembed.layer.optim.lazy import LazyRows, in_huge_pages
 from antembed.layer.optim.lazy_kernel import Groups
 from antembed.layer.optim.prox import FreeEntries
-from antembed.tables.nonzeros import BLOCK, Nonzeros
+from antembed.tables.number_formats import BLOCK, Nonzeros
 
 WORTH_GROUPING = 2048  # ids
 ROWS_AT_ONCE = 1 << 20  # where intermediate results for all rows might not fit into memory

@@ -2,11 +2,11 @@
 
 Numba's own cache compares the time of a function's file, not of what it calls; and when a process is killed between writing the
 index and the data, or two processes write, the index may name other code. Here the folder is named by a hash of the kernel's
-file, of the kernel files that it names, of this room, of the compiler and of the processor, so that what is in it is never old;
-and one process writes at a time. Kernels stand in this room and in files named …_kernel.py, and use constants of these alone
-(tests/test_structure.py): a constant is part of the machine code.
+file, of the kernel files and files of this room that it names, of the compiler and of the processor, so that what is in it is
+never old; and one process writes at a time. Kernels stand in this room and in files named …_kernel.py, and use constants of
+these alone (tests/test_structure.py): a constant is part of the machine code.
 
-Numba unpickles what it finds, and runs it. So machine code is kept only in a folder that nobody else can write or replace
+Numba unpickles what it finds, and runs it. So machine code is kept only in a folder that no other user can write or replace
 (`private_folder`); without one, kernels are compiled in memory, and a line says so.
 
 ANTEMBED_BOUNDSCHECK=1 compiles kernels that raise IndexError instead of reading or writing elsewhere (slower, a folder apart).
@@ -46,12 +46,14 @@ def features() -> set[str]:
 
 
 def sources(file: Path) -> set[Path]:
-    """The files whose text decides about the machine code of this file's functions."""
-    found, todo = set(HERE.glob("*.py")), [file]
+    """The files whose text decides about the machine code of this file's functions: the kernels and files of this room that it
+    names, those that these name, and this one."""
+    named = KERNELS | {f"native.{own.stem}": own for own in HERE.glob("*.py")}
+    found, todo = set(), [file, Path(__file__)]
     while todo:
         if (file := todo.pop()) not in found:
             found.add(file)
-            todo += [KERNELS[name] for name in set(re.findall(r"\w+_kernel\b", file.read_text())) if name in KERNELS]
+            todo += [named[name] for name in set(re.findall(r"\w+_kernel\b|\bnative\.\w+", file.read_text())) if name in named]
     return found
 
 
@@ -157,7 +159,7 @@ def is_compiled(kernel: Any) -> bool:
 def _say_why(why: str) -> None:
     log.warning(
         "kernels are compiled in memory, in each process anew, which takes some seconds: %s. Machine code is kept only where "
-        "nobody else can write: set NUMBA_CACHE_DIR to a folder of your own",
+        "no other user can write: set NUMBA_CACHE_DIR to a folder of your own",
         why,
     )
 
@@ -186,3 +188,6 @@ def _cache_of(function: Callable[..., Any]) -> KernelCache | NoCache:
         return KernelCache(function, FOLDER)
     except (RuntimeError, OSError) as error:
         return NoCache(str(error))
+
+
+compiled: Any = compile_kernel(nogil=True, error_model="numpy")  # what most kernels are compiled by

@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.compile import compile_kernel
-
-compiled: Any = compile_kernel(nogil=True, error_model="numpy")
+from antembed.native.compile import compiled
 
 
 @compiled

@@ -101,12 +101,12 @@ def parallel_for(work: Callable[[int, int], object], rows: int, width: int, thre
             future.result()
 
 
-def take_turns(work: Callable[[int], object], pieces: int, threads: int) -> None:
-    """Call work(0) … work(pieces − 1), each once; a thread takes the next one when it is done, so a slow core stalls nobody."""
-    todo = iter(range(pieces))  # `next` holds the GIL
+def take_turns(work: Callable[[int], object], parts: int, threads: int) -> None:
+    """Call work(0) … work(parts − 1), each once; a thread takes the next one when it is done: a slow core stalls no other."""
+    todo = iter(range(parts))  # `next` holds the GIL
 
     def worker(_: int) -> None:
         for piece in todo:
             work(piece)
 
-    run_workers(worker, max(min(threads, pieces), 1), lambda: [*todo])
+    run_workers(worker, max(min(threads, parts), 1), lambda: [*todo])

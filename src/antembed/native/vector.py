@@ -1,13 +1,16 @@
 """Vector instructions for loops over short rows, and primitives for threads: prefetch, atomics, a barrier.
 
-LLVM vectorizes long loops, but unrolls or leaves scalar a loop over one row of K numbers. So the arithmetic of rows is written
-once, as formulas over `Lanes` (a register of VECTOR numbers; NumPy arrays work as well, for the tests), and emitted register by
-register. Counts are multiples of VECTOR: rows are padded.
+LLVM vectorizes long loops, but unrolls or leaves scalar a loop over one row of K numbers: fused SGD in plain loops compiles
+slower and runs 2.4 times slower. So the arithmetic of rows is written once, as formulas over `Lanes` (a register of VECTOR
+numbers; NumPy arrays work as well, for the tests), and emitted register by register. Counts are multiples of VECTOR: rows are
+padded.
 """
 
+import inspect
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -16,17 +19,122 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-from antembed.native.compile import compile_kernel
-from antembed.native.random_bits import compiled
+from antembed.native.compile import compile_kernel, compiled, features
 
 VECTOR = 8  # numbers in a register: single precision fills AVX2
+WIDEST = 16 if "avx512f" in features() else VECTOR  # in products of single precision: a layer's step takes 2/3 of the time
 LIMITS = 16  # of count_reached
 FUSE = ("contract",)
-GRAM_ROWS = 4  # of add_gram
+GRAM_ROWS = 4  # of add_gram: in double precision more sums would not fit into AVX2's sixteen registers
 PATIENCE, HASTE = 200_000, 500  # most and least looks at the barrier before one sleeps: some 150 µs, and half of one
 CANCELLED = 1 << 60
-INTP = ir.IntType(64)
-intrinsic: Any = extending.intrinsic  # Any, since mypy does not know that it removes the first argument
+INTP, FLAG = ir.IntType(64), ir.IntType(32)
+TUPLE: Any = types.BaseTuple  # Any, since mypy does not know its attributes
+
+
+def emitted(result: Any = types.void) -> Any:
+    """A decorator: emit(builder, *arguments), which writes LLVM's instructions, becomes a function for kernels. Arrays arrive
+    as pointers to their numbers, tuples as lists, integers with 64 bits, other numbers in the type of the first array.
+    `result`: the type of what is returned, or a function of the arguments' types that says it, or the full signature."""
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def typed(typing: Any, *kinds: Any) -> Any:
+            first = next(kind for kind in [*kinds, types.none] if not isinstance(kind, types.Number))
+            first = first.types[0] if isinstance(first, TUPLE) else first
+
+            def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                found = emit(builder, *map(_argument(context, builder), signature.args, values))
+                return context.get_dummy_value() if found is None else found
+
+            found = result if isinstance(result, types.Type) else result(*kinds)
+            if isinstance(found, types.Type):
+                found = found(*(_cast(kind, getattr(first, "dtype", None)) for kind in kinds))
+            return found, lower
+
+        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
+        return extending.intrinsic(typed)
+
+    return decorate
+
+
+def _cast(kind: Any, number: Any) -> Any:
+    """The type as which an argument arrives."""
+    if isinstance(kind, TUPLE):
+        return types.Tuple([_cast(each, number) for each in kind.types])
+    if isinstance(kind, types.Integer):
+        return types.intp
+    return number if isinstance(kind, types.Number) else kind
+
+
+def _argument(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
+    def plain(kind: Any, value: Any) -> Any:
+        if isinstance(kind, TUPLE):
+            return [plain(*each) for each in zip(kind.types, cgutils.unpack_tuple(builder, value), strict=True)]
+        return context.make_array(kind)(context, builder, value=value).data if isinstance(kind, types.Array) else value
+
+    return plain
+
+
+def number(n: int) -> Any:
+    """An integer in the emitted code."""
+    return ir.Constant(INTP, n)
+
+
+def after(builder: Any, pointer: Any, *offsets: Any) -> Any:
+    """The pointer so many numbers further."""
+    for offset in offsets:
+        pointer = builder.gep(pointer, [number(offset) if isinstance(offset, int) else offset])
+    return pointer
+
+
+def register(builder: Any, pointer: Any, lanes: int = VECTOR) -> tuple[Any, int]:
+    """The pointer cast to a register, and its alignment, which is that of a number."""
+    kind = pointer.type.pointee
+    bits = kind.width if isinstance(kind, ir.IntType) else 32 if isinstance(kind, ir.FloatType) else 64
+    return builder.bitcast(pointer, ir.VectorType(kind, lanes).as_pointer()), bits // 8
+
+
+def load(builder: Any, pointer: Any, lanes: int = VECTOR) -> Any:
+    place, align = register(builder, pointer, lanes)
+    return builder.load(place, align=align)
+
+
+def store(builder: Any, value: Any, pointer: Any) -> None:
+    place, align = register(builder, pointer, value.type.count)
+    builder.store(value, place, align=align)
+
+
+def splat(builder: Any, one: Any, lanes: int = VECTOR) -> Any:
+    """A register full of one number."""
+    empty = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
+    first = builder.insert_element(empty, one, ir.Constant(FLAG, 0))
+    return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(FLAG, lanes), [0] * lanes))
+
+
+def sums(builder: Any, count: int, one: Any, lanes: int = VECTOR) -> list[Any]:
+    """Registers of zeros, of such numbers, to be added to."""
+    zero = ir.Constant(ir.VectorType(one, lanes), [0.0] * lanes)
+    return [cgutils.alloca_once_value(builder, zero) for _ in range(count)]
+
+
+def add_to(builder: Any, total: Any, x: Any, y: Any) -> None:
+    """total += x·y."""
+    builder.store(builder.fadd(builder.load(total), builder.fmul(x, y, flags=FUSE), flags=FUSE), total)
+
+
+@contextmanager
+def steps(builder: Any, start: Any, stop: Any, step: int = VECTOR) -> Iterator[Any]:
+    """A loop over start, start + step, … below stop."""
+    start = number(start) if isinstance(start, int) else start
+    with cgutils.for_range_slice(builder, start, stop, number(step), inc=True) as (j, _):
+        yield j
+
+
+def call(builder: Any, name: str, result: Any, *values: Any, **options: Any) -> Any:
+    """A call of a function of LLVM."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values, **options)
 
 
 class Lanes:
@@ -35,11 +143,11 @@ class Lanes:
     def __init__(self, builder: Any, value: Any):
         self.builder, self.value = builder, value
 
-    def filled(self, number: "float | Lanes") -> "Lanes":
+    def filled(self, one: "float | Lanes") -> "Lanes":
         """A register like this one, full of one number."""
-        if isinstance(number, Lanes):
-            return number
-        return Lanes(self.builder, ir.Constant(self.value.type, [number] * self.value.type.count))
+        if isinstance(one, Lanes):
+            return one
+        return Lanes(self.builder, ir.Constant(self.value.type, [one] * self.value.type.count))
 
     def _with(self, operation: str, other: "Lanes") -> "Lanes":
         return Lanes(self.builder, getattr(self.builder, operation)(self.value, other.value, flags=FUSE))
@@ -60,9 +168,9 @@ class Lanes:
         return Lanes(self.builder, self.builder.fcmp_ordered("<", self.value, self.filled(other).value))
 
 
-def _suffix(number: Any) -> str:
+def _suffix(one: Any) -> str:
     """The suffix of LLVM's intrinsics for a register of such numbers."""
-    return f"v{VECTOR}f{32 if isinstance(number, ir.FloatType) else 64}"
+    return f"v{VECTOR}f{32 if isinstance(one, ir.FloatType) else 64}"
 
 
 def sqrt(x: Any) -> Any:
@@ -70,9 +178,7 @@ def sqrt(x: Any) -> Any:
     if not isinstance(x, Lanes):
         return np.sqrt(x)
     vector = x.value.type
-    kind = ir.FunctionType(vector, [vector])
-    function = cgutils.get_or_insert_function(x.builder.module, kind, f"llvm.sqrt.{_suffix(vector.element)}")
-    return Lanes(x.builder, x.builder.call(function, [x.value]))
+    return Lanes(x.builder, call(x.builder, f"llvm.sqrt.{_suffix(vector.element)}", vector, x.value))
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
@@ -83,69 +189,23 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
     return Lanes(condition.builder, condition.builder.select(condition.value, *(some.filled(x).value for x in (yes, no))))
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, value=array).data
-    return builder.gep(data, [at])
-
-
-def _register(builder: Any, pointer: Any, lanes: int = VECTOR) -> tuple[Any, int]:
-    """The pointer cast to a register, and its alignment, which is that of a number."""
-    number = pointer.type.pointee
-    return builder.bitcast(pointer, ir.VectorType(number, lanes).as_pointer()), 4 if isinstance(number, ir.FloatType) else 8
-
-
-def _load(builder: Any, pointer: Any, lanes: int = VECTOR) -> Any:
-    register, align = _register(builder, pointer, lanes)
-    return builder.load(register, align=align)
-
-
-def _splat(builder: Any, number: Any, lanes: int = VECTOR) -> Any:
-    vector = ir.VectorType(number.type, lanes)
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
-
-
-def _unpack(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
-    return list(zip(kind.types, cgutils.unpack_tuple(builder, value, len(kind.types)), strict=True))
-
-
 def elementwise(formula: Callable[..., tuple[Any, ...]]) -> Any:
     """formula(*sources, *numbers) → targets, as a loop for compiled code:
 
     op(count, sources, froms, targets, tos, numbers): arrays, and the offset of the row in each.
     """
 
-    @intrinsic
-    def op(typing: Any, count: Any, sources: Any, froms: Any, targets: Any, tos: Any, numbers: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            kinds = signature.args
-            n = context.cast(builder, values[0], kinds[0], types.intp)
-            offsets = [
-                [context.cast(builder, v, t, types.intp) for t, v in _unpack(builder, kinds[p], values[p])] for p in (2, 4)
-            ]
-            reads, writes = (
-                [
-                    _pointer(context, builder, t, v, at)
-                    for (t, v), at in zip(_unpack(builder, kinds[p], values[p]), ats, strict=True)
-                ]
-                for p, ats in zip((1, 3), offsets, strict=True)
-            )
-            number = kinds[1].types[0].dtype
-            scalars = [
-                Lanes(builder, _splat(builder, context.cast(builder, v, t, number)))
-                for t, v in _unpack(builder, kinds[5], values[5])
-            ]
-            step = ir.Constant(n.type, VECTOR)
-            with cgutils.for_range_slice(builder, ir.Constant(n.type, 0), n, step, inc=True) as (j, _):
-                sources = [Lanes(builder, _load(builder, builder.gep(p, [j]))) for p in reads]
-                results = formula(*sources, *scalars)
-                for target, result in zip(writes, results, strict=True):
-                    register, align = _register(builder, builder.gep(target, [j]))
-                    builder.store(result.value, register, align=align)
-            return context.get_dummy_value()
-
-        return types.void(count, sources, froms, targets, tos, numbers), emit
+    @emitted()
+    def op(builder: Any, count: Any, sources: Any, froms: Any, targets: Any, tos: Any, numbers: Any) -> None:
+        reads, writes = (
+            [after(builder, pointer, at) for pointer, at in zip(pointers, ats, strict=True)]
+            for pointers, ats in ((sources, froms), (targets, tos))
+        )
+        scalars = [Lanes(builder, splat(builder, one)) for one in numbers]
+        with steps(builder, 0, count) as j:
+            results = formula(*(Lanes(builder, load(builder, after(builder, row, j))) for row in reads), *scalars)
+            for row, result in zip(writes, results, strict=True):
+                store(builder, result.value, after(builder, row, j))
 
     return op
 
@@ -154,83 +214,59 @@ add_scaled = elementwise(lambda x, y, a: (y + a * x,))
 add_scaled.__doc__ = "y + a·x."
 
 
-@intrinsic
-def dot(typing: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
+@emitted(lambda count, x, *_: x.dtype)
+def dot(builder: Any, count: Any, x: Any, x_at: Any, y: Any, y_at: Any) -> Any:
     """Σ x·y over `count` numbers from offsets x_at and y_at of two arrays."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        n, xp, yp = values[0], *(_pointer(context, builder, signature.args[i], values[i], values[i + 1]) for i in (1, 3))
-        number = xp.type.pointee
-        vector = ir.VectorType(number, VECTOR)
-        total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * VECTOR))
-        with cgutils.for_range_slice(builder, ir.Constant(n.type, 0), n, ir.Constant(n.type, VECTOR), inc=True) as (j, _):
-            term = builder.fmul(_load(builder, builder.gep(xp, [j])), _load(builder, builder.gep(yp, [j])), flags=FUSE)
-            builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
-        kind = ir.FunctionType(number, [number, vector])
-        reduce = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.{_suffix(number)}")
-        return builder.call(reduce, [ir.Constant(number, 0.0), builder.load(total)], fastmath=("reassoc",))
-
-    return x.dtype(types.intp, x, types.intp, y, types.intp), emit
+    kind = x.type.pointee
+    (total,) = sums(builder, 1, kind)
+    with steps(builder, 0, count) as j:
+        add_to(builder, total, load(builder, after(builder, x, x_at, j)), load(builder, after(builder, y, y_at, j)))
+    reduce, zero = f"llvm.vector.reduce.fadd.{_suffix(kind)}", ir.Constant(kind, 0.0)
+    return call(builder, reduce, kind, zero, builder.load(total), fastmath=("reassoc",))
 
 
 def _product(accumulate: bool) -> Any:
     """out = X·Y or out += X·Y, (rows, columns), row-major, as code for kernels:
 
-    op(rows, inner, X, X_at, down, right, columns, Y, Y_at, out, out_at): element (r, k) of X is at X_at + r·down + k·right, so
-    that X may be transposed. Each of eight sums has its own register, so that additions do not wait for each other: four rows
-    of two registers, which load less than eight rows of one; that is left for a last odd register. Rows are rounded up to a
-    multiple of VECTOR, both in X and in out.
+    op(rows, inner, X, X_at, down, right, columns, stride, Y, Y_at, out, out_at): element (r, k) of X is at X_at + r·down +
+    k·right, so that X may be transposed; rows of Y and of out are `stride` apart. Rows are rounded up to a multiple of VECTOR,
+    both in X and in out. Each of eight sums or more has its own register, so that additions do not wait for each other: rows of
+    two registers, which load less than twice as many rows of one; that is left for the last columns. Registers are as wide as
+    the processor has them, which changes no sum.
     """
 
-    @intrinsic
+    @emitted()
     def op(
-        typing: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any,
-        columns: Any, Y: Any, Y_at: Any, out: Any, out_at: Any,
-    ) -> Any:  # fmt: skip
-        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            rows, inner, X, X_at, down, right, columns, Y, Y_at, out, out_at = values
-            kinds, zero = signature.args, ir.Constant(INTP, 0)
-            Xp = _pointer(context, builder, kinds[2], X, X_at)
-            Yp = _pointer(context, builder, kinds[7], Y, Y_at)
-            Op = _pointer(context, builder, kinds[9], out, out_at)
-            vector = ir.VectorType(Xp.type.pointee, VECTOR)
-            totals = [cgutils.alloca_once(builder, vector) for _ in range(VECTOR)]
+        builder: Any, rows: Any, inner: Any, X: Any, X_at: Any, down: Any, right: Any,
+        columns: Any, stride: Any, Y: Any, Y_at: Any, out: Any, out_at: Any,
+    ) -> None:  # fmt: skip
+        kind = X.type.pointee
+        widest = WIDEST if isinstance(kind, ir.FloatType) else VECTOR
+        X, Y, out = after(builder, X, X_at), after(builder, Y, Y_at), after(builder, out, out_at)
 
-            def tile(r: Any, height: int, j: Any) -> None:
-                """Rows r … r + height, as many registers from column j on as there are sums for each row."""
-                lines = [builder.add(r, ir.Constant(INTP, lane)) for lane in range(height)]
-                starts = [builder.gep(Xp, [builder.mul(line, down)]) for line in lines]
-                places = [builder.add(j, ir.Constant(INTP, at)) for at in range(0, VECTOR * VECTOR // height, VECTOR)]
-                targets = [
-                    _register(builder, builder.gep(Op, [builder.add(builder.mul(line, columns), place)]))
-                    for line in lines
-                    for place in places
-                ]
-                for total, (target, align) in zip(totals, targets, strict=True):
-                    begin = builder.load(target, align=align) if accumulate else ir.Constant(vector, [0.0] * VECTOR)
-                    builder.store(begin, total)
-                with cgutils.for_range(builder, inner) as loop:
-                    below, across = builder.mul(loop.index, columns), builder.mul(loop.index, right)
-                    ys = [_load(builder, builder.gep(Yp, [builder.add(below, place)])) for place in places]
-                    xs = (_splat(builder, builder.load(builder.gep(start, [across]))) for start in starts)
-                    for total, (x, y) in zip(totals, product(xs, ys), strict=True):
-                        added = builder.fadd(builder.load(total), builder.fmul(x, y, flags=FUSE), flags=FUSE)
-                        builder.store(added, total)
-                for total, (target, align) in zip(totals, targets, strict=True):
-                    builder.store(builder.load(total), target, align=align)
+        def tile(r: Any, j: Any, height: int, registers: int, lanes: int) -> None:
+            """Rows r … r + height, so many registers from column j on."""
+            lines = [builder.add(r, number(line)) for line in range(height)]
+            starts = [after(builder, X, builder.mul(line, down)) for line in lines]
+            positions = [builder.add(j, number(lanes * n)) for n in range(registers)]
+            targets = [after(builder, out, builder.mul(line, stride), place) for line in lines for place in positions]
+            totals = sums(builder, len(targets), kind, lanes)
+            for total, target in zip(totals, targets if accumulate else (), strict=accumulate):
+                builder.store(load(builder, target, lanes), total)
+            with cgutils.for_range(builder, inner) as loop:
+                line, across = after(builder, Y, builder.mul(loop.index, stride)), builder.mul(loop.index, right)
+                ys = [load(builder, after(builder, line, place), lanes) for place in positions]
+                xs = (splat(builder, builder.load(after(builder, start, across)), lanes) for start in starts)
+                for total, (x, y) in zip(totals, product(xs, ys), strict=True):
+                    add_to(builder, total, x, y)
+            for total, target in zip(totals, targets, strict=True):
+                store(builder, builder.load(total), target)
 
-            pairs = builder.and_(columns, ir.Constant(INTP, -2 * VECTOR))
-            for first, last, height in ((zero, pairs, VECTOR // 2), (pairs, columns, VECTOR)):
-                step = ir.Constant(INTP, VECTOR * VECTOR // height)
-                with (
-                    cgutils.for_range_slice(builder, first, last, step, inc=True) as (j, _),
-                    cgutils.for_range_slice(builder, zero, rows, ir.Constant(INTP, height), inc=True) as (r, _),
-                ):
-                    tile(r, height, j)
-            return context.get_dummy_value()
-
-        n = types.intp
-        return types.void(n, n, X, n, n, n, n, Y, n, out, n), emit
+        pairs = builder.and_(columns, number(-2 * widest))
+        tall = VECTOR if widest > VECTOR else VECTOR // 2  # half of the processor's registers are sums
+        for first, last, height, registers, lanes in ((0, pairs, tall, 2, widest), (pairs, columns, VECTOR, 1, VECTOR)):
+            with steps(builder, first, last, registers * lanes) as j, steps(builder, 0, rows, height) as r:
+                tile(r, j, height, registers, lanes)
 
     return op
 
@@ -238,159 +274,103 @@ def _product(accumulate: bool) -> Any:
 multiply, add_product = _product(accumulate=False), _product(accumulate=True)
 
 
-@intrinsic
-def add_gram(typing: Any, count: Any, columns: Any, X: Any, Y: Any, out: Any) -> Any:
+@emitted()
+def add_gram(builder: Any, count: Any, columns: Any, X: Any, Y: Any, out: Any) -> None:
     """out += Xᵀ·Y, the lower triangle of (columns, columns) and a little more; X and Y are (count, columns), row-major.
 
-    Four rows of out at a time, each with its own sum in a register: in double precision more would not fit into AVX2's sixteen.
-    """
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        count, columns = values[:2]
-        zero, four, eight = (ir.Constant(INTP, number) for number in (0, GRAM_ROWS, VECTOR))
-        Xp, Yp, Op = (_pointer(context, builder, signature.args[p], values[p], zero) for p in (2, 3, 4))
-        totals = [cgutils.alloca_once(builder, ir.VectorType(Xp.type.pointee, VECTOR)) for _ in range(GRAM_ROWS)]
-        lanes = [ir.Constant(INTP, lane) for lane in range(GRAM_ROWS)]
-        with (
-            cgutils.for_range_slice(builder, zero, columns, four, inc=True) as (r, _),
-            cgutils.for_range_slice(builder, zero, builder.add(r, four), eight, inc=True) as (j, _),
-        ):
-            places = [builder.add(builder.mul(builder.add(r, lane), columns), j) for lane in lanes]
-            for total, place in zip(totals, places, strict=True):
-                builder.store(_load(builder, builder.gep(Op, [place])), total)
-            with cgutils.for_range(builder, count) as loop:
-                line = builder.mul(loop.index, columns)
-                y = _load(builder, builder.gep(Yp, [builder.add(line, j)]))
-                at = builder.add(line, r)
-                for total, lane in zip(totals, lanes, strict=True):
-                    x = builder.load(builder.gep(Xp, [builder.add(at, lane)]))
-                    term = builder.fmul(_splat(builder, x), y, flags=FUSE)
-                    builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
-            for total, place in zip(totals, places, strict=True):
-                register, align = _register(builder, builder.gep(Op, [place]))
-                builder.store(builder.load(total), register, align=align)
-        return context.get_dummy_value()
-
-    n = types.intp
-    return types.void(n, n, X, Y, out), emit
+    Four rows of out at a time, each with its own sum in a register."""
+    totals = sums(builder, GRAM_ROWS, X.type.pointee)
+    with steps(builder, 0, columns, GRAM_ROWS) as r, steps(builder, 0, builder.add(r, number(GRAM_ROWS))) as j:
+        targets = [after(builder, out, builder.mul(builder.add(r, number(n)), columns), j) for n in range(GRAM_ROWS)]
+        for total, target in zip(totals, targets, strict=True):
+            builder.store(load(builder, target), total)
+        with cgutils.for_range(builder, count) as loop:
+            line = builder.mul(loop.index, columns)
+            y = load(builder, after(builder, Y, line, j))
+            for n, total in enumerate(totals):
+                add_to(builder, total, splat(builder, builder.load(after(builder, X, line, r, n))), y)
+        for total, target in zip(totals, targets, strict=True):
+            store(builder, builder.load(total), target)
 
 
 def weighted_sum(registers: int, streamed: bool = False) -> Any:
-    """Σ weights[i]·rows[places[i]] over first ≤ i < first + count, in so many registers of columns, as code for kernels:
+    """Σ weights[i]·rows[positions[i]] over first ≤ i < first + count, in so many registers of columns, as code for kernels:
 
-    op(first, count, places, weights, rows, width, column, out, at): columns from `column` on of rows of `width` numbers →
+    op(first, count, positions, weights, rows, width, column, out, at): columns from `column` on of rows of `width` numbers →
     out[at …]. Sums stay in registers, so that the result is written once, whatever the count is. `streamed`: past the caches;
     out[at] must then be aligned to a register, and a fence must come before others read it.
     """
 
-    @intrinsic
+    @emitted()
     def op(
-        typing: Any, first: Any, count: Any, places: Any, weights: Any, rows: Any, width: Any, column: Any, out: Any, at: Any
-    ) -> Any:  # fmt: skip
-        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            begins = ((2, 0), (3, 0), (4, 6), (7, 8))  # arrays, and where in these
-            pointers = [_pointer(context, builder, signature.args[p], values[p], values[at]) for p, at in begins]
-            source, target = pointers[2:]
-            vector = ir.VectorType(source.type.pointee, VECTOR)
-            lanes = [ir.Constant(INTP, VECTOR * lane) for lane in range(registers)]
-            totals = [cgutils.alloca_once(builder, vector) for _ in lanes]
-            for total in totals:
-                builder.store(ir.Constant(vector, [0.0] * VECTOR), total)
-            with cgutils.for_range(builder, values[1]) as loop:
-                place, weight = (builder.load(builder.gep(pointer, [loop.index])) for pointer in pointers[:2])
-                row = builder.gep(source, [builder.mul(place, values[5])])
-                factor = _splat(builder, weight)
-                for total, lane in zip(totals, lanes, strict=True):
-                    term = builder.fmul(factor, _load(builder, builder.gep(row, [lane])), flags=FUSE)
-                    builder.store(builder.fadd(builder.load(total), term, flags=FUSE), total)
-            for total, lane in zip(totals, lanes, strict=True):
-                register, align = _register(builder, builder.gep(target, [lane]))
-                stored = builder.store(builder.load(total), register, align=VECTOR * align if streamed else align)
-                if streamed:
-                    one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-                    stored.set_metadata("nontemporal", one)
-            return context.get_dummy_value()
-
-        n = types.intp
-        return types.void(n, n, places, weights, rows, n, n, out, n), emit
+        builder: Any,
+        first: Any,
+        count: Any,
+        positions: Any,
+        weights: Any,
+        rows: Any,
+        width: Any,
+        column: Any,
+        out: Any,
+        at: Any,
+    ) -> None:
+        totals = sums(builder, registers, rows.type.pointee)
+        with steps(builder, first, builder.add(first, count), 1) as i:
+            row = after(builder, rows, builder.mul(builder.load(after(builder, positions, i)), width), column)
+            weight = splat(builder, builder.load(after(builder, weights, i)))
+            for n, total in enumerate(totals):
+                add_to(builder, total, weight, load(builder, after(builder, row, VECTOR * n)))
+        for n, total in enumerate(totals):
+            place, align = register(builder, after(builder, out, at, VECTOR * n))
+            stored = builder.store(builder.load(total), place, align=VECTOR * align if streamed else align)
+            if streamed:
+                stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(FLAG, 1)]))
 
     return op
 
 
-@intrinsic
-def read(typing: Any, array: Any, at: Any) -> Any:
+@emitted(lambda array, at: array.dtype)
+def read(builder: Any, array: Any, at: Any) -> Any:
     """Number `at` ≥ 0 of an array's memory: a place that is itself read from memory costs no look whether it is negative."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature.args[0], *values))
-
-    return array.dtype(array, types.intp), emit
+    return builder.load(after(builder, array, at))
 
 
-@intrinsic
-def write(typing: Any, array: Any, at: Any, number: Any) -> Any:
+@emitted(lambda array, at, one: types.void(array, types.intp, array.dtype))
+def write(builder: Any, array: Any, at: Any, one: Any) -> None:
     """Set number `at` ≥ 0 of an array's memory."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        cast = context.cast(builder, values[2], signature.args[2], signature.args[0].dtype)
-        builder.store(cast, _pointer(context, builder, signature.args[0], *values[:2]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, number), emit
+    builder.store(one, after(builder, array, at))
 
 
-@intrinsic
-def count_reached(typing: Any, limits: Any, at: Any, number: Any) -> Any:
-    """How many of the LIMITS whole numbers limits[at …] are ≤ number, without a branch."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], values[0], values[1])
-        whole = pointer.type.pointee
-        held = builder.load(builder.bitcast(pointer, ir.VectorType(whole, LIMITS).as_pointer()), align=whole.width // 8)
-        reached = builder.icmp_signed("<=", held, _splat(builder, builder.trunc(values[2], whole), LIMITS))
-        return builder.zext(builder.ctpop(builder.bitcast(reached, ir.IntType(LIMITS))), INTP)
-
-    return types.intp(limits, types.intp, types.intp), emit
+@emitted(types.intp)
+def count_reached(builder: Any, limits: Any, at: Any, one: Any) -> Any:
+    """How many of the LIMITS integers limits[at …] are ≤ one, without a branch."""
+    kind = limits.type.pointee
+    held = load(builder, after(builder, limits, at), LIMITS)
+    reached = builder.icmp_signed("<=", held, splat(builder, builder.trunc(one, kind), LIMITS))
+    return builder.zext(builder.ctpop(builder.bitcast(reached, ir.IntType(LIMITS))), INTP)
 
 
-@intrinsic
-def four_bytes(typing: Any, data: Any, at: Any) -> Any:
+@emitted(types.intp)
+def four_bytes(builder: Any, data: Any, at: Any) -> Any:
     """The number that data[at … at + 4] are, most significant first."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        word = ir.IntType(32)
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), word.as_pointer())
-        found = builder.load(pointer, align=1)
-        return builder.zext(builder.bswap(found) if sys.byteorder == "little" else found, INTP)
-
-    return types.intp(data, types.intp), emit
+    found = builder.load(builder.bitcast(after(builder, data, at), FLAG.as_pointer()), align=1)
+    return builder.zext(builder.bswap(found) if sys.byteorder == "little" else found, INTP)
 
 
-@intrinsic
-def bit_length(typing: Any, number: Any) -> Any:
-    """number.bit_length(), number > 0."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.sub(ir.Constant(INTP, 64), builder.ctlz(values[0], ir.Constant(ir.IntType(1), 1)))
-
-    return types.intp(types.intp), emit
+@emitted(types.intp)
+def bit_length(builder: Any, one: Any) -> Any:
+    """one.bit_length(), one > 0."""
+    return builder.sub(number(64), builder.ctlz(one, ir.Constant(ir.IntType(1), 1)))
 
 
 def _prefetching(near: int) -> Any:
     """Prefetch the cache line at an offset of an array, as code for kernels; `near` as of LLVM: 3 is the nearest cache."""
 
-    @intrinsic
-    def op(typing: Any, array: Any, at: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-            pointer = builder.bitcast(_pointer(context, builder, signature.args[0], *values), byte)
-            kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-            writing, data = ir.Constant(flag, 0), ir.Constant(flag, 1)
-            builder.call(function, [pointer, writing, ir.Constant(flag, near), data])
-            return context.get_dummy_value()
-
-        return types.void(array, types.intp), emit
+    @emitted()
+    def op(builder: Any, array: Any, at: Any) -> None:
+        pointer = builder.bitcast(after(builder, array, at), ir.IntType(8).as_pointer())
+        reading_near_data = (ir.Constant(FLAG, option) for option in (0, near, 1))
+        call(builder, "llvm.prefetch.p0i8", ir.VoidType(), pointer, *reading_near_data)
 
     return op
 
@@ -399,47 +379,28 @@ prefetch = _prefetching(2)  # into the second cache: for what is used later
 prefetch_near = _prefetching(3)  # into the first: for what is used next
 
 
-@intrinsic
-def fence(typing: Any) -> Any:
+@emitted()
+def fence(builder: Any) -> None:
     """What was written before, streamed or not, is seen by others before what is written after."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    builder.fence("seq_cst")
 
 
-@intrinsic
-def _add(typing: Any, counter: Any, place: Any, number: Any) -> Any:
+@emitted(types.int64)
+def _add(builder: Any, counter: Any, place: Any, one: Any) -> Any:
     """Add to counter[place] as one indivisible act, after all that was written before. → what it was."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], values[0], values[1])
-        return builder.atomic_rmw("add", pointer, values[2], "seq_cst")
-
-    return types.int64(counter, types.intp, types.int64), emit
+    return builder.atomic_rmw("add", after(builder, counter, place), one, "seq_cst")
 
 
-@intrinsic
-def _read_counter(typing: Any, counter: Any, place: Any) -> Any:
+@emitted(types.int64)
+def _read_counter(builder: Any, counter: Any, place: Any) -> Any:
     """counter[place] as it is now, before all that is read after."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], values[0], values[1])
-        return builder.load_atomic(pointer, "seq_cst", 8)
-
-    return types.int64(counter, types.intp), emit
+    return builder.load_atomic(after(builder, counter, place), "seq_cst", 8)
 
 
-@intrinsic
-def address(typing: Any, array: Any, place: Any) -> Any:
+@emitted(types.intp)
+def address(builder: Any, array: Any, place: Any) -> Any:
     """Where array[place] is in memory."""
-
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.ptrtoint(_pointer(context, builder, signature.args[0], values[0], values[1]), INTP)
-
-    return types.intp(array, types.intp), emit
+    return builder.ptrtoint(after(builder, array, place), INTP)
 
 
 # Linux can put a thread to sleep until a number changes (a futex: its four bytes are the lower ones of counter[ARRIVED]).
@@ -487,7 +448,7 @@ def barrier(counter: Any, arrivals: int) -> bool:
     """A barrier: returns when `arrivals` calls have been made in all, this one included. counter: of `barrier_counter`.
 
     A waiting thread polls for a while, then sleeps: on a busy machine the others need its core to arrive. After a sleep it
-    polls for less time, but for every 64th barrier: with a core for each thread, nobody has to be woken and no time is lost.
+    polls for less time, but for every 64th barrier: with a core for each thread, no thread has to be woken and no time is lost.
     → False if the barrier was cancelled: counter[0] is set to CANCELLED when a thread will not come.
     """
     seen = _add(counter, ARRIVED, 1) + 1
@@ -512,6 +473,22 @@ def barrier(counter: Any, arrivals: int) -> bool:
 def padded(n: int) -> int:
     """The least multiple of VECTOR that is not below n."""
     return -(-n // VECTOR) * VECTOR
+
+
+def stride_of(width: int) -> int:
+    """Numbers from one row to the next: an odd number of cache lines, so that a column of registers is spread over all of a
+    cache, not over a few of its sets."""
+    return 16 * (-(-width // 16) | 1)
+
+
+def spaced(matrix: np.ndarray) -> np.ndarray:
+    """The matrix with zeros behind its rows, which begin at cache lines, `stride_of` apart."""
+    rows, width = matrix.shape
+    memory = np.zeros(rows * stride_of(width) + 16, matrix.dtype)
+    start = -memory.ctypes.data % 64 // matrix.itemsize
+    found = memory[start : start + rows * stride_of(width)].reshape(rows, -1 if rows else stride_of(width))
+    found[:, :width] = matrix
+    return found
 
 
 def padded_columns(rows: np.ndarray) -> np.ndarray:

@@ -18,8 +18,7 @@ from antembed.recommend.fold_in import likely_weight
 from antembed.recommend.model import MatrixFactorization, biases_error
 from antembed.recommend.ranking import popular
 from antembed.recommend.tolerance import LISTS_SETTLED, SETTLED, ToleranceDescent
-from antembed.tables.biases import LEAST_CODES
-from antembed.tables.number_formats import anchors_as, stored_as
+from antembed.tables.number_formats import LEAST_CODES, anchors_as, stored_as
 from antembed.train.checkpoint import Checkpoint, FileStorage
 from antembed.train.run_folder import RunFolder
 from antembed.train.solver import Callback, Progress, Solver, ignore

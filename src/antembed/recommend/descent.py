@@ -19,7 +19,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
-from antembed.native.blocks import along
+from antembed.native.large_arrays import along
 from antembed.native.threads import take_turns
 from antembed.native.vector import padded, padded_columns
 from antembed.recommend import descent_kernel as kernel

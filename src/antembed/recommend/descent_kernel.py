@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.random_bits import compiled
+from antembed.native.compile import compiled
 from antembed.native.vector import VECTOR, add_gram, add_scaled, dot, elementwise, hard_threshold, padded, prefetch
 
 TINY = 1e-9  # on every diagonal: rows with few or no ratings have a solution too

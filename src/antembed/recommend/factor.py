@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from antembed.layer.factorize import descend_codes, nonnegative_factorize
 from antembed.layer.sharded.collectives import Ranks
-from antembed.native.blocks import along
+from antembed.native.large_arrays import along
 
 MANY, EACH = 20_000, 64  # rows; of more than these, anchors are made from some: so many for each anchor
 ITERATIONS = 30  # of the factorization that makes anchors

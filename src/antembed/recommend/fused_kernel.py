@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from antembed.native.compile import compile_kernel
-from antembed.native.huge_pages import ask_for_huge_pages
+from antembed.native.large_arrays import ask_for_huge_pages
 from antembed.native.vector import (
     VECTOR,
     add_product,
@@ -325,7 +325,7 @@ def predict(
     for start in range(0, found, TILE):
         stop = min(start + TILE, found)
         if anchored:
-            multiply(stop - start, own.width, own.x, (base + start) * K, K, 1, K2, M, 0, q, start * K2)
+            multiply(stop - start, own.width, own.x, (base + start) * K, K, 1, K2, K2, M, 0, q, start * K2)
         for j in range(start * K2, stop * K2):
             write(s, j, 0)
         while p < n:
@@ -372,11 +372,11 @@ def step_table(
     for u in range(0, found, TILE):
         some = min(TILE, found - u)
         if model.anchored:
-            multiply(some, other.width, s, u * K2, K2, 1, K, Mt, 0, g, 0)
+            multiply(some, other.width, s, u * K2, K2, 1, K, K, Mt, 0, g, 0)
         if model.anchored and summing and is_users:
-            add_product(own.width, some, own.x, base + u * K, 1, K, K2, s, u * K2, C, C_at)
+            add_product(own.width, some, own.x, base + u * K, 1, K, K2, K2, s, u * K2, C, C_at)
         elif model.anchored and summing:
-            add_product(other.width, some, s, u * K2, 1, K2, K, own.x, base + u * K, C, C_at)
+            add_product(other.width, some, s, u * K2, 1, K2, K, K, own.x, base + u * K, C, C_at)
         g_at = 0 if model.anchored else u * K
         step_rows(u, some, found, own, base, g, g_at, steps, rule, now, coming, workspace)
     for u in range(found, coming.shape[0]):
@@ -468,8 +468,8 @@ def step_anchors(A: Anchors, anchored: bool, sums: Sums, history: History, rule:
         return
     C = sums.C[half]
     g_users, g_items = np.empty((Ku, d), M.dtype), np.empty((Ki, d), M.dtype)
-    multiply(Ku, Ki, C, 0, Ki, 1, d, A.items, 0, g_users, 0)
-    multiply(Ki, Ku, C, 0, 1, Ki, d, A.users, 0, g_items, 0)
+    multiply(Ku, Ki, C, 0, Ki, 1, d, d, A.items, 0, g_users, 0)
+    multiply(Ki, Ku, C, 0, 1, Ki, d, d, A.users, 0, g_items, 0)
     step_dense(A.users, g_users, steps[KEEP_ANCHORS], steps[STEP], rule)
     step_dense(A.items, g_items, steps[KEEP_ANCHORS], steps[STEP], rule)
     cross(A, M, Mt)
@@ -482,7 +482,7 @@ def cross(A: Anchors, M: Any, Mt: Any) -> None:
     for j in range(M.shape[1]):
         for k in range(d):
             across[k, j] = A.items[0, j, k]
-    multiply(M.shape[0], d, A.users, 0, d, 1, M.shape[1], across, 0, M, 0)
+    multiply(M.shape[0], d, A.users, 0, d, 1, M.shape[1], M.shape[1], across, 0, M, 0)
     for k in range(M.shape[0]):
         for j in range(M.shape[1]):
             Mt[j, k] = M[k, j]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from antembed.native.blocks import across
+from antembed.native.large_arrays import across
 from antembed.native.threads import take_turns
 from antembed.native.vector import padded, padded_columns
 from antembed.recommend import descent_kernel as kernel

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from antembed.files import write_atomically
-from antembed.tables.checksums import DamagedError, pack_arrays
+from antembed.tables.container import DamagedError, pack_arrays
 from antembed.tables.encodings import spans
 from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, RunError, read_checked
-from antembed.tables.varints import pack_varints, unpack_varints
+from antembed.tables.row_labels import pack_varints, unpack_varints
 
 LEVELS, LOOKED = 255, 1 << 16  # different ratings that are coded, and ratings among which they are sought
 

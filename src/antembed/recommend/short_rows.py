@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from antembed.native.blocks import blocks
+from antembed.native.large_arrays import blocks
 from antembed.native.threads import take_turns
 from antembed.native.vector import padded_columns
 from antembed.recommend import descent_kernel as kernel

@@ -13,7 +13,7 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from antembed.files import JSON
-from antembed.tables.checksums import checksum
 
 if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
     from typing_extensions import Buffer
@@ -35,23 +34,10 @@ LONGEST_HEADER = 1 << 20
 LARGEST_DIMENSION = 1 << 40
 VERIFIED = 1 << 26  # files of up to so many bytes are verified when they are opened
 SMALL_ARRAY = 1 << 20  # and, in larger ones, arrays of up to so many
-DTYPES = {
-    name: np.dtype(kind)
-    for name, kind in {
-        "F64": "<f8",
-        "F32": "<f4",
-        "F16": "<f2",
-        "BOOL": "?",
-        "I64": "<i8",
-        "I32": "<i4",
-        "I16": "<i2",
-        "I8": "i1",
-        "U64": "<u8",
-        "U32": "<u4",
-        "U16": "<u2",
-        "U8": "u1",
-    }.items()
-}
+DTYPES = {name: np.dtype(kind) for name, kind in {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",
+    "U32": "<u4", "U16": "<u2", "U8": "u1",
+}.items()}  # fmt: skip
 NAMES = {kind: name for name, kind in DTYPES.items()}
 
 
@@ -61,6 +47,13 @@ class TableError(ValueError):
 
 class DamagedError(TableError):
     """Contents that no writer has written."""
+
+
+def checksum(parts: "Iterable[Buffer]") -> str:
+    found = 0
+    for part in parts:
+        found = zlib.crc32(part, found)
+    return f"{found:0{DIGITS}x}"
 
 
 @dataclass(frozen=True)
@@ -91,10 +84,10 @@ class Stream(Protocol):
 
 def pack(arrays: Mapping[str, np.ndarray | Stream], about: JSON) -> bytes:
     """Arrays and facts → the bytes of a file; the same ones each time."""
-    return b"".join(pieces(arrays, about))
+    return b"".join(parts(arrays, about))
 
 
-def pieces(arrays: Mapping[str, np.ndarray | Stream], about: JSON) -> "Iterator[Buffer]":
+def parts(arrays: Mapping[str, np.ndarray | Stream], about: JSON) -> "Iterator[Buffer]":
     """The same bytes, one piece after the other."""
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so that each is aligned
     header: JSON = {"__metadata__": {"crc32": "", FORMAT: json.dumps({**about, "version": VERSION}, separators=(",", ":"))}}
@@ -117,8 +110,8 @@ def _contents(array: np.ndarray | Stream) -> "Iterator[Buffer]":
     """The bytes of an array."""
     for block in [array] if isinstance(array, np.ndarray) else array.blocks():
         if block.size:
-            whole = np.ascontiguousarray(block)
-            yield whole.astype(whole.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
+            full = np.ascontiguousarray(block)
+            yield full.astype(full.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
 @contextmanager
@@ -198,42 +191,30 @@ def _header_sums(text: bytes, metadata: JSON, version: int, arrays: int) -> list
 
 def _arrays(data: bytes | mmap.mmap, start: int, header: JSON) -> dict[str, np.ndarray]:
     """The arrays, not copied. They fill the file to its end, one after the other."""
-    entries = sorted((_entry(name, entry) for name, entry in header.items()), key=lambda entry: (entry.first, entry.last))
     arrays, end = {}, start
-    for entry in entries:
-        size = prod(entry.shape)
-        if entry.first != end - start or entry.last - entry.first != entry.dtype.itemsize * size:
+    for first, last, name, dtype, shape in sorted(_entry(*each) for each in header.items()):
+        size = prod(shape)
+        if first != end - start or last - first != dtype.itemsize * size:
+            expected = end - start, end - start + dtype.itemsize * size
             raise DamagedError(
-                f"{entry.name!r} of shape {entry.shape} is at bytes {entry.first} to {entry.last}, "
-                f"expected {end - start} to {end - start + entry.dtype.itemsize * size}"
+                f"{name!r} of shape {shape} is at bytes {first} to {last}, expected {expected[0]} to {expected[1]}"
             )
-        end = start + entry.last
+        end = start + last
         if end > len(data):
-            raise DamagedError(f"{entry.name!r} ends at byte {end} of a file of {len(data)} bytes")
-        arrays[entry.name] = np.frombuffer(data, entry.dtype, size, end - entry.dtype.itemsize * size if size else 0)
-        arrays[entry.name] = arrays[entry.name].reshape(entry.shape)
+            raise DamagedError(f"{name!r} ends at byte {end} of a file of {len(data)} bytes")
+        arrays[name] = np.frombuffer(data, dtype, size, end - dtype.itemsize * size if size else 0).reshape(shape)
     if end != len(data):
         raise DamagedError(f"its arrays end at byte {end} of a file of {len(data)} bytes")
     return arrays
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Of an array in the header."""
-
-    name: str
-    dtype: np.dtype
-    shape: list[int]
-    first: int
-    last: int
-
-
-def _entry(name: str, found: object) -> Entry:
+def _entry(name: str, found: object) -> tuple[int, int, str, np.dtype, list[int]]:
+    """Of an array in the header: where it begins and ends, its name, type and shape."""
     if isinstance(found, dict) and set(found) == {"dtype", "shape", "data_offsets"}:
         dtype, shape, span = found["dtype"], found["shape"], found["data_offsets"]
         known = isinstance(dtype, str) and dtype in DTYPES
         if known and _whole(shape) and _whole(span) and len(span) == 2:
-            return Entry(name, DTYPES[dtype], shape, *span)
+            return span[0], span[1], name, DTYPES[dtype], shape
     raise DamagedError(f"its header says of {name!r}: {str(found)[:80]}")
 
 
@@ -241,3 +222,61 @@ def _whole(numbers: object) -> bool:
     return (
         isinstance(numbers, list) and len(numbers) <= 4 and all(type(n) is int and 0 <= n <= LARGEST_DIMENSION for n in numbers)
     )
+
+
+# Other safetensors files that go with a table: checkpoints, other weights, what users have rated. `crc32` in the metadata has
+# eight hexadecimal digits for everything that is no array (facts, names, types, shapes), then eight for each array, by name.
+# Files of older versions have none, and are read without.
+KEY, FACTS = "crc32", "antembed"
+Kinds = Mapping[str, tuple[str, list[int]]]  # of arrays by name: safetensors' type, and shape
+
+
+def describe(facts: str, kinds: Kinds) -> str:
+    """The checksum of all that is no array."""
+    return checksum([json.dumps([facts, sorted((name, *kind) for name, kind in kinds.items())]).encode()])
+
+
+def expected(metadata: Mapping[str, str], kinds: Kinds) -> dict[str, str] | None:
+    """The arrays' checksums by name, once that of the rest is right; None: a file of an older version."""
+    if unknown := metadata.keys() - {KEY, FACTS, "format"}:
+        raise DamagedError(f"its metadata has {min(unknown)!r}, which is unknown here")
+    if KEY not in metadata:
+        return None
+    sums = metadata[KEY]
+    if len(sums) != DIGITS * (1 + len(kinds)):
+        raise DamagedError(f"it has {len(sums)} digits of checksums, and {len(kinds)} arrays")
+    if sums[:DIGITS] != (found := describe(metadata.get(FACTS, ""), kinds)):
+        raise DamagedError(f"the checksum of its header is {found}, expected {sums[:DIGITS]}")
+    return {name: sums[n * DIGITS : (n + 1) * DIGITS] for n, name in enumerate(sorted(kinds), 1)}
+
+
+def compare(name: str, found: str, sums: Mapping[str, str] | None) -> None:
+    """Raise if an array's checksum is another one."""
+    if sums is not None and found != sums[name]:
+        raise DamagedError(f"the checksum of {name!r} is {found}, expected {sums[name]}")
+
+
+def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The contents of a safetensors file with checksums."""
+    import safetensors.numpy
+
+    full = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    kinds = {name: (NAMES[array.dtype], list(array.shape)) for name, array in full.items()}
+    sums = "".join(checksum([array.reshape(-1).view(np.uint8).data]) for array in full.values())
+    return safetensors.numpy.save(full, {KEY: describe("", kinds) + sums})
+
+
+def read_arrays(path: str, prefix: str = "", without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """Those arrays of a file whose names begin with `prefix` and with none of `without`; their checksums are compared."""
+    import safetensors
+
+    with safetensors.safe_open(path, framework="np") as file:
+        names = sorted(file.keys())
+        slices = {name: file.get_slice(name) for name in names}
+        kinds = {name: (part.get_dtype(), list(part.get_shape())) for name, part in slices.items()}
+        sums = expected(file.metadata() or {}, kinds)
+        chosen = [name for name in names if name.startswith(prefix) and not (without and name.startswith(without))]
+        arrays = {name: file.get_tensor(name) for name in chosen}
+    for name, array in arrays.items():
+        compare(name, checksum([np.ascontiguousarray(array).reshape(-1).view(np.uint8).data]), sums)
+    return arrays

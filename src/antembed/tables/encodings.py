@@ -5,10 +5,7 @@ Which is smallest depends on K and on the sparsity of T. `encode` chooses the sm
 must be requested, since loading it takes time and the memory of a bitmap.
 """
 
-import lzma
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -16,31 +13,14 @@ from types import ModuleType
 import numpy as np
 
 from antembed.files import JSON
-from antembed.tables.container import DamagedError
-from antembed.tables.nonzeros import Dense, Nonzeros, smallest_unsigned
-from antembed.tables.optional_kernels import empty_rows, kernels, on_all_cores
+from antembed.tables.container import DamagedError, pack
+from antembed.tables.number_formats import Nonzeros, compressed, decompressed, smallest_unsigned
+from antembed.tables.rows import Rows, empty_rows, kernels, on_all_cores
 
 Arrays = dict[str, np.ndarray]
-Stored = dict[str, np.ndarray | Dense]
-FREE, MOST_TIMES = 1 << 24, 512  # what may be decompressed: so many bytes, and so many times as many as are stored
+Stored = dict[str, np.ndarray | Nonzeros]
 PIECE = 1 << 16  # rows at a time
 COMPILED_FROM = 1 << 25  # products of weights and anchors' numbers, zeros counted; for fewer it does not pay to import Numba
-
-
-def encode_plain(T: Nonzeros) -> Stored:
-    return {"weights": Dense(T)}
-
-
-def encode_bitmap(T: Nonzeros) -> Stored:
-    return {"bits": _bits(T), "values": T.values}
-
-
-def encode_csr(T: Nonzeros) -> Stored:
-    return {
-        "counts": T.counts.astype(smallest_unsigned(int(T.counts.max(initial=0)))),
-        "columns": T.columns.astype(smallest_unsigned(max(T.width - 1, 0)), copy=False),
-        "values": T.values,
-    }
 
 
 def encode_packed(T: Nonzeros) -> Stored:
@@ -59,58 +39,6 @@ def _bits(T: Nonzeros) -> np.ndarray:
     """A bit per weight, (V, ⌈K/8⌉)."""
     packed = [np.packbits(block != 0, axis=1, bitorder="little") for block in T.blocks()]
     return np.concatenate([np.empty((0, -(-T.width // 8)), np.uint8), *packed])
-
-
-# Bits and codes have no repeats worth a dictionary: what counts is LZMA's adaptive arithmetic coder, without contexts.
-FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9, "lc": 0, "lp": 0, "pb": 0, "dict_size": 1 << 16}]
-
-
-def compressed(array: np.ndarray) -> np.ndarray:
-    """The bytes of the array, compressed."""
-    packed = lzma.compress(np.ascontiguousarray(array).tobytes(), lzma.FORMAT_RAW, filters=FILTERS)
-    return np.frombuffer(packed, np.uint8)
-
-
-def decompressed(array: np.ndarray, size: int) -> np.ndarray:
-    """The inverse of `compressed`: `size` bytes, or a DamagedError."""
-    _check_ratio(len(array), size)
-    try:
-        found = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS).decompress(array.tobytes(), size + 1)
-    except lzma.LZMAError as error:
-        raise DamagedError(f"compressed bytes are damaged ({error})") from error
-    if len(found) != size:
-        raise DamagedError(f"compressed bytes hold {len(found)} bytes or more, {size} were expected")
-    return np.frombuffer(found, np.uint8)
-
-
-def inflated(array: np.ndarray, size: int) -> np.ndarray:
-    """zlib's bytes, as older files have them."""
-    _check_ratio(len(array), size)
-    try:
-        found = zlib.decompressobj().decompress(array.tobytes(), size + 1)
-    except zlib.error as error:
-        raise DamagedError(f"compressed bytes are damaged ({error})") from error
-    if len(found) != size:
-        raise DamagedError(f"compressed bytes hold {len(found)} bytes or more, {size} were expected")
-    return np.frombuffer(found, np.uint8)
-
-
-def _check_ratio(stored: int, size: int) -> None:
-    """No table is so empty that it shrinks by more: a few forged bytes must not fill the memory."""
-    if size > FREE + MOST_TIMES * stored:
-        raise DamagedError(f"{stored} bytes claim to be {size}, at most {FREE + MOST_TIMES * stored} are plausible")
-
-
-class Rows:
-    """Row look-up: ids (n,) → rows of T (n, K) in fp32."""
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        """Rows times `anchors` (K, d): (n, d)."""
-        found: np.ndarray = self(ids) @ anchors
-        return found
 
 
 class SparseRows(Rows):
@@ -219,57 +147,6 @@ class PackedRows(Rows):
         return self.inner.vectors(ids, anchors[self.order])
 
 
-@dataclass(frozen=True)
-class ScaledRows(Rows):
-    """Row look-up in int8: codes times the scales of their columns."""
-
-    inner: Rows
-    scales: np.ndarray  # (K,)
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        return self.inner(ids) * self.scales
-
-    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        return self.inner.vectors(ids, anchors * self.scales[:, None])
-
-
-@dataclass(frozen=True)
-class SharedRows(Rows):
-    """Row look-up where objects share rows."""
-
-    inner: Rows
-    row_index: np.ndarray  # (V,)
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        return self.inner(self.row_index[ids].astype(np.int64))
-
-    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        return self.inner.vectors(self.row_index[ids].astype(np.int64), anchors)
-
-
-@dataclass(frozen=True)
-class UncheckedRows(Rows):
-    """Row look-up in a file that is too large to be checked when it is opened: what is wrong is found when it is used."""
-
-    inner: Rows
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        with self._explained():
-            return self.inner(ids)
-
-    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        with self._explained():
-            return self.inner.vectors(ids, anchors)
-
-    @staticmethod
-    @contextmanager
-    def _explained() -> Iterator[None]:
-        try:
-            yield
-        except IndexError as error:
-            raise DamagedError(f"a row is damaged ({error}); load the file with verify=True, and copy it again") from None
-
-
 def decode(arrays: Arrays, about: JSON) -> tuple[Rows, int]:
     """The row look-up, and nnz(T)."""
     encoding, columns = about["encoding"], about["columns"]
@@ -286,15 +163,10 @@ def decode(arrays: Arrays, about: JSON) -> tuple[Rows, int]:
 
 def _decode_packed(arrays: Arrays, rows: int, columns: int) -> tuple[Rows, int]:
     wide = -(-columns // 8)
-    old, bits_size = "packed_bits" in arrays, rows * wide
-    plain = inflated(arrays["packed_bits"], bits_size) if old else decompressed(arrays["coded_bits"], bits_size)
-    bits = plain.reshape(wide, rows).T
+    plain = decompressed(arrays["coded_bits"], rows * wide)
     nnz = int(np.bitwise_count(plain).sum(dtype=np.int64))
-    if "coded_values" in arrays:
-        values = decompressed(arrays["coded_values"], nnz).view(np.int8)
-    else:
-        values = inflated(arrays["packed_values"], nnz).view(np.int8) if "packed_values" in arrays else arrays["values"]
-    return PackedRows(bits, values, arrays["order"]), len(values)
+    values = decompressed(arrays["coded_values"], nnz).view(np.int8) if "coded_values" in arrays else arrays["values"]
+    return PackedRows(plain.reshape(wide, rows).T, values, arrays["order"]), len(values)
 
 
 def starts_of(counts: np.ndarray, total: int) -> np.ndarray:
@@ -315,9 +187,13 @@ def spans(starts: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 ENCODERS: dict[str, Callable[[Nonzeros], Stored]] = {
-    "plain": encode_plain,
-    "bitmap": encode_bitmap,
-    "csr": encode_csr,
+    "plain": lambda T: {"weights": T},
+    "bitmap": lambda T: {"bits": _bits(T), "values": T.values},
+    "csr": lambda T: {
+        "counts": T.counts.astype(smallest_unsigned(int(T.counts.max(initial=0)))),
+        "columns": T.columns.astype(smallest_unsigned(max(T.width - 1, 0)), copy=False),
+        "values": T.values,
+    },
     "packed": encode_packed,
 }
 
@@ -341,3 +217,64 @@ def encode(T: Nonzeros, encoding: str) -> tuple[str, Stored]:
     if encoding not in ENCODERS:
         raise ValueError(f"unknown encoding {encoding!r}; there are: auto, {', '.join(ENCODERS)}")
     return encoding, ENCODERS[encoding](T)
+
+
+# Product-quantized tables: every vector is cut into parts, and a part is the index of its nearest codebook entry. As many parts
+# as dimensions with 16 entries each are 4-bit numbers, with levels of their own for each column.
+
+NIBBLE = 16
+
+
+def pack_codes(codes: np.ndarray, entries: int) -> np.ndarray:
+    """codes (V, parts) → bytes (V, parts), or two codes per byte, (V, ⌈parts/2⌉), if there are at most 16 entries."""
+    if entries > NIBBLE:
+        return codes.astype(np.uint8)
+    even = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2))).astype(np.uint8)
+    return even[:, ::2] | (even[:, 1::2] << 4)
+
+
+def unpack_codes(stored: np.ndarray, parts: int, entries: int) -> np.ndarray:
+    """The inverse of `pack_codes`, for some rows."""
+    if entries > NIBBLE:
+        return stored
+    return np.stack([stored & 15, stored >> 4], axis=-1).reshape(len(stored), 2 * stored.shape[1])[:, :parts]
+
+
+@dataclass(frozen=True)
+class ProductRows(Rows):
+    """Row look-up: ids (n,) → (n, d); padding is the zero vector."""
+
+    stored: np.ndarray
+    books: np.ndarray  # (parts, entries, d/parts)
+    padding: int | None
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        parts, entries, width = self.books.shape
+        codes = unpack_codes(self.stored[ids], parts, entries)
+        rows = self.books[np.arange(parts), codes].reshape(len(ids), parts * width).astype(np.float32, copy=False)
+        if self.padding is not None:
+            rows[ids == self.padding] = 0
+        return rows
+
+    @property
+    def numbers(self) -> int:
+        """Codes and codebook entries, counted as parameters."""
+        return len(self.stored) * len(self.books) + self.books.size
+
+
+def serialize_product(codes: np.ndarray, books: np.ndarray, padding: int | None, values: str = "fp32") -> bytes:
+    """codes (V, parts), books (parts, entries, d/parts) → the bytes of the file; codebooks in fp32 or fp16."""
+    kinds: dict[str, type[np.floating]] = {"fp32": np.float32, "fp16": np.float16}
+    if values not in kinds:
+        raise ValueError(f"the codebooks' values are one of {', '.join(kinds)}, not {values!r}")
+    parts, entries, width = books.shape
+    about = {
+        "encoding": "product",
+        "values": values,
+        "objects": len(codes),
+        "columns": parts * width,
+        "dimensions": parts * width,
+        "padding": padding,
+    }
+    arrays = {"codes": pack_codes(codes, entries), "books": books.astype(kinds[values])}
+    return pack(arrays, about)

@@ -1,19 +1,48 @@
-"""Rows of whole numbers as bytes and back: context by context, entropy-coded (rANS), in blocks of rows that stand alone.
+"""Entropy coding (rANS): what both entropy-coded encodings share, and `coded` rows as bytes (tables/entropy_rows.py).
 
 A number's context is its column's class (how large its numbers are, in quarter octaves), moved by how large the row's numbers
 have been so far beside what their columns promise. All of it is integer arithmetic: every machine finds the same contexts.
-tables/entropy_rows.py describes the format and has the plain twin of the decoder.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.native.avx512 import AVX512, WIDE
-from antembed.native.compile import compile_kernel
+from antembed.native.compile import compile_kernel, compiled, features
 from antembed.native.vector import LIMITS, address, bit_length, count_reached, four_bytes
 
-compiled: Any = compile_kernel(nogil=True, error_model="numpy")
+AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq"} <= features()
+WIDE = 16  # numbers in a register of AVX-512
+LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
+
+
+@compiled
+def encode_symbols(starts: Any, sizes: Any, count: int, precision: int, out: Any, end: int) -> int:
+    """`count` symbols, each of which has sizes[s] of 2^precision slots from starts[s] on, as the bytes of a block behind
+    out[:end]. → where they end, or −1 if `out` is too small."""
+    state, begin = LOW, end
+    for s in range(count - 1, -1, -1):
+        share = np.int64(sizes[s])
+        while state >= (LOW >> precision << 8) * share:
+            if end + 5 > len(out):
+                return -1
+            out[end] = state & 255
+            end += 1
+            state >>= 8
+        state = (state // share << precision) + state % share + starts[s]
+    if end + 4 > len(out):
+        return -1
+    for b in range(4):
+        out[end + b] = state >> 8 * b & 255
+    end += 4
+    for b in range((end - begin) // 2):  # the decoder reads forward
+        out[begin + b], out[end - 1 - b] = out[end - 1 - b], out[begin + b]
+    return end
+
+
+# Rows of a block follow each other, so a row is found by decoding those before it: once. `entries` (V,) int64 remembers where
+# rows begin, byte of the block · 2³² + state of the decoder; 0: not yet known. Look-ups fill it. Threads that write the same
+# entry write the same number.
 
 
 @compiled
@@ -45,7 +74,6 @@ def next_bytes(data: Any, byte: int) -> int:
 
 PRECISION = 14
 TOTAL = 1 << PRECISION
-LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
 CLASSES, LARGEST = 48, 15  # contexts; numbers from LARGEST on are escaped
 UNIT, WEIGHT = 64, 4 * 64  # a number of 1, and how much is assumed of a row before its first number
 SHIFTS = 6  # quarter octaves by which a row can be larger or smaller
@@ -57,23 +85,20 @@ MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]
 
 
 @compile_kernel(nogil=True)
-def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
-    """The context of the next number of a row: `seen` and `promised` are sums over the numbers before it."""
-    ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
-    moved = 0
-    for k in range(len(thresholds)):
-        if ratio >= thresholds[k]:
-            moved += 1
-    found = column + moved - SHIFTS
-    if found < 0:
-        return 0
-    return CLASSES - 1 if found >= CLASSES else found
-
-
-@compile_kernel(nogil=True)
 def moved_class(column: int, shift: int) -> int:
     """The class of a column in a row that is so much larger, in quarter octaves."""
     return min(max(column + shift, 0), CLASSES - 1)
+
+
+@compile_kernel(nogil=True)
+def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
+    """The context of the next number of a row: `seen` and `promised` are sums over the numbers before it."""
+    ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
+    moved = -SHIFTS
+    for k in range(len(thresholds)):
+        if ratio >= thresholds[k]:
+            moved += 1
+    return moved_class(column, moved)
 
 
 @compile_kernel(nogil=True)
@@ -81,7 +106,7 @@ def quantize_rows(
     X: Any, shifts: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, moves: Any, Q: Any,
     C: Any,
 ) -> None:  # fmt: skip
-    """X (n, K) in steps → whole numbers Q and their contexts C: for each row, of all paths through the states (Viterbi), the
+    """X (n, K) in steps → integers Q and their contexts C: for each row, of all paths through the states (Viterbi), the
     one of least Σ (x − what the number stands for)² + rate·bits. `shifts` (n,): how much larger rows are known to be."""
     n, K = X.shape
     S = len(moves)
@@ -128,15 +153,6 @@ def quantize_rows(
 
 
 @compile_kernel(nogil=True)
-def _length(v: int) -> int:
-    n = 0
-    while v > 1:
-        v >>= 1
-        n += 1
-    return n
-
-
-@compile_kernel(nogil=True)
 def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any, offsets: Any) -> int:
     """Q (n, K) with contexts C → bytes in `out`, blocks of `rows` rows; offsets (blocks + 1,). → how many bytes, or −1 if `out`
     is too small."""
@@ -145,58 +161,36 @@ def encode_blocks(Q: Any, C: Any, shares: Any, firsts: Any, rows: int, out: Any,
     for i in range(n):
         for j in range(K):
             largest = max(largest, int(abs(np.int64(Q[i, j]))))
-    symbols = 7 + _length(largest + 1)  # of a number at most: its symbol, a length of five bits, so many bits, its sign
+    symbols = 7 + bit_length(largest + 1)  # of a number at most: its symbol, a length of five bits, so many bits, its sign
     starts, sizes = np.empty(rows * K * symbols, np.int32), np.empty(rows * K * symbols, np.int32)
-    piece = np.empty(rows * K * 8 + 64, np.uint8)  # 14 bits for the first symbol, one for each of the others
     end, half = 0, TOTAL >> 1
     for block in range((n + rows - 1) // rows):
         count = 0
         for i in range(block * rows, min((block + 1) * rows, n)):
             for j in range(K):
-                q = Q[i, j]
-                m, c = abs(q), C[i, j]
+                q, c = np.int64(Q[i, j]), C[i, j]
+                m, bits, length = abs(q), 0, 0
                 symbol = min(m, LARGEST)
                 starts[count], sizes[count] = firsts[c, symbol], shares[c, symbol]
                 count += 1
                 if m >= LARGEST:
                     v = m - LARGEST + 1
-                    length = _length(v)
-                    for b in range(5):
-                        starts[count], sizes[count] = (length >> b & 1) * half, half
-                        count += 1
-                    for b in range(length):
-                        starts[count], sizes[count] = (v >> b & 1) * half, half
-                        count += 1
+                    more = bit_length(v) - 1
+                    bits, length = more | (v & (1 << more) - 1) << 5, 5 + more
                 if m:
-                    starts[count], sizes[count] = (1 if q < 0 else 0) * half, half
+                    bits, length = bits | int(q < 0) << length, length + 1
+                for b in range(length):
+                    starts[count], sizes[count] = (bits >> b & 1) * half, half
                     count += 1
-        state, written = LOW, 0
-        for s in range(count - 1, -1, -1):
-            share = sizes[s]
-            while state >= ((LOW >> PRECISION) << 8) * share:
-                piece[written] = state & 255
-                written += 1
-                state >>= 8
-            state = (state // share << PRECISION) + state % share + starts[s]
-        for b in range(4):
-            piece[written + b] = state >> (8 * b) & 255
-        written += 4
-        if end + written > len(out):
+        end = encode_symbols(starts, sizes, count, PRECISION, out, end)
+        if end < 0:
             return -1
-        for b in range(written):  # the decoder reads forward
-            out[end + b] = piece[written - 1 - b]
-        end += written
         offsets[block + 1] = end
     return end
 
 
 # A column of entropy-coded rows, number by number, without branches that depend on the numbers; where there is AVX-512,
-# tables/entropy_avx512_kernel.py does it in registers. tables/entropy_rows.py describes the format.
-# Where rows begin within blocks of entropy-coded rows.
-#
-# Rows of a block follow each other, so a row is found by decoding those before it: once. `entries` (V,) int64 remembers where
-# rows begin, byte of the block · 2³² + state of the decoder; 0: not yet known. Look-ups fill it. Threads that write the same
-# entry write the same number.
+# tables/entropy_avx512_kernel.py does it in registers.
 
 LANES = 2 * WIDE if AVX512 else 8
 HALF, LEAST = PRECISION - 1, LOW.bit_length() - 1  # bits

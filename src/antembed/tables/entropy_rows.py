@@ -1,4 +1,4 @@
-"""Entropy-coded rows: T in whole numbers on one grid, coded by contexts in blocks of rows that are read by themselves.
+"""Entropy-coded rows: T in integers on one grid, coded by contexts in blocks of rows that are read by themselves.
 
     payload, offsets     bytes of the blocks, and where each begins (blocks + 1)
     classes              (K,) of each column of T: how large its numbers are, in quarter octaves
@@ -14,16 +14,16 @@ for 0); MOVES[state][m mod 2] is the next state. A number's context is its colum
 (tables/entropy_kernel.py), plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
 """
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from antembed.files import JSON
 from antembed.tables.container import DamagedError
-from antembed.tables.encodings import Rows
-from antembed.tables.optional_kernels import decode_on_all_cores, empty_rows, kernels, take_rows
+from antembed.tables.rows import Rows, decode_on_all_cores, empty_rows, kernels
 
 CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
@@ -42,59 +42,143 @@ def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
     return (((ids + HEAD) / mean) ** -weighting).astype(np.float32)
 
 
-def largest_rows(number: float, K: int, scales: float, lightest: float) -> np.ndarray:
-    """A bound of |T|, (K + 1,): numbers up to `number` times scales over the lightest row's weight; the last is the mean's."""
-    with np.errstate(divide="ignore"):
-        return np.append(np.full(K, number * np.float64(scales) / lightest), scales)
+class BlockReader:
+    """Decodes the symbols of a block one by one (rANS): what the compiled decoders do, for installations without Numba."""
+
+    def __init__(self, data: np.ndarray, block: int, precision: int):
+        self.data, self.block, self.precision = data.tolist(), block, precision
+        self.state, self.at = int.from_bytes(bytes(self.data[:4]), "big"), 4
+
+    @property
+    def slot(self) -> int:
+        return self.state & (1 << self.precision) - 1
+
+    def take(self, first: int, share: int) -> None:
+        """Go on behind a symbol of `share` slots from `first` on."""
+        self.state = share * (self.state >> self.precision) + self.slot - first
+        while self.state < LOW:
+            if self.at >= len(self.data):
+                raise DamagedError(f"block {self.block} ends too soon")
+            self.state = self.state << 8 | self.data[self.at]
+            self.at += 1
+
+    def bits(self, count: int) -> int:
+        """So many bits, least significant first."""
+        found, half = 0, 1 << self.precision - 1
+        for b in range(count):
+            bit = self.slot // half
+            self.take(bit * half, half)
+            found |= bit << b
+        return found
 
 
-def check_scales(step: float, mean_place: float, norm_base: float) -> None:
-    """Raise if the numbers that rows are multiplied by cannot be."""
-    for name, number, most in (
-        ("step", step, LARGEST_SCALE),
-        ("mean_place", mean_place, LARGEST_SCALE),
-        ("norm_base", norm_base, LARGEST_BASE),
-    ):
-        if not 0 < number < most:
-            raise DamagedError(f"{name} is {number}, not between 0 and {most:g}")
+class Wanted(NamedTuple):
+    """Rows to be decoded, sorted and each once; what they were multiplied by; row i goes to order[uses[i] : uses[i + 1]]."""
+
+    rows: np.ndarray
+    weights: np.ndarray
+    order: np.ndarray
+    uses: np.ndarray
 
 
-class CodedRows(Rows):
-    """ids (n,) → rows of T (n, K + 1)."""
+class EntropyRows(Rows):
+    """ids (n,) → rows of T (n, K + 1), or their vectors; what the entropy-coded encodings have in common."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], about: JSON):
+    def __init__(self, arrays: dict[str, np.ndarray], about: JSON, columns: int):
         self.payload, self.offsets = arrays["payload"], arrays["offsets"].astype(np.int64)
-        self.classes, self.promise = arrays["classes"].astype(np.int64), arrays["promise"].astype(np.int64)
-        self.shares = arrays["frequencies"].astype(np.int64)
-        self.centres = arrays["centres"].astype(np.float32) / 128
-        self.norms = arrays.get("norms")
-        self.places = arrays.get("shift_places", np.empty(0)).astype(np.int64)
-        self.first_shift = int(about.get("first_shift", 0))
-        self.norm_base = float(about.get("norm_base", 1.0))
-        self.total, self.per_block = int(about["objects"]), int(about["rows_per_block"])
-        self.step, self.weighting, self.mean_place = float(about["step"]), float(about["weighting"]), float(about["mean_place"])
-        self._last_packed = np.empty((0, 0)), np.empty((0, 0))
-        self._check()
-        self.firsts = np.cumsum(self.shares, 1) - self.shares
-        self.thresholds = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
-
-    @cached_property
-    def symbols(self) -> np.ndarray:
-        """(96, 2¹⁴): the number of each slot."""
-        symbols = np.repeat(np.tile(np.arange(LARGEST + 1), 2 * CLASSES), self.shares.reshape(-1))
-        return symbols.reshape(-1, TOTAL).astype(np.uint8)
+        self.total, self.per_block, self.columns = int(about["objects"]), int(about["rows_per_block"]), columns
+        self.step, self.norm_base = np.float32(about["step"]), float(about.get("norm_base", 1.0))
+        self.weighting, self.mean_place = float(about["weighting"]), float(about["mean_place"])
+        blocks = -(-self.total // max(self.per_block, 1))
+        if not 1 <= self.per_block * max(columns, 1) <= LARGEST_BLOCK:
+            raise DamagedError(f"blocks of {self.per_block} rows of {columns} numbers; at most {LARGEST_BLOCK} are read")
+        if len(self.offsets) != blocks + 1 or self.offsets[0] != 0 or (np.diff(self.offsets) < 4).any():
+            raise DamagedError(f"{len(self.offsets)} offsets for {blocks} blocks, or they do not rise")
+        if self.offsets[-1] != len(self.payload):
+            raise DamagedError(f"the blocks end at {self.offsets[-1]} of {len(self.payload)} bytes")
+        limits = {"step": LARGEST_SCALE, "mean_place": LARGEST_SCALE, "norm_base": LARGEST_BASE}
+        for name, most in limits.items():
+            if not 0 < float(getattr(self, name)) < most:
+                raise DamagedError(f"{name} is {getattr(self, name)}, not between 0 and {most:g}")
+        if not 0 <= self.weighting <= 1:
+            raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
 
     @cached_property
     def entries(self) -> np.ndarray:
         """(V,): where a row begins, byte of its block · 2³² + state; 0: not yet known. Look-ups fill it."""
         return np.zeros(self.total, np.int64)
 
+    def bound(self, number: float, scale: float) -> np.ndarray:
+        """A bound of |T| by column, (K + 1,), where numbers are at most `number` and scales of rows at most `scale`; the last
+        column is the mean's."""
+        ends = np.array([0, max(self.total - 1, 0)])
+        with np.errstate(divide="ignore"):
+            reach = number * np.float64(scale) / float(row_weights(ends, self.weighting, self.mean_place).min())
+        return np.append(np.full(self.columns, reach), scale)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        return self.decode(ids, None)
+
+    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        return self.decode(ids, anchors)
+
+    def decode(self, ids: np.ndarray, onto: np.ndarray | None) -> np.ndarray:
+        """Rows, or rows times `onto` (K + 1, width). Each row is decoded and multiplied once; compiled, while it is in the
+        cache."""
+        out, order = empty_rows(len(ids), self.columns + 1 if onto is None else onto.shape[1]), np.argsort(ids)
+        begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
+        rows, uses = ids[order][begins], np.append(begins, len(ids))
+        wanted = Wanted(rows, row_weights(rows, self.weighting, self.mean_place), order, uses)
+        if (decode := self.compiled(wanted, onto, out)) is not None:
+            decode_on_all_cores(decode, len(rows), out.shape[1])
+            return out
+        for block in np.unique(rows // self.per_block).tolist():
+            here = np.flatnonzero(rows // self.per_block == block)
+            first = block * self.per_block
+            data = self.payload[self.offsets[block] : self.offsets[block + 1]]
+            plain = self.plain(data, block, range(first, min(first + self.per_block, self.total)))
+            found = np.array([plain[row - first] for row in rows[here].tolist()], np.float32).reshape(len(here), -1)
+            found[:, :-1] *= (found[:, -1] / wanted.weights[here])[:, None]
+            for n, vector in zip(here.tolist(), found if onto is None else found @ onto, strict=True):
+                out[order[uses[n] : uses[n + 1]]] = vector
+        return out
+
+    def compiled(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
+        """What decodes some of the wanted rows into `out`; None: Numba is not installed."""
+        raise NotImplementedError
+
+    def plain(self, data: np.ndarray, block: int, rows: range) -> Sequence[Sequence[np.float32] | np.ndarray]:
+        """All rows of a block, number by number, without scales; the last number of each is its scale."""
+        raise NotImplementedError
+
+
+class CodedRows(EntropyRows):
+    """Rows in integers on one grid (method="transform")."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], about: JSON):
+        super().__init__(arrays, about, len(arrays["classes"]))
+        self.classes, self.promise = arrays["classes"].astype(np.int64), arrays["promise"].astype(np.int64)
+        self.shares = arrays["frequencies"].astype(np.int64)
+        self.centres = arrays["centres"].astype(np.float32) / 128
+        self.norms = arrays.get("norms")
+        self.positions = arrays.get("shift_places", np.empty(0)).astype(np.int64)
+        self.first_shift = int(about.get("first_shift", 0))
+        self._last_onto: tuple[np.ndarray | None, np.ndarray] | None = None
+        if (self.shares.sum(1) != TOTAL).any():
+            raise DamagedError("the frequencies do not sum to 2¹⁴ in every context")
+        if len(self.classes) and self.classes.max() >= CLASSES:
+            raise DamagedError(f"a column has class {self.classes.max()}, there are {CLASSES}")
+        if (np.diff(self.positions) < 0).any() or abs(self.first_shift) > CLASSES:
+            raise DamagedError(f"the positions of shifts do not rise, or the first shift is {self.first_shift}")
+        self.firsts = np.cumsum(self.shares, 1) - self.shares
+        self.thresholds = np.array([round(1024 * 2 ** ((k + 0.5) / 4)) for k in range(-SHIFTS, SHIFTS)], np.int64)
+
     @cached_property
-    def _compiled(self) -> tuple[Any, ...]:
+    def tables(self) -> tuple[Any, ...]:
         """What the compiled decoder reads: contexts of each level (how many shifts there were), numbers of each context.
 
-        ratio ≥ threshold in whole numbers: seen ≥ (threshold·(promised + WEIGHT)/1024 − WEIGHT)/UNIT, rounded up."""
-        levels = min(len(self.places), 2 * CLASSES + abs(self.first_shift)) + 1  # beyond, all classes are at their limits
+        ratio ≥ threshold in integers: seen ≥ (threshold·(promised + WEIGHT)/1024 − WEIGHT)/UNIT, rounded up."""
+        levels = min(len(self.positions), 2 * CLASSES + abs(self.first_shift)) + 1  # beyond, all classes are at their limits
         shifts = self.first_shift - np.arange(levels)
         classes = np.clip(self.classes + shifts[:, None], 0, CLASSES - 1)
         promised = np.cumsum(self.promise[classes], 1) - self.promise[classes]
@@ -107,7 +191,7 @@ class CodedRows(Rows):
         m, odd = np.arange(LARGEST + 1), np.repeat([0, 1], CLASSES)[:, None]
         values = np.where(m > 0, (2 * m - odd).astype(np.float32) - self.centres[:, np.minimum(m, 3)], np.float32(0))
         flat = self.firsts.astype(np.int16).reshape(-1), self.shares.astype(np.int16).reshape(-1)
-        step, centres = np.float32(self.step), (self.centres * 128).astype(np.int64)
+        step, centres = self.step, (self.centres * 128).astype(np.int64)
         registers = import_module("antembed.tables.entropy_avx512_kernel").column_tables(self.firsts, centres)
         bases = np.maximum(classes - SHIFTS, 0).reshape(-1)
         return limits, bases, *flat, (values * step).reshape(-1), self.centres, step, registers
@@ -116,145 +200,52 @@ class CodedRows(Rows):
     def largest(self) -> np.ndarray:
         """A bound of |T| by column, (K + 1,). Norms are read: most files have far smaller ones than a byte can say."""
         norm = 0 if self.norms is None else int(self.norms.max(initial=0))
-        lightest = float(row_weights(np.array([0, max(self.total - 1, 0)]), self.weighting, self.mean_place).min())
-        return largest_rows(LARGEST_VALUE * self.step, len(self.classes), self.norm_base * 2.0 ** (norm * NORM_STEP), lightest)
+        return self.bound(LARGEST_VALUE * float(self.step), self.norm_base * 2.0 ** (norm * NORM_STEP))
 
-    @property
-    def _file(self) -> tuple[Any, ...]:
-        """What the compiled decoder reads besides."""
-        return self.payload, self.offsets, self.places, self.per_block, self.entries
+    def scales(self, rows: np.ndarray) -> np.ndarray:
+        """What the last numbers of rows are; the others are multiplied by it."""
+        norms = np.zeros(len(rows), np.float32) if self.norms is None else self.norms[rows].astype(np.float32)
+        return (self.norm_base * 2.0 ** (norms * NORM_STEP)).astype(np.float32)
 
-    def _check(self) -> None:
-        """Contents; checks.py has checked types and shapes."""
-        blocks = -(-self.total // max(self.per_block, 1))
-        if (self.shares.sum(1) != TOTAL).any():
-            raise DamagedError("the frequencies do not sum to 2¹⁴ in every context")
-        if self.per_block < 1 or self.per_block * max(len(self.classes), 1) > LARGEST_BLOCK:
-            raise DamagedError(
-                f"blocks of {self.per_block} rows of {len(self.classes)} numbers; at most {LARGEST_BLOCK} are read"
-            )
-        if len(self.offsets) != blocks + 1 or self.offsets[0] != 0 or (np.diff(self.offsets) < 4).any():
-            raise DamagedError(f"{len(self.offsets)} offsets for {blocks} blocks, or they do not rise")
-        if self.offsets[-1] != len(self.payload):
-            raise DamagedError(f"the blocks end at {self.offsets[-1]} of {len(self.payload)} bytes")
-        if len(self.classes) and self.classes.max() >= CLASSES:
-            raise DamagedError(f"a column has class {self.classes.max()}, there are {CLASSES}")
-        check_scales(self.step, self.mean_place, self.norm_base)
-        if not 0 <= self.weighting <= 1:
-            raise DamagedError(f"weighting is {self.weighting}, not between 0 and 1")
-        if (np.diff(self.places) < 0).any() or abs(self.first_shift) > CLASSES:
-            raise DamagedError(f"the places of shifts do not rise, or the first shift is {self.first_shift}")
-
-    def values(self, ids: np.ndarray, compiled: bool = True) -> np.ndarray:
-        """What the numbers of these rows stand for, (n, K)."""
-        distinct, where = np.unique(ids, return_inverse=True)
-        found = np.empty((len(distinct), len(self.classes)), np.float32)
-        self._decode(distinct, np.ones(len(distinct), np.float32), found, compiled)
-        return found[where]
-
-    def _decode(self, wanted: np.ndarray, factors: np.ndarray, out: np.ndarray, compiled: bool = True) -> None:
-        """The values of rows `wanted` (sorted, each once) times `factors` → the first K columns of out."""
-        if compiled and (kernel := kernels("tables.entropy_rows_kernel")) is not None:
-            file, tables = self._file, self._compiled  # made here, once, and not by every thread
-
-            def decode(a: int, b: int) -> int:
-                damaged: int = kernel.decode_rows(file, tables, wanted[a:b], factors[a:b], out[a:b])
-                return damaged
-
-            decode_on_all_cores(decode, *out.shape)
-            return
-        for block in np.unique(wanted // self.per_block):
-            rows = self._block(int(block))
-            here = wanted // self.per_block == block
-            out[here, : len(self.classes)] = rows[wanted[here] - block * self.per_block] * factors[here, None]
-
-    def _scales(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the last numbers of rows are, and what the others are multiplied by."""
-        scales = np.full(len(wanted), self.norm_base, np.float32)
-        if self.norms is not None:
-            scales = (self.norm_base * 2.0 ** (self.norms[wanted].astype(np.float32) * NORM_STEP)).astype(np.float32)
-        return scales, scales / row_weights(wanted, self.weighting, self.mean_place)
-
-    def _distinct(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of these ids, each once, and where each id is among them."""
-        distinct, where = np.unique(ids, return_inverse=True)
-        scales, factors = self._scales(distinct)
-        rows = np.empty((len(distinct), len(self.classes) + 1), np.float32)
-        rows[:, -1] = scales
-        self._decode(distinct, factors, rows)
-        return rows, where
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        rows, where = self._distinct(ids)
-        return take_rows(rows, where)
-
-    def vectors(self, ids: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-        """Each row is multiplied once; compiled, while it is in the cache."""
-        if (kernel := kernels("tables.entropy_rows_kernel")) is None:
-            rows, where = self._distinct(ids)
-            return take_rows(rows @ anchors, where)
-        out, order = empty_rows(len(ids), anchors.shape[1]), np.argsort(ids)
-        begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
-        wanted, uses = ids[order][begins], np.append(begins, len(ids))
-        scales, factors = self._scales(wanted)
-        file, tables, onto = self._file, self._compiled, self._packed(anchors)
+    def compiled(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
+        kernel, (rows, weights, order, uses) = kernels("tables.entropy_rows_kernel"), wanted
+        if kernel is None:
+            return None
+        scales, known = self.scales(rows), self._last_onto
+        file, tables = (self.payload, self.offsets, self.positions, self.per_block, self.entries), self.tables
+        if known is None or known[0] is not onto:  # a table's anchors are always the same
+            lines = np.empty((0, 8), np.float32) if onto is None else np.roll(onto, 1, axis=0)
+            known = self._last_onto = onto, import_module("antembed.native.vector").spaced(np.asarray(lines, np.float32))
+        lines, factors = known[1], scales / weights
 
         def decode(a: int, b: int) -> int:
-            some = wanted[a:b], factors[a:b], scales[a:b]
-            damaged: int = kernel.decode_vectors(file, tables, *some, onto, order, uses[a : b + 1], out)
+            some = rows[a:b], factors[a:b], scales[a:b]
+            damaged: int = kernel.decode(file, tables, *some, lines, order, uses[a : b + 1], out)
             return damaged
 
-        decode_on_all_cores(decode, len(wanted), anchors.shape[1])
-        return out
+        return decode
 
-    def _packed(self, anchors: np.ndarray) -> np.ndarray:
-        """As the compiled code reads them. A table's anchors are always the same: the last ones are kept."""
-        given, packed = self._last_packed
-        if given is not anchors:
-            kernel = kernels("tables.entropy_avx512_kernel")
-            assert kernel is not None
-            packed = kernel.packed(anchors)
-            self._last_packed = anchors, packed
-        return packed
-
-    def _block(self, block: int) -> np.ndarray:
-        """All rows of a block, number by number: what the compiled decoder does."""
-        data = self.payload[self.offsets[block] : self.offsets[block + 1]].tolist()
-        state, at, half = int.from_bytes(bytes(data[:4]), "big"), 4, TOTAL >> 1
-
-        def take(share: int, first: int) -> None:
-            nonlocal state, at
-            state = share * (state >> PRECISION) + (state & (TOTAL - 1)) - first
-            while state < LOW:
-                if at >= len(data):
-                    raise DamagedError(f"block {block} ends too soon")
-                state = state << 8 | data[at]
-                at += 1
-
-        def bit() -> int:
-            found = (state & (TOTAL - 1)) // half
-            take(half, found * half)
-            return found
-
-        rows = []
-        for i in range(block * self.per_block, min((block + 1) * self.per_block, self.total)):
+    def plain(self, data: np.ndarray, block: int, rows: range) -> list[list[np.float32]]:
+        reader, thresholds, found = BlockReader(data, block, PRECISION), self.thresholds.tolist(), []
+        symbols = [np.repeat(np.arange(LARGEST + 1), shares) for shares in self.shares]  # the number of each slot
+        for i, scale in zip(rows, self.scales(np.arange(rows.start, rows.stop)), strict=True):
             row: list[np.float32] = []
             seen, promised, s = 0, 0, 0
-            shift = self.first_shift - int(np.searchsorted(self.places, i, "right"))
+            shift = self.first_shift - int(np.searchsorted(self.positions, i, "right"))
             for column in np.clip(self.classes + shift, 0, CLASSES - 1).tolist():
                 ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
-                c = min(max(column + sum(ratio >= limit for limit in self.thresholds.tolist()) - SHIFTS, 0), CLASSES - 1)
+                c = min(max(column + sum(ratio >= limit for limit in thresholds) - SHIFTS, 0), CLASSES - 1)
                 c += (s & 1) * CLASSES
-                m = int(self.symbols[c, state & (TOTAL - 1)])
-                take(int(self.shares[c, m]), int(self.firsts[c, m]))
+                m = int(symbols[c][reader.slot])
+                reader.take(int(self.firsts[c, m]), int(self.shares[c, m]))
                 if m == LARGEST:
-                    length = sum(bit() << b for b in range(5))
-                    m += (sum(bit() << b for b in range(length)) | 1 << length) - 1
-                sign = -1 if m and bit() else 1
+                    length = reader.bits(5)
+                    m += (reader.bits(length) | 1 << length) - 1
+                sign = -1 if m and reader.bits(1) else 1
                 value = np.float32(2 * m - (s & 1)) - self.centres[c, min(m, 3)] if m else np.float32(0)
-                row.append(sign * value * np.float32(self.step))
+                row.append(sign * value * self.step)
                 s = int(MOVES[s, m & 1])
                 seen += min(m, MOST) * UNIT
                 promised += int(self.promise[column])
-            rows.append(row)
-        return np.array(rows, np.float32).reshape(len(rows), len(self.classes))
+            found.append([*row, scale])
+        return found

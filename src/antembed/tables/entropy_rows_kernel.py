@@ -1,24 +1,24 @@
-"""Rows of entropy-coded numbers (tables/entropy_kernel.py writes them), several at a time; tables/entropy_rows.py has the plain twin.
+"""Decodes `coded` rows (tables/entropy_kernel.py writes them), several at a time; tables/entropy_rows.py has the plain twin.
 
 A symbol waits for the one before it, so one row alone leaves the processor idle: rows are decoded side by side, column by
-column, in LANES. With AVX-512 (tables/entropy_avx512_kernel.py) 16 of them are one register; else each is decoded by itself, without
-branches that depend on its numbers. Limits of `seen` take the place of the ratio of seen and promised, since what is promised
-depends on the column and the row's class alone.
+column, in LANES. With AVX-512 (tables/entropy_avx512_kernel.py) 16 of them are one register; else each is decoded by itself,
+without branches that depend on its numbers. Limits of `seen` take the place of the ratio of seen and promised, since what is
+promised depends on the column and the row's class alone.
 
-Arguments that belong together are one: `file` is data, offsets, places, rows of a block and entries; `tables` are those of
-tables/entropy_rows.py, _compiled.
+Arguments that belong together are one: `file` is data, offsets, positions, rows of a block and entries; `tables` are those of
+tables/entropy_rows.py.
 """
 
 from typing import Any
 
 import numpy as np
 
-from antembed.native.avx512 import AVX512
-from antembed.native.compile import compile_kernel
-from antembed.native.vector import fence, prefetch_near
-from antembed.tables.entropy_avx512_kernel import COLUMNS, GROUP, columns_by_register, multiply_panel
+from antembed.native.compile import compiled
+from antembed.native.vector import VECTOR, fence, multiply, prefetch_near
+from antembed.tables.entropy_avx512_kernel import columns_by_register
 from antembed.tables.entropy_kernel import (
     AT,
+    AVX512,
     BYTE,
     END,
     FIELDS,
@@ -37,17 +37,16 @@ from antembed.tables.entropy_kernel import (
 )
 from antembed.tables.sparse_product_kernel import mix, streams
 
-compiled: Any = compile_kernel(nogil=True, error_model="numpy")
 decode_columns = columns_by_register if AVX512 else columns_by_number
 
 
 @compiled
-def _level(row: int, places: Any, levels: int) -> int:
-    """How many of `places`, which rise, are ≤ row; at most levels − 1. np.searchsorted takes a second to compile."""
-    low, high = 0, len(places)
+def _level(row: int, positions: Any, levels: int) -> int:
+    """How many of `positions`, which rise, are ≤ row; at most levels − 1. np.searchsorted takes a second to compile."""
+    low, high = 0, len(positions)
     while low < high:
         middle = (low + high) >> 1
-        if places[middle] <= row:
+        if positions[middle] <= row:
             low = middle + 1
         else:
             high = middle
@@ -57,10 +56,10 @@ def _level(row: int, places: Any, levels: int) -> int:
 @compiled
 def _seek(lane: int, lanes: Any, file: Any, wanted: Any, levels: int) -> bool:
     """Begin where the next wanted row does, or as near before it as is known. → False: the block has no bytes."""
-    data, offsets, places, rows, entries = file
+    data, offsets, positions, rows, entries = file
     row, byte, stop, state = last_entry(wanted[lanes[AT, lane]], rows, data, offsets, entries)
     lanes[ROW, lane], lanes[BYTE, lane], lanes[STOP, lane], lanes[STATE, lane] = row, byte, stop, state
-    lanes[LEVEL, lane] = _level(row, places, levels)
+    lanes[LEVEL, lane] = _level(row, positions, levels)
     return bool(stop >= 0)
 
 
@@ -142,27 +141,6 @@ def _advance(active: int, lanes: Any, file: Any, wanted: Any, levels: int) -> in
 
 
 @compiled
-def decode_rows(file: Any, tables: Any, wanted: Any, factors: Any, out: Any) -> int:
-    """The values of rows `wanted` (sorted, each once) times their `factors` → out (len(wanted), K or more). → −1, or the block
-    that is damaged. limits (levels, K, LIMITS), bases (levels·K): a row's level is how many of `places` are ≤ its number."""
-    levels, K = tables[0].shape[:2]
-    lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K, LANES, np.float32), aligned(1, LANES, np.float32)[0]
-    active, at = _admit(0, 0, lanes, file, wanted, levels)
-    while active > 0:
-        damaged = _decode(active, lanes, file, tables, wanted, factors, own, found)
-        if damaged >= 0:
-            return damaged
-        for lane in range(active):
-            if lanes[GOES, lane]:
-                for j in range(K):
-                    out[lanes[AT, lane], j] = found[j, lane]
-        active = _advance(active, lanes, file, wanted, levels)
-        if active >= 0:
-            active, at = _admit(active, at, lanes, file, wanted, levels)
-    return -1 - active if active < 0 else -1
-
-
-@compiled
 def _to_front(active: int, lanes: Any, found: Any, done: Any) -> int:
     """Move the rows of those lanes whose rows are wanted to the front of `found`. → how many; `done`: which."""
     some = 0
@@ -171,32 +149,33 @@ def _to_front(active: int, lanes: Any, found: Any, done: Any) -> int:
             if some < lane:
                 for j in range(len(found)):
                     found[j, some] = found[j, lane]
-            done[some] = lane
+            done[some] = lanes[AT, lane]
             some += 1
     return some
 
 
 @compiled
-def _used(first: int, found: Any) -> int:
-    """How many lines of `found` there are without the last ones that are 0 in a group of rows."""
-    for used in range(len(found), 1, -1):
-        for n in range(first, first + GROUP):
-            if found[used - 1, n] != 0:
-                return used
-    return 1
+def _multiply(some: int, columns: int, found: Any, onto: Any, vectors: Any) -> None:
+    """The first rows of `found`, a column each, times `onto` → vectors; eight at a time, without the last lines that are 0."""
+    stride = onto.shape[1]
+    for first in range(0, some, VECTOR):
+        used = len(onto)
+        while used > 1 and not found[used - 1, first : first + VECTOR].any():
+            used -= 1
+        multiply(VECTOR, used, found, first, 1, LANES, columns, stride, onto, 0, vectors, first * stride)
 
 
 @compiled
-def decode_vectors(
-    file: Any, tables: Any, wanted: Any, factors: Any, scales: Any, onto: Any, order: Any, uses: Any, out: Any
-) -> int:
-    """Rows `wanted` with `scales` behind them, times `onto` (of panels.packed) → out[order[uses[i] : uses[i + 1]]]. → −1, or
-    the block that is damaged."""
+def decode(file: Any, tables: Any, wanted: Any, factors: Any, scales: Any, onto: Any, order: Any, uses: Any, out: Any) -> int:
+    """The values of rows `wanted` (sorted, each once) times their `factors`, after their `scales`, times `onto` (of
+    vector.spaced; without lines: as they are) → out[order[uses[i] : uses[i + 1]]]. → −1, or the block that is damaged.
+
+    limits (levels, K, LIMITS), bases (levels·K): a row's level is how many of `positions` are ≤ its number."""
     levels, K = tables[0].shape[:2]
     lanes, found, own = np.zeros((FIELDS, LANES), np.int64), aligned(K + 1, LANES, np.float32), aligned(1, LANES, np.float32)[0]
-    width, done = len(onto) * COLUMNS, np.empty(LANES, np.int64)
-    vectors, k, t = aligned(LANES, width, np.float32), np.zeros(1, np.int64), np.ones(1, np.float32)
-    streamed = streams(out)
+    vectors, done = aligned(LANES, onto.shape[1], np.float32), np.empty(LANES, np.int64)
+    k, t, streamed = np.zeros(1, np.int64), np.ones(1, np.float32), streams(out)
+    columns = -(-out.shape[1] // VECTOR) * VECTOR
     active, at = _admit(0, 0, lanes, file, wanted, levels)
     while active > 0:
         damaged = _decode(active, lanes, file, tables, wanted, factors, own, found[1:])
@@ -204,18 +183,18 @@ def decode_vectors(
             return damaged
         some = _to_front(active, lanes, found, done)
         for n in range(some):
-            found[0, n] = scales[lanes[AT, done[n]]]
-        for n in range(0, some, GROUP):
-            multiply_panel(_used(n, found), found, n, LANES, len(onto), K + 1, onto, vectors, n * width)
+            found[0, n] = scales[done[n]]
+        if len(onto):
+            _multiply(some, columns, found, onto, vectors)
         for n in range(some):
-            at_row = lanes[AT, done[n]]
-            for use in range(uses[at_row], uses[at_row + 1]):
-                if out.shape[1] == width:
+            for use in range(uses[done[n]], uses[done[n] + 1]):
+                if len(onto) == 0:
+                    for j in range(K):
+                        out[order[use], j] = found[j + 1, n]
+                    out[order[use], K] = found[0, n]
+                else:
                     k[0] = n
                     mix(0, 1, k, t, vectors, out, order[use], streamed)
-                else:
-                    for j in range(out.shape[1]):
-                        out[order[use], j] = vectors[n, j]
         active = _advance(active, lanes, file, wanted, levels)
         if active >= 0:
             active, at = _admit(active, at, lanes, file, wanted, levels)

@@ -1,11 +1,12 @@
-"""A small table → files of other programs, in pieces of rows: never the whole table in memory.
+"""A small table → files of other programs, in chunks of rows: never the full table in memory.
 
 write(Named(load_table("words.ant")), "words.npy")
 """
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,113 @@ import numpy as np
 from numpy.lib import format as npy
 
 from antembed.files import replacing, write_atomically
-from antembed.tables.named_table import FormatError, Named, checked_words, open_named, words_file
+from antembed.tables.neighbours import chunks
 from antembed.tables.onnx import write_onnx
-from antembed.tables.word2vec_files import SEPARATORS, binary_rows, number_lines, text_rows
+from antembed.tables.row_labels import label_file, read_series
+from antembed.tables.save import load_table
+from antembed.tables.table import Table
 
-# MERGED One array (V, d) in fp32: .npy, and safetensors with the biases beside it.
+if TYPE_CHECKING:
+    import polars as pl
+    from polars._typing import PolarsDataType
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table, its words or labels if they are known, and the numbers of an ONNX file: fp32, fp16, int8; None: as the table."""
+
+    table: Table
+    words: Sequence[str] | None = None
+    values: str | None = None
+
+    def names(self, ids: np.ndarray) -> list[str]:
+        """Words of these rows, or their numbers."""
+        return [str(n) for n in ids] if self.words is None else [self.words[n] for n in ids]
+
+
+def open_named(source: Path, table: str | None = None, values: str | None = None) -> Named:
+    """FILE.ant; or a folder of a run or an export, whose table is called `table`, with its vocabulary or labels."""
+    if not source.is_dir():
+        if table is not None:
+            raise ValueError(f"--table {table} goes with a folder; {source} is one table")
+        opened = load_table(source)
+        return Named(opened, None if opened.words is None else opened.words.all(), values)
+    names = sorted(path.stem for path in source.glob("*.ant"))
+    if not names:
+        raise ValueError(f"{source} has no table, NAME.ant; give a finished run, an export, or a file")
+    if table is None and len(names) > 1:
+        raise ValueError(f"{source} has {len(names)} tables; say which with --table ({', '.join(names)})")
+    if table is not None and table not in names:
+        raise ValueError(f"table {table!r} is none of: {', '.join(names)}")
+    own = table or names[0]
+    opened, words = load_table(source / f"{own}.ant"), _labels(source, own)
+    if words is not None and len(words) != len(opened):
+        raise ValueError(f"{source}: {own}.ant has {len(opened)} rows, but there are {len(words)} labels; export it anew")
+    return Named(opened, words, values)
+
+
+def _labels(folder: Path, table: str) -> list[str] | None:
+    """Of users, items or words; a column in the order of the rows."""
+    import polars as pl
+
+    if label_file(folder, table) is not None:
+        return read_series(folder, table).cast(pl.String).to_list()
+    file = folder / "vocabulary.parquet"
+    return pl.read_parquet(file).to_series(0).cast(pl.String).to_list() if file.is_file() else None
+
+
+def checked_words(named: Named, ids: np.ndarray, forbidden: str, to: str) -> list[str]:
+    """Names of rows; an error names the first with a character that the format uses itself."""
+    found = named.names(ids)
+    if (wrong := first_unwritable(found, forbidden)) is not None:
+        raise ValueError(f"row {ids[wrong]} is {found[wrong]!r}, which {to} cannot hold; use parquet")
+    return found
+
+
+def words_file(named: Named, out: Path) -> Path:
+    """OUT's name with .words.txt: a word a line, for formats that have numbers only."""
+    path = out.with_suffix(".words.txt")
+    lines = (
+        "".join(f"{word}\n" for word in checked_words(named, ids, "\n\r", "a list of words"))
+        for ids in chunks(len(named.table))
+    )
+    write_atomically(path, (text.encode() for text in lines))
+    return path
+
+
+NUMBER = "%.9g"  # the same fp32 number when it is read
+SEPARATORS = " \n\r"  # which a word cannot have
+
+
+def number_lines(vectors: np.ndarray, between: str) -> list[str]:
+    """The numbers of each vector in a line, without its end."""
+    form = between.join([NUMBER] * vectors.shape[1])
+    return [form % tuple(row) for row in vectors.tolist()]
+
+
+def first_unwritable(words: Sequence[str], forbidden: str) -> int | None:
+    """The place of the first word that is empty or has a character that the format uses itself."""
+    return next((n for n, word in enumerate(words) if not word or any(letter in word for letter in forbidden)), None)
+
+
+def text_rows(words: Sequence[str], vectors: np.ndarray) -> bytes:
+    """A word and its numbers a line."""
+    return "".join(f"{word} {line}\n" for word, line in zip(words, number_lines(vectors, " "), strict=True)).encode()
+
+
+def binary_rows(words: Sequence[str], vectors: np.ndarray) -> bytes:
+    """A word, a space, its numbers in fp32, and a line end, as the original program writes it."""
+    rows = zip(words, vectors.astype("<f4"), strict=True)
+    return b"".join(word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in rows)
+
+
+# One array (V, d) in fp32: .npy, and safetensors with the biases beside it.
 # Parquet: the columns word (or id), vector, and bias.
 # Text files of vectors: GloVe's, word2vec's (also binary), and those of the Embedding Projector.
 
 
 def _rows(named: Named) -> Iterator[bytes]:
-    return (named.table[ids].astype("<f4").tobytes() for ids in named.pieces())
+    return (named.table[ids].astype("<f4").tobytes() for ids in chunks(len(named.table)))
 
 
 def write_npy(named: Named, out: Path) -> list[Path]:
@@ -44,7 +141,7 @@ def write_safetensors(named: Named, out: Path) -> list[Path]:
     V, d = named.table.shape
     end = 4 * V * d
     about = {"embeddings": {"dtype": "F32", "shape": [V, d], "data_offsets": [0, end]}}
-    if named.has_bias:
+    if named.table.has_bias:
         about["bias"] = {"dtype": "F32", "shape": [V], "data_offsets": [end, end + 4 * V]}
     header = json.dumps(about).encode()
     header += b" " * (-len(header) % 8)  # the numbers begin at a multiple of 8
@@ -52,16 +149,11 @@ def write_safetensors(named: Named, out: Path) -> list[Path]:
     def contents() -> Iterator[bytes]:
         yield len(header).to_bytes(8, "little") + header
         yield from _rows(named)
-        if named.has_bias:
+        if named.table.has_bias:
             yield named.table.bias_of(np.arange(V)).astype("<f4").tobytes()
 
     write_atomically(out, contents())
     return [out]
-
-
-if TYPE_CHECKING:
-    import polars as pl
-    from polars._typing import PolarsDataType
 
 
 def write_parquet(named: Named, out: Path) -> list[Path]:
@@ -72,15 +164,15 @@ def write_parquet(named: Named, out: Path) -> list[Path]:
     vector = pl.Array(pl.Float32, named.table.embedding_dim)
     label = "id" if named.words is None else "word"
     schema: dict[str, PolarsDataType] = {label: pl.Int64 if named.words is None else pl.String, "vector": vector}
-    schema |= {"bias": pl.Float32} if named.has_bias else {}
+    schema |= {"bias": pl.Float32} if named.table.has_bias else {}
 
     def frame(ids: np.ndarray) -> "pl.DataFrame":
         columns = {label: ids if named.words is None else named.names(ids), "vector": named.table[ids]}
-        columns |= {"bias": named.table.bias_of(ids)} if named.has_bias else {}
+        columns |= {"bias": named.table.bias_of(ids)} if named.table.has_bias else {}
         return pl.DataFrame(columns, schema=schema)
 
     def frames(columns: object, predicate: object, rows: int | None, batch: int | None) -> "Iterator[pl.DataFrame]":
-        return map(frame, named.pieces())  # written whole: nothing is selected
+        return map(frame, chunks(len(named.table)))  # written in full: nothing is selected
 
     with replacing(out) as file:
         register_io_source(frames, schema=schema).sink_parquet(file)
@@ -89,8 +181,8 @@ def write_parquet(named: Named, out: Path) -> list[Path]:
 
 def write_glove(named: Named, out: Path) -> list[Path]:
     """A word and its numbers a line; rows without words have their numbers as words. Words may contain spaces, as GloVe's."""
-    pieces = named.pieces()
-    write_atomically(out, (text_rows(checked_words(named, ids, "\n\r", "glove"), named.table[ids]) for ids in pieces))
+    lines = (text_rows(checked_words(named, ids, "\n\r", "glove"), named.table[ids]) for ids in chunks(len(named.table)))
+    write_atomically(out, lines)
     return [out]
 
 
@@ -99,7 +191,7 @@ def write_word2vec(named: Named, out: Path) -> list[Path]:
 
     def contents() -> Iterator[bytes]:
         yield f"{len(named.table)} {named.table.embedding_dim}\n".encode()
-        for ids in named.pieces():
+        for ids in chunks(len(named.table)):
             words = checked_words(named, ids, SEPARATORS, "word2vec")
             yield (binary_rows if out.suffix == ".bin" else text_rows)(words, named.table[ids])
 
@@ -111,14 +203,13 @@ def write_projector(named: Named, out: Path) -> list[Path]:
     """OUT.tsv with the vectors, OUT.metadata.tsv with the words, for projector.tensorflow.org."""
     labels = out.with_suffix(".metadata.tsv")
     write_atomically(
-        out, ("".join(f"{line}\n" for line in number_lines(named.table[ids], "\t")).encode() for ids in named.pieces())
+        out,
+        ("".join(f"{line}\n" for line in number_lines(named.table[ids], "\t")).encode() for ids in chunks(len(named.table))),
     )
-    names = (checked_words(named, ids, "\t\n\r", "projector") for ids in named.pieces())
+    names = (checked_words(named, ids, "\t\n\r", "projector") for ids in chunks(len(named.table)))
     write_atomically(labels, ("".join(f"{word}\n" for word in some).encode() for some in names))
     return [out, labels]
 
-
-__all__ = ["BY_NAME", "FORMATS", "FormatError", "Named", "format_of", "open_named", "write"]
 
 FORMATS: dict[str, Callable[[Named, Path], list[Path]]] = {
     "glove": write_glove,
@@ -127,7 +218,7 @@ FORMATS: dict[str, Callable[[Named, Path], list[Path]]] = {
     "parquet": write_parquet,
     "safetensors": write_safetensors,
     "projector": write_projector,
-    "onnx": write_onnx,
+    "onnx": lambda named, out: write_onnx(named.table, out, named.values),
 }
 BY_NAME = {".bin": "word2vec", ".tsv": "projector"} | {f".{to}": to for to in ("npy", "parquet", "safetensors", "onnx")}
 WITH_BIASES = ("parquet", "safetensors", "onnx")
@@ -137,12 +228,12 @@ WITH_WORDS = ("glove", "word2vec", "parquet", "projector")
 def format_of(out: Path, to: str | None) -> str:
     """The format: `to`, or what the name of the file says."""
     if to is not None and to not in FORMATS:
-        raise FormatError(f"unknown format {to!r}; there are: {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {to!r}; there are: {', '.join(FORMATS)}")
     found = to or BY_NAME.get(out.suffix)
     if found is None:
-        raise FormatError(f"{out.name} does not say which format; say --to {'|'.join(FORMATS)}")
+        raise ValueError(f"{out.name} does not say which format; say --to {'|'.join(FORMATS)}")
     if BY_NAME.get(out.suffix, found) != found:
-        raise FormatError(f"{out.name} is the name of a {BY_NAME[out.suffix]} file, asked for was {found}; choose another name")
+        raise ValueError(f"{out.name} is the name of a {BY_NAME[out.suffix]} file, asked for was {found}; choose another name")
     return found
 
 
@@ -150,13 +241,13 @@ def write(named: Named, out: Path, to: str | None = None) -> tuple[dict[Path, in
     """Write a table; → the sizes of the files, and remarks on what the format cannot hold."""
     to = format_of(out, to)
     if out.is_dir():
-        raise FormatError(f"{out} is a folder; give a file in it")
+        raise ValueError(f"{out} is a folder; give a file in it")
     if named.values is not None and to != "onnx":
-        raise FormatError(f"values {named.values} go with onnx; {to} has fp32 numbers")
+        raise ValueError(f"values {named.values} go with onnx; {to} has fp32 numbers")
     out.parent.mkdir(parents=True, exist_ok=True)
     written, remarks = FORMATS[to](named, out), []
     if named.words is not None and to not in WITH_WORDS:
         written.append(words_file(named, out))
-    if named.has_bias and to not in WITH_BIASES:
+    if named.table.has_bias and to not in WITH_BIASES:
         remarks.append(f"the biases are left out, {to} has no place for them; {', '.join(WITH_BIASES)} have")
     return {path: path.stat().st_size for path in written}, remarks

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from antembed.files import write_atomically
-from antembed.tables.neighbours import best, pieces
+from antembed.tables.formats import SEPARATORS, binary_rows, first_unwritable, text_rows
+from antembed.tables.neighbours import best, chunks
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
-from antembed.tables.word2vec_files import SEPARATORS, binary_rows, first_unwritable, text_rows
 from antembed.tables.word_evaluation import (
     Correlation,
     Section,
@@ -21,7 +21,7 @@ from antembed.tables.word_evaluation import (
     analogies_solved,
     pairs_followed,
     read_pairs,
-    units,
+    unit_vectors,
 )
 from antembed.tables.word_index import WordIndex
 
@@ -80,7 +80,7 @@ class KeyedVectors:
 
     def get_normed_vectors(self) -> np.ndarray:
         """All vectors (V, d), of length 1."""
-        return units(self.vectors)
+        return unit_vectors(self.vectors)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -162,8 +162,8 @@ class KeyedVectors:
     def _best(self, scores: np.ndarray, keys: Sequence[Any], topn: int, first: int = 0) -> list[tuple[str, float]]:
         """The words of the largest scores, without those of `keys`; the scores are those of the rows from `first` on."""
         own = {self.get_index(key) for key in keys if not isinstance(key, np.ndarray)}
-        places, found = best(scores[None], topn + len(own))
-        near = [(n + first, score) for n, score in zip(places[0].tolist(), found[0].tolist(), strict=True)]
+        positions, found = best(scores[None], topn + len(own))
+        near = [(n + first, score) for n, score in zip(positions[0].tolist(), found[0].tolist(), strict=True)]
         return [(self._words.word(n), float(score)) for n, score in near if n not in own][:topn]
 
     def most_similar_cosmul(
@@ -276,7 +276,7 @@ class KeyedVectors:
         def contents() -> Iterator[bytes]:
             if write_header:
                 yield f"{len(self)} {self.vector_size}\n".encode()
-            for ids in pieces(len(self)):
+            for ids in chunks(len(self)):
                 yield rows(words[ids[0] : ids[-1] + 1], self.table[ids])
 
         write_atomically(Path(fname), contents())

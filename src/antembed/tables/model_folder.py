@@ -16,7 +16,7 @@ import numpy as np
 import safetensors
 
 from antembed.files import JSON, write_atomically
-from antembed.tables.checksums import DamagedError, pack_arrays, read_arrays
+from antembed.tables.container import DamagedError, pack_arrays, read_arrays
 
 # MERGED What the files of an exported folder are for.
 
@@ -37,13 +37,13 @@ def read_description(folder: Path) -> JSON:
     file = folder / "config.json"
     if not file.is_file():
         raise RunError(f"{folder} is no run: it has no config.json")
-    whole = read_json(file)
-    if whole.get("version") != VERSION:
-        found = f"version {whole['version']}" if "version" in whole else "no version"
+    full = read_json(file)
+    if full.get("version") != VERSION:
+        found = f"version {full['version']}" if "version" in full else "no version"
         raise RunError(f"{folder}/config.json has {found}, this antembed reads version {VERSION}; train the run anew")
-    if not is_description(whole):
+    if not is_description(full):
         raise RunError(f"{folder}/config.json is no description of a model by antembed; train the run anew")
-    return whole
+    return full
 
 
 def source_of(folder: Path) -> str:
@@ -52,11 +52,11 @@ def source_of(folder: Path) -> str:
     return str(source.get("data", "")) if isinstance(source, dict) else ""
 
 
-def is_description(whole: JSON) -> bool:
+def is_description(full: JSON) -> bool:
     """Whether a config.json is ours, of any version."""
-    config = whole.get("config")
+    config = full.get("config")
     named = isinstance(config, dict) and isinstance(config.get("task"), str)
-    return named and isinstance(whole.get("version"), int) and isinstance(whole.get("data"), dict)
+    return named and isinstance(full.get("version"), int) and isinstance(full.get("data"), dict)
 
 
 def check_own(folder: Path) -> None:
@@ -69,18 +69,18 @@ def check_own(folder: Path) -> None:
 def read_json(file: Path) -> JSON:
     """A file of ours that holds an object."""
     try:
-        whole = json.loads(file.read_bytes())
+        full = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise RunError(f"{file} is damaged: it is no JSON ({error}); copy it again, or train the run anew") from error
-    if not isinstance(whole, dict):
+    if not isinstance(full, dict):
         raise RunError(f"{file} is damaged: it holds no JSON object; copy it again, or train the run anew")
-    return whole
+    return full
 
 
 def write_description(folder: Path, config: JSON, facts: JSON, files: Sequence[str] = ()) -> None:
     """Write config.json. `files`: the tables that go with it, by their names."""
-    whole = {"version": VERSION, "config": config, "data": facts, "files": list(files)}
-    write_atomically(folder / "config.json", json.dumps(whole, indent=2).encode())
+    full = {"version": VERSION, "config": config, "data": facts, "files": list(files)}
+    write_atomically(folder / "config.json", json.dumps(full, indent=2).encode())
 
 
 def check_files(folder: Path, *names: str) -> None:

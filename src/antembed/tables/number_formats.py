@@ -1,13 +1,105 @@
-"""Number formats of the file: fp32, fp16, or whole numbers with a scale for each column, in which only zeros become zeros.
+"""How numbers are stored: fp32, fp16, or integers with a scale for each column; the non-zeros of T; biases; compression.
 
 int8, int6, int5 and int4 differ in how many numbers there are; all are stored as bytes, so only `packed` files get smaller.
+Only zeros become zeros.
 """
 
+import lzma
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from antembed.tables.nonzeros import Nonzeros
+from antembed.tables.container import DamagedError
+
+Arrays = dict[str, np.ndarray]
+ALWAYS_ALLOWED_BYTES, MAX_EXPANSION = 1 << 24, 512  # of what is decompressed: so many bytes, or times as many as are stored
+BLOCK = 1 << 16  # rows that are dense at a time
+
+
+def smallest_unsigned(largest: int) -> np.dtype:
+    """The narrowest unsigned type that holds `largest`."""
+    return next(np.dtype(kind) for kind in ("u1", "u2", "u4", "u8") if largest <= np.iinfo(kind).max)
+
+
+@dataclass(frozen=True)
+class Nonzeros:
+    """A matrix (V, K): how many non-zeros each row has (V,), their columns (nnz,) and their values (nnz,). It is made and
+    written block by block (container.Stream), so that a T which lies in several processes is never dense in one of them."""
+
+    width: int  # K
+    counts: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, T: np.ndarray) -> "Nonzeros":
+        """Of a dense matrix (V, K)."""
+        return cls.gathered((T[at : at + BLOCK] for at in range(0, len(T), BLOCK)), T.shape[1], T.dtype)
+
+    @classmethod
+    def gathered(cls, blocks: Iterable[np.ndarray], width: int, dtype: np.dtype) -> "Nonzeros":
+        """Of dense blocks of rows, one after the other."""
+        kind = smallest_unsigned(max(width - 1, 0))
+        counts, columns, values = [np.empty(0, smallest_unsigned(width))], [np.empty(0, kind)], [np.empty(0, dtype)]
+        for block in blocks:
+            nonzero = block != 0
+            counts.append(nonzero.sum(axis=1).astype(counts[0].dtype))
+            columns.append(np.nonzero(nonzero)[1].astype(kind))
+            values.append(block[nonzero])
+        return cls(width, *(np.concatenate(parts) for parts in (counts, columns, values)))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.counts), self.width
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of the dense matrix."""
+        return len(self) * self.width * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def by_column(self) -> np.ndarray:
+        """How many non-zeros each column has, (K,)."""
+        return np.bincount(self.columns, minlength=self.width)
+
+    def narrowed(self, kept: np.ndarray) -> "Nonzeros":
+        """Without those columns, all of them zero, that are not `kept` (K,)."""
+        number = np.cumsum(kept) - 1
+        width = int(kept.sum())
+        return Nonzeros(width, self.counts, number.astype(smallest_unsigned(max(width - 1, 0)))[self.columns], self.values)
+
+    def with_values(self, values: np.ndarray) -> "Nonzeros":
+        """Other numbers in these positions; those that are zero now are left out."""
+        if (values != 0).all():
+            return Nonzeros(self.width, self.counts, self.columns, values)
+        kept = values != 0
+        ends = np.cumsum(self.counts, dtype=np.int64)
+        before = np.concatenate([[0], np.cumsum(kept)])
+        counts = before[ends] - before[ends - self.counts]
+        return Nonzeros(self.width, counts.astype(self.counts.dtype), self.columns[kept], values[kept])
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Dense blocks of rows."""
+        if len(self.values) == len(self) * self.width:
+            full = self.values.reshape(self.shape)
+            yield from (full[at : at + BLOCK] for at in range(0, len(self), BLOCK))
+            return
+        end = 0
+        for at in range(0, len(self.counts), BLOCK):
+            counts = self.counts[at : at + BLOCK]
+            begin, end = end, end + int(counts.sum(dtype=np.int64))
+            dense = np.zeros((len(counts), self.width), self.values.dtype)
+            dense[np.repeat(np.arange(len(counts)), counts), self.columns[begin:end]] = self.values[begin:end]
+            yield dense
+
 
 VALUES: dict[str, type[np.number]] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 LARGEST_CODES = {"int8": 127, "int6": 31, "int5": 15, "int4": 7}
@@ -41,7 +133,7 @@ def _codes(x: np.ndarray, scales: np.ndarray, largest: int) -> np.ndarray:
 
 
 def anchors_as(values: str) -> type[np.number[Any]]:
-    """The type of the anchors, never whole numbers: they are few, and every vector is made of them."""
+    """The type of the anchors, never integers: they are few, and every vector is made of them."""
     return np.float16 if values in LARGEST_CODES else VALUES[values]
 
 
@@ -49,7 +141,7 @@ LARGEST_NUMBER = float(np.finfo(np.float32).max)
 
 
 def largest(array: np.ndarray) -> float:
-    """The largest absolute number; of whole numbers and fp16, the largest that there can be: fp32 alone is read."""
+    """The largest absolute number; of integers and fp16, the largest that there can be: fp32 alone is read."""
     if array.dtype != np.float32:
         return float(np.finfo(np.float16).max) if array.dtype == np.float16 else float(-np.iinfo(array.dtype).min)
     return float(max(array.max(initial=0), -array.min(initial=0)))
@@ -78,8 +170,95 @@ def check_fits(name: str, array: np.ndarray, stored: type[np.number[Any]]) -> No
 
 
 def stored_as(x: np.ndarray, values: str, largest: int = 0) -> np.ndarray:
-    """x (V, K) as it is read back from a file with these values. `largest`: of whole numbers, if there are to be more."""
+    """x (V, K) as it is read back from a file with these values. `largest`: of integers, if there are to be more."""
     if values not in LARGEST_CODES:
         return x.astype(VALUES[values]).astype(np.float32)
     codes, scales = quantize(x, max(LARGEST_CODES[values], largest))
     return codes * scales
+
+
+# Bits and codes have no repeats worth a dictionary: what counts is LZMA's adaptive arithmetic coder, without contexts.
+FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9, "lc": 0, "lp": 0, "pb": 0, "dict_size": 1 << 16}]
+
+
+def compressed(array: np.ndarray) -> np.ndarray:
+    """The bytes of the array, compressed."""
+    packed = lzma.compress(np.ascontiguousarray(array).tobytes(), lzma.FORMAT_RAW, filters=FILTERS)
+    return np.frombuffer(packed, np.uint8)
+
+
+def decompressed(array: np.ndarray, size: int) -> np.ndarray:
+    """The inverse of `compressed`: `size` bytes, or a DamagedError."""
+    _check_ratio(len(array), size)
+    try:
+        found = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS).decompress(array.tobytes(), size + 1)
+    except lzma.LZMAError as error:
+        raise DamagedError(f"compressed bytes are damaged ({error})") from error
+    if len(found) != size:
+        raise DamagedError(f"compressed bytes hold {len(found)} bytes or more, {size} were expected")
+    return np.frombuffer(found, np.uint8)
+
+
+def _check_ratio(stored: int, size: int) -> None:
+    """No table is so empty that it shrinks by more: a few forged bytes must not fill the memory."""
+    if size > ALWAYS_ALLOWED_BYTES + MAX_EXPANSION * stored:
+        raise DamagedError(
+            f"{stored} bytes claim to be {size}, at most {ALWAYS_ALLOWED_BYTES + MAX_EXPANSION * stored} are plausible"
+        )
+
+
+LEAST_CODES = 63  # a bias is in every prediction, and there is one for an object: it is never coarser than this
+BIAS_ARRAYS = {"bias", "coded_bias", "bias_bits", "bias_scale"}
+BITMAP_FROM = 1 / 3  # share of zeros from which a bitmap is used
+
+
+def encode_bias(bias: np.ndarray, num_embeddings: int, values: str, pack: bool = False) -> Arrays:
+    """bias (V,) or (1,) → the arrays of the file. `pack`: compress them if that makes them smaller."""
+    bias = np.atleast_1d(bias)
+    if bias.shape not in ((1,), (num_embeddings,)):
+        raise ValueError(
+            f"bias has the shape {bias.shape} for {num_embeddings} objects; give one number for each, or one for all"
+        )
+    check_fits("bias", bias, VALUES[values])
+    if len(bias) == 1:
+        return {"bias": bias.astype(np.float32 if values in LARGEST_CODES else VALUES[values])}
+    arrays: Arrays = {}
+    if values in LARGEST_CODES:
+        codes, arrays["bias_scale"] = quantize(bias[:, None], max(LARGEST_CODES[values], LEAST_CODES))
+        stored = codes[:, 0]
+    else:
+        stored = bias.astype(VALUES[values])
+    nonzero = stored != 0
+    if nonzero.sum() <= (1 - BITMAP_FROM) * num_embeddings:
+        arrays["bias_bits"] = np.packbits(nonzero, bitorder="little")
+        stored = stored[nonzero]
+    if pack and stored.dtype == np.int8 and len(smaller := compressed(stored)) < len(stored):
+        return arrays | {"coded_bias": smaller}
+    return arrays | {"bias": stored}
+
+
+def decode_bias(arrays: Arrays, num_embeddings: int) -> np.ndarray | None:
+    """The inverse of encode_bias, in fp32; None if the file has no biases."""
+    if not arrays:
+        return None
+    nonzero, count = None, num_embeddings
+    if "bias_bits" in arrays:
+        nonzero = np.unpackbits(arrays["bias_bits"], bitorder="little").astype(bool)
+        count = int(np.count_nonzero(nonzero))
+        if nonzero[num_embeddings:].any():
+            raise DamagedError(f"there are biases beyond the {num_embeddings} objects")
+    if "coded_bias" in arrays:
+        bias = decompressed(arrays["coded_bias"], count).view(np.int8).astype(np.float32)
+    else:
+        bias = arrays["bias"].astype(np.float32, copy=False)
+    if len(bias) != count and (nonzero is not None or len(bias) != 1):
+        raise DamagedError(f"{len(bias)} biases, {count} were expected")
+    if "bias_scale" in arrays:
+        bias = bias * arrays["bias_scale"]
+    if not np.isfinite(bias).all():
+        raise DamagedError("a bias is not finite")
+    if nonzero is None:
+        return bias
+    full = np.zeros(num_embeddings, np.float32)
+    full[nonzero[:num_embeddings]] = bias
+    return full

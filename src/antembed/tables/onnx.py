@@ -19,10 +19,9 @@ import numpy as np
 
 from antembed.extras import explained
 from antembed.files import write_atomically
-from antembed.tables.encodings import Rows, ScaledRows, SharedRows
-from antembed.tables.named_table import FormatError, Named
-from antembed.tables.nonzeros import smallest_unsigned
-from antembed.tables.number_formats import VALUES, check_fits, quantize
+from antembed.tables.neighbours import chunks
+from antembed.tables.number_formats import VALUES, check_fits, quantize, smallest_unsigned
+from antembed.tables.rows import Decode, Rows, ScaledRows, SharedRows
 from antembed.tables.table import Table
 
 if TYPE_CHECKING:
@@ -32,37 +31,24 @@ OPSET, IR_VERSION = 17, 8  # of 2022: old runtimes, and those of browsers, read 
 LARGEST = 2_000_000_000  # bytes; protobuf has no larger files
 INT8 = 127
 FLOAT, INT64 = 1, 7  # onnx.TensorProto's numbers
-PIECE = 1 << 14  # rows at a time
 
 Part = tuple[dict[str, np.ndarray], "list[onnx.NodeProto]"]  # constants and steps of a graph
-
-
-@dataclass(frozen=True)
-class DenseRows(Rows):
-    """Rows of E = T·A."""
-
-    inner: Rows
-    anchors: np.ndarray
-
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.inner(ids) @ self.anchors
-        return found
 
 
 @dataclass(frozen=True)
 class Weights:
     """Rows of T or E, (total, width), and how their numbers are stored: as `dtype`, of int8 with a scale for each column."""
 
-    rows: Rows
+    rows: Decode
     total: int
     values: str
     most: int  # non-zeros of a row
     scales: np.ndarray | None
 
     @classmethod
-    def measured(cls, rows: Rows, total: int, values: str) -> "Weights":
+    def measured(cls, rows: Decode, total: int, values: str) -> "Weights":
         most, largest = 0, np.zeros(0, np.float32)
-        for ids in _pieces(total):
+        for ids in chunks(total):
             found = rows(ids)
             most = max(most, int(np.count_nonzero(found, axis=1).max()))
             peaks = np.abs(found).max(axis=0)
@@ -75,34 +61,27 @@ class Weights:
 
     def stored(self) -> Iterator[np.ndarray]:
         """Numbers as they are in the file, (n, width) at a time."""
-        for ids in _pieces(self.total):
+        for ids in chunks(self.total):
             found = self.rows(ids)
             if self.scales is not None:
                 found = np.clip(np.rint(found / self.scales), -INT8, INT8)
             yield found.astype(VALUES[self.values])
 
 
-def _pieces(total: int) -> Iterator[np.ndarray]:
-    for start in range(0, total, PIECE):
-        yield np.arange(start, min(start + PIECE, total))
-
-
-def write_onnx(named: Named, out: Path) -> list[Path]:
+def write_onnx(table: Table, out: Path, values: str | None = None) -> list[Path]:
     """Write the model."""
     try:
         import onnx
     except ImportError as error:
         raise explained(error, "ONNX") from error
-    values = named.values or _own_values(named.table)
+    values = values or _own_values(table)
     if values not in ("fp32", "fp16", "int8"):
-        raise FormatError(f"ONNX has fp32, fp16 or int8 numbers, not {values}")
-    arrays, nodes = _graph(named, values)
+        raise ValueError(f"ONNX has fp32, fp16 or int8 numbers, not {values}")
+    arrays, nodes = _graph(table, values)
     size = sum(array.nbytes for array in arrays.values())
     if size > LARGEST:
-        raise FormatError(f"{size:,} bytes are more than an ONNX file can hold ({LARGEST:,}); use --values int8, or npy")
-    outputs = {"vectors": ["batch", "length", named.table.embedding_dim]} | (
-        {"bias": ["batch", "length"]} if named.has_bias else {}
-    )
+        raise ValueError(f"{size:,} bytes are more than an ONNX file can hold ({LARGEST:,}); use --values int8, or npy")
+    outputs = {"vectors": ["batch", "length", table.embedding_dim]} | ({"bias": ["batch", "length"]} if table.has_bias else {})
     graph = onnx.helper.make_graph(
         nodes,
         "antembed",
@@ -125,11 +104,11 @@ def _own_values(table: Table) -> str:
     return "int8" if isinstance(rows, ScaledRows) else "fp16"
 
 
-def _graph(named: Named, values: str) -> Part:
+def _graph(table: Table, values: str) -> Part:
     """The constants and steps of the smallest form, and of the biases."""
     from onnx.helper import make_node
 
-    table, rows, total = named.table, named.table.rows, len(named.table)
+    rows, total = table.rows, len(table)
     arrays: dict[str, np.ndarray] = {}
     nodes = []
     if isinstance(rows, SharedRows):
@@ -138,7 +117,7 @@ def _graph(named: Named, values: str) -> Part:
         total = int(rows.row_index.max(initial=0)) + 1
         rows = rows.inner
     constants, steps = _smallest(rows, total, table.anchors, table.embedding_dim, values, "rows" if nodes else "ids")
-    if named.has_bias:
+    if table.has_bias:
         constants["biases"] = table.bias_of(np.arange(len(table))).astype(np.float32)
         steps.append(make_node("Gather", ["biases", "ids"], ["bias"]))
     return {name: np.ascontiguousarray(array) for name, array in (arrays | constants).items()}, nodes + steps
@@ -155,7 +134,7 @@ def _smallest(rows: Rows, total: int, anchors: np.ndarray | None, d: int, values
     }
     form = min(sizes, key=lambda name: sizes[name])
     if form == "dense":
-        return _dense(Weights.measured(DenseRows(rows, anchors), total, values), None, ids)
+        return _dense(Weights.measured(lambda ids: rows(ids) @ anchors, total, values), None, ids)
     scaled = anchors if weights.scales is None else anchors * weights.scales[:, None]
     return _sparse(weights, scaled, ids) if form == "sparse" else _dense(weights, scaled, ids)
 

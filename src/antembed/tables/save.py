@@ -3,22 +3,23 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from antembed.files import JSON, write_atomically
-from antembed.tables.biases import encode_bias
-from antembed.tables.container import Contents, TableError, map_file, naming, pack, pieces, unpack
+from antembed.tables.container import Contents, TableError, map_file, naming, pack, parts, unpack
 from antembed.tables.encodings import Stored, encode
-from antembed.tables.nonzeros import Nonzeros, smallest_unsigned
 from antembed.tables.number_formats import (
     LARGEST_CODES,
     LARGEST_NUMBER,
     VALUES,
+    Nonzeros,
     anchors_as,
     check_fits,
+    encode_bias,
     quantize_nonzeros,
+    smallest_unsigned,
     vector_bound,
 )
 from antembed.tables.table import Table
@@ -39,19 +40,9 @@ class Layer(Protocol):
     def before_export(self) -> None: ...
 
 
-def serialize(
-    T: np.ndarray | Nonzeros,
-    A: np.ndarray | None,
-    *,
-    row_index: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
-    offset: float = 0.0,
-    values: str = "fp32",
-    encoding: str = "auto",
-) -> bytes:
-    """E = T·A (A is None for a plain table), or (T·A)[row_index], as the bytes of the file. Unused anchors are
-    dropped. `bias` is one number for each object or one for all, and `offset` is added to all of them."""
-    return b"".join(serialized(T, A, row_index=row_index, bias=bias, offset=offset, values=values, encoding=encoding))
+def serialize(T: np.ndarray | Nonzeros, A: np.ndarray | None, **options: Any) -> bytes:
+    """E = T·A as the bytes of the file; `options` of `serialized`."""
+    return b"".join(serialized(T, A, **options))
 
 
 def serialized(
@@ -64,7 +55,9 @@ def serialized(
     values: str = "fp32",
     encoding: str = "auto",
 ) -> "Iterator[Buffer]":
-    """The same bytes, one piece after the other: no more of T than a block is ever dense."""
+    """E = T·A (A is None for a plain table), or (T·A)[row_index], as the bytes of the file in parts: no more of T than a block
+    is ever dense. Unused anchors are dropped. `bias` is one number for each object or one for all, and `offset` is added to all
+    of them."""
     if values not in VALUES:
         raise ValueError(f"unknown values {values!r}; there are: {', '.join(VALUES)}")
     T = Nonzeros.of(T) if isinstance(T, np.ndarray) else T
@@ -104,7 +97,7 @@ def serialized(
     about |= {"dimensions": embedding_dim, "offset": float(offset)}
     if encoding == "plain":  # the others have as many values
         about["nonzeros"] = len(T.values)
-    return pieces(arrays, about)
+    return parts(arrays, about)
 
 
 def serialize_coded(arrays: dict[str, np.ndarray], about: JSON, words: dict[str, np.ndarray]) -> bytes:
@@ -125,7 +118,7 @@ def _opened(found: Contents, contents: bytes | None = None) -> Table:
 
 
 def size_of(data: "Iterable[Buffer]") -> int:
-    """Bytes of a file that comes in pieces, none of which is kept."""
+    """Bytes of a file that comes in parts, none of which is kept."""
     return sum(memoryview(piece).nbytes for piece in data)
 
 

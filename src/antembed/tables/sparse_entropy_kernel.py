@@ -1,18 +1,17 @@
-"""Sparse rows as bytes and back (rANS): which anchors, and how much of each; tables/sparse_entropy_rows.py describes the format and
-has the plain twin of the decoder."""
+"""Encodes and decodes sparse rows: which anchors, and how much of each; tables/sparse_entropy_rows.py describes the format and
+has the plain decoder."""
 
 from typing import Any
 
 import numpy as np
 
-from antembed.native.random_bits import compiled
+from antembed.native.compile import compiled
 from antembed.native.vector import LIMITS, count_reached, fence
-from antembed.tables.entropy_kernel import last_entry, next_bytes, remember
+from antembed.tables.entropy_kernel import LOW, encode_symbols, last_entry, next_bytes, remember
 from antembed.tables.sparse_product_kernel import mix, streams
 
 PRECISION = 16
 TOTAL = 1 << PRECISION
-LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
 GUESS = 4  # lower bits of a slot that a guess leaves out
 LANES, TOGETHER = 4, 16  # rows that are decoded side by side, and before they are added up
 
@@ -35,7 +34,6 @@ def encode_sparse(
     n, most = index.shape
     K = len(ends) - 1
     starts, sizes = np.empty(rows * (2 * most + 2), np.int64), np.empty(rows * (2 * most + 2), np.int64)
-    piece = np.empty(rows * (2 * most + 2) * 3 + 64, np.uint8)
     end = 0
     for block in range((n + rows - 1) // rows):
         symbols = 0
@@ -55,21 +53,9 @@ def encode_sparse(
                     sizes[symbols] = firsts[group[k], value[i, s]] - starts[symbols]
                     symbols += 1
                     after = k + 1
-        state, written = LOW, 0
-        for s in range(symbols - 1, -1, -1):
-            while state >= ((LOW >> PRECISION) << 8) * sizes[s]:
-                piece[written] = state & 255
-                written += 1
-                state >>= 8
-            state = (state // sizes[s] << PRECISION) + state % sizes[s] + starts[s]
-        for b in range(4):
-            piece[written + b] = state >> (8 * b) & 255
-        written += 4
-        if end + written > len(out):
+        end = encode_symbols(starts, sizes, symbols, PRECISION, out, end)
+        if end < 0:
             return -1
-        for b in range(written):  # the decoder reads forward
-            out[end + b] = piece[written - 1 - b]
-        end += written
         offsets[block + 1] = end
     return end
 
@@ -94,15 +80,15 @@ def _at(table: Any, place: int) -> Any:
 
 
 @compiled
-def _next_anchor(after: int, slot: int, ends: Any, reach: Any, places: Any, anchors: Any) -> tuple[int, int, int]:
-    """The anchor (K: no further one) whose slots hold this one, and the first of its slots and of those behind. `places` and
+def _next_anchor(after: int, slot: int, ends: Any, reach: Any, positions: Any, anchors: Any) -> tuple[int, int, int]:
+    """The anchor (K: no further one) whose slots hold this one, and the first of its slots and of those behind. `positions` and
     `anchors` say which it is, or nearly."""
     K: Any = len(ends) - 1
     begin, end, may_follow = _at(ends, after), _at(ends, K), K - after
     rest = TOTAL - may_follow - 1
-    guess = _at(anchors, min(begin + _at(places, slot + (slot * may_follow >> PRECISION) >> GUESS), end))
+    guess = _at(anchors, min(begin + _at(positions, slot + (slot * may_follow >> PRECISION) >> GUESS), end))
     left = max(slot - (guess - after), 0)  # without what is set aside for those before it
-    k = _at(anchors, min(begin + _at(places, left + (left * may_follow >> PRECISION) >> GUESS), end))
+    k = _at(anchors, min(begin + _at(positions, left + (left * may_follow >> PRECISION) >> GUESS), end))
     first = k - after + (rest * _at(reach, _at(ends, k) - begin) >> PRECISION)  # first_slot
     behind = k + 1 - after + (rest * _at(reach, _at(ends, k + 1) - begin) >> PRECISION) if k < K else TOTAL
     while first > slot:
@@ -125,12 +111,12 @@ def _taken(state: int, first: int, behind: int, byte: int, data: Any) -> tuple[i
 
 @compiled
 def _decode_rows(
-    rows: int, states: Any, at_bytes: Any, data: Any, ends: Any, reach: Any, places: Any, anchors: Any, group: Any, firsts: Any,
-    norm_firsts: Any, norms: Any, counts: Any, after: Any, k: Any, t: Any,
-) -> None:  # fmt: skip
+    rows: int, states: Any, at_bytes: Any, data: Any, tables: Any, norms: Any, counts: Any, after: Any, k: Any, t: Any
+) -> None:
     """Rows that begin at `states` and `at_bytes`, which become those of the rows behind them: their norms, counts[i] anchors
     and values, k and t from i·(K + 1) on. `group`: where an anchor's values begin in `firsts`. A symbol waits for the one
     before it, so several rows are decoded side by side."""
+    ends, reach, positions, anchors, group, firsts, norm_firsts = tables
     K, active, waiting = len(ends) - 1, min(rows, LANES), min(rows, LANES)
     lanes = np.arange(LANES)
     for row in range(rows):
@@ -144,7 +130,7 @@ def _decode_rows(
         while lane < active:
             i: Any = np.uint64(lanes[np.uint64(lane)])
             state, byte = states[i], at_bytes[i]
-            now, first, behind = _next_anchor(after[i], state & (TOTAL - 1), ends, reach, places, anchors)
+            now, first, behind = _next_anchor(after[i], state & (TOTAL - 1), ends, reach, positions, anchors)
             state, byte = _taken(state, first, behind, byte, data)
             if now < K:
                 own, slot = _at(group, now), state & (TOTAL - 1)
@@ -169,13 +155,12 @@ def _decode_rows(
 
 @compiled
 def decode_sparse(
-    data: Any, offsets: Any, wanted: Any, rows: int, ends: Any, reach: Any, places: Any, anchors: Any, group: Any, firsts: Any,
-    norm_firsts: Any, step: Any, scales: Any, weights: Any, entries: Any, onto: Any, order: Any, uses: Any, out: Any,
-) -> int:  # fmt: skip
+    file: Any, tables: Any, wanted: Any, weights: Any, step: Any, scales: Any, onto: Any, order: Any, uses: Any, out: Any
+) -> int:
     """Rows `wanted` (sorted, each once), divided by `weights`, times `onto` (K + 1, width) → out[order[uses[i] : uses[i + 1]]].
-    → −1, or the block that is damaged."""
-    K, streamed = len(ends) - 1, streams(out)
-    tables = ends, reach, places, anchors, group, firsts, norm_firsts
+    → −1, or the block that is damaged. `file` and `tables` are those of tables/sparse_entropy_rows.py."""
+    data, offsets, rows, entries = file
+    K, streamed = len(tables[0]) - 1, streams(out)
     states, at_bytes, stops = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
     one_state, one_byte = np.empty(1, np.int64), np.empty(1, np.int64)
     norms, counts, after = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
@@ -188,14 +173,14 @@ def decode_sparse(
                 return row // rows
             while row < wanted[start + i]:  # where it begins is not yet known
                 one_state[0], one_byte[0] = state, byte
-                _decode_rows(1, one_state, one_byte, data, *tables, norms, counts, after, k, t)
+                _decode_rows(1, one_state, one_byte, data, tables, norms, counts, after, k, t)
                 state, byte = one_state[0], one_byte[0]
                 if byte > stops[i]:
                     return row // rows
                 row += 1
                 remember(row, rows, offsets, byte, state, entries)
             states[i], at_bytes[i] = state, byte
-        _decode_rows(some, states, at_bytes, data, *tables, norms, counts, after, k, t)
+        _decode_rows(some, states, at_bytes, data, tables, norms, counts, after, k, t)
         for i in range(some):
             at, first, n = start + i, i * (K + 1), counts[i]
             if at_bytes[i] > stops[i]:

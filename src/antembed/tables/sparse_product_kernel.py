@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.compile import compile_kernel
+from antembed.native.compile import compile_kernel, compiled
 from antembed.native.vector import VECTOR, address, fence, prefetch, weighted_sum
 
-compiled = compile_kernel(nogil=True, error_model="numpy")
 inlined = compile_kernel(nogil=True, error_model="numpy", forceinline=True)  # a call with so many arrays takes some 100 ns
 AHEAD = 8  # ids: a row's numbers are fetched so far ahead, and where they begin twice as far
 WIDE = 8  # registers in which sums are held: half of AVX2's
@@ -20,7 +19,7 @@ sum_streamed = weighted_sum(WIDE, streamed=True)
 @compiled
 def streams(out: Any) -> bool:
     """Whether a result is written past the caches: if it is large, it would be read before it is written, and push the anchors
-    out. Registers have to be aligned, so widths of a multiple of VECTOR only, and memory of tables/optional_kernels.py, empty_rows."""
+    out. Registers have to be aligned: widths of a multiple of VECTOR only, and memory of tables/rows.py, empty_rows."""
     return out.size >= STREAMED_FROM and out.shape[1] % VECTOR == 0 and address(out, 0) % ALIGNED == 0
 
 
@@ -28,15 +27,15 @@ def streams(out: Any) -> bool:
 def mix(first: int, n: int, k: Any, t: Any, anchors: Any, out: Any, p: int, streamed: bool) -> None:
     """out[p] = Σ t_j·anchors[k_j] over n j's from `first` on; k is int64, the others are float32. After streamed ones comes a
     fence."""
-    width, column = out.shape[1], 0
+    width, stride, column = out.shape[1], anchors.shape[1], 0
     while column + WIDE * VECTOR <= width:
         if streamed:
-            sum_streamed(first, n, k, t, anchors, width, column, out, p * width + column)
+            sum_streamed(first, n, k, t, anchors, stride, column, out, p * width + column)
         else:
-            sum_wide(first, n, k, t, anchors, width, column, out, p * width + column)
+            sum_wide(first, n, k, t, anchors, stride, column, out, p * width + column)
         column += WIDE * VECTOR
     while column + VECTOR <= width:
-        sum_narrow(first, n, k, t, anchors, width, column, out, p * width + column)
+        sum_narrow(first, n, k, t, anchors, stride, column, out, p * width + column)
         column += VECTOR
     for j in range(column, width):
         total = np.float32(0)

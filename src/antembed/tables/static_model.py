@@ -13,8 +13,7 @@ import numpy as np
 from antembed.extras import explained
 from antembed.files import JSON
 from antembed.tables.container import DamagedError, TableError, naming
-from antembed.tables.nonzeros import smallest_unsigned
-from antembed.tables.number_formats import check_fits
+from antembed.tables.number_formats import check_fits, smallest_unsigned
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
@@ -73,12 +72,12 @@ def unpack_tokens(arrays: dict[str, np.ndarray], words: Sequence[str] | None) ->
             raise DamagedError(f"normalize is {normalize}, max_length {max_length}")
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"the tokenizer cannot be read ({error})") from error
-    places, weights = arrays.get("token_rows"), arrays.get("token_weights")
+    positions, weights = arrays.get("token_rows"), arrays.get("token_weights")
     return Tokens(
         tokenizer,
         normalize,
         max_length,
-        None if places is None else places.astype(np.int64),
+        None if positions is None else positions.astype(np.int64),
         None if weights is None else weights.astype(np.float32),
     )
 
@@ -145,7 +144,7 @@ class StaticModel:
             self.tokenizer.enable_truncation(most)
             cut = [
                 sentence[: most * self._median] for sentence in sentences
-            ]  # as model2vec: long texts are not tokenized whole
+            ]  # as model2vec: long texts are not tokenized in full
         found = self.tokenizer.encode_batch_fast(cut, add_special_tokens=False)
         return [[token for token in sentence.ids if token != self.unk_token_id] for sentence in found]
 
@@ -159,10 +158,10 @@ class StaticModel:
     ) -> np.ndarray:
         """Sentences → (n, d); one string → (d,). `normalize`: to length 1; `max_length`: tokens, None for all."""
         given = [sentences] if isinstance(sentences, str) else list(sentences)
-        pieces = [np.empty((0, self.dim), np.float32)]
+        parts = [np.empty((0, self.dim), np.float32)]
         for start in range(0, len(given), batch_size):
-            pieces.append(self._means(self.tokenize(given[start : start + batch_size], max_length)))
-        vectors = np.concatenate(pieces)
+            parts.append(self._means(self.tokenize(given[start : start + batch_size], max_length)))
+        vectors = np.concatenate(parts)
         if self.normalize if normalize is None else normalize:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-32
         return vectors[0] if isinstance(sentences, str) else vectors

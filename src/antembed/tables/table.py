@@ -9,14 +9,13 @@ from numpy.typing import ArrayLike
 
 from antembed.files import JSON, write_atomically
 from antembed.tables import neighbours as products
-from antembed.tables.biases import BIAS_ARRAYS, decode_bias
 from antembed.tables.checks import check_table, check_vectors, largest_weights
 from antembed.tables.container import DamagedError
-from antembed.tables.encodings import Rows, ScaledRows, SharedRows, UncheckedRows, decode
+from antembed.tables.encodings import ProductRows, decode
 from antembed.tables.entropy_rows import CodedRows
 from antembed.tables.neighbours import best
-from antembed.tables.product_rows import ProductRows
-from antembed.tables.row_cache import Cache, Decode
+from antembed.tables.number_formats import BIAS_ARRAYS, decode_bias
+from antembed.tables.rows import Cache, Decode, Rows, ScaledRows, SharedRows, UncheckedRows
 from antembed.tables.sparse_entropy_rows import SparseCodedRows
 from antembed.tables.word_index import WordIndex
 
@@ -89,6 +88,10 @@ class Table:
     def bias(self) -> np.ndarray | None:
         """(V,), or (1,) for all, in fp32; None: the file has none."""
         return decode_bias(self._bias, self.num_embeddings)
+
+    @property
+    def has_bias(self) -> bool:
+        return self.bias is not None or self.offset != 0
 
     def __len__(self) -> int:
         return self.num_embeddings
@@ -166,7 +169,7 @@ class Table:
         V = self.num_embeddings
         found = products.products(self.rows, self.anchors, V, flat, self.nnz / max(V, 1))
         if bias:
-            found = (some + self.bias_of(ids) for some, ids in zip(found, products.pieces(V), strict=True))
+            found = (some + self.bias_of(ids) for some, ids in zip(found, products.chunks(V), strict=True))
         if k is None:
             return products.side_by_side(found, len(flat), V).reshape(*given.shape[:-1], V)
         ids, values = products.top(found, len(flat), k)
@@ -196,8 +199,8 @@ class Table:
         k = min(k, self.num_embeddings - (own >= 0))
         if k < 1:
             return []
-        places, found = best(scores[None], k)
-        return [(self._name(n), float(score)) for n, score in zip(places[0].tolist(), found[0].tolist(), strict=True)]
+        positions, found = best(scores[None], k)
+        return [(self._name(n), float(score)) for n, score in zip(positions[0].tolist(), found[0].tolist(), strict=True)]
 
     def _name(self, row: int) -> str | int:
         return row if self.words is None else self.words.word(row)

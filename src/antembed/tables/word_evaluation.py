@@ -33,7 +33,7 @@ class Vocabulary:
         return all(word in self.rows for word in words)
 
 
-def units(vectors: np.ndarray) -> np.ndarray:
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Vectors of length 1; zeros stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
@@ -43,7 +43,7 @@ def analogies_solved(
     table: Table, words: Vocabulary, file: str | os.PathLike[str], dummy4unknown: bool
 ) -> tuple[float, list[Section]]:
     """KeyedVectors.evaluate_word_analogies."""
-    unit, unknown = units(table[: len(words.same)]), 0
+    unit, unknown = unit_vectors(table[: len(words.same)]), 0
     sections: list[Section] = []
     total: Section = {"section": "Total accuracy", "correct": [], "incorrect": []}
     for name, lines in read_analogies(file):
@@ -81,7 +81,7 @@ def pairs_followed(
     cosines, scores = np.zeros(len(kept)), np.array([score for _, score in kept])
     for n, (pair, _) in enumerate(kept):
         if words.knows(pair):
-            a, b = units(table[[words.rows[word] for word in pair]])
+            a, b = unit_vectors(table[[words.rows[word] for word in pair]])
             cosines[n] = a @ b
     found = pearson(scores, cosines), spearman(scores, cosines)
     first, second = ((r, p_value(r, len(kept))) for r in found)

@@ -13,14 +13,13 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
 
 import numpy as np
 
 from antembed.tables.container import DamagedError
-from antembed.tables.nonzeros import smallest_unsigned
+from antembed.tables.number_formats import smallest_unsigned
 
-BLOCK, OLD_BLOCK = 256, 512  # words; before version 6
+BLOCK = 256  # words
 KEPT = 256  # blocks that stay unpacked
 LARGEST_BLOCK = 1 << 24  # bytes
 PIECE = 1 << 16  # rows unpacked at a time; a multiple of 8
@@ -41,19 +40,19 @@ def pack_words(words: Sequence[str]) -> dict[str, np.ndarray]:
         raise ValueError(f"{len(words) - len(set(words))} words occur twice; a vocabulary has each word once")
     encoded = [word.encode() for word in words]
     order = np.array(sorted(range(len(encoded)), key=encoded.__getitem__), np.int64)
-    pieces, ends, heads = [], [0], []
+    parts, ends, heads = [], [0], []
     for start in range(0, len(order), BLOCK):
         block = [encoded[n] for n in order[start : start + BLOCK]]
         heads.append(block[0])
-        pieces.append(_packed(block))
-        ends.append(ends[-1] + len(pieces[-1]))
+        parts.append(_packed(block))
+        ends.append(ends[-1] + len(parts[-1]))
     bits = _bits(len(order))
     flat = [
         np.packbits((order[at : at + PIECE, None] >> np.arange(bits)) & 1, bitorder="little")
         for at in range(0, len(order), PIECE)
     ]
     return {
-        "word_blocks": np.frombuffer(b"".join(pieces), np.uint8),
+        "word_blocks": np.frombuffer(b"".join(parts), np.uint8),
         "word_ends": np.array(ends, np.uint64).astype(smallest_unsigned(ends[-1])),
         "word_heads": np.frombuffer(_packed(heads), np.uint8),
         "word_rows": np.concatenate([np.empty(0, np.uint8), *flat]),
@@ -101,31 +100,10 @@ def _unpacked(array: np.ndarray, count: int) -> list[bytes]:
     return words
 
 
-def _older(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
-    """The arrays of a file of version 5, whose words were separated by line ends and had whole bytes for their rows."""
-    ends, numbers = arrays["word_ends"].astype(np.int64).tolist(), arrays["word_rows"]
-    found: list[bytes] = []
-    for start, stop in pairwise(ends):
-        unpacker = zlib.decompressobj()
-        try:
-            plain = unpacker.decompress(arrays["word_blocks"][max(start, 0) : max(stop, 0)].tobytes(), LARGEST_BLOCK)
-        except zlib.error as error:
-            raise DamagedError(f"words cannot be decompressed ({error})") from None
-        if plain.count(b"\n") >= OLD_BLOCK or not unpacker.eof:
-            raise DamagedError(f"a block of words has more than {OLD_BLOCK}")
-        found += plain.split(b"\n")
-    rows = sum((numbers[:, n].astype(np.int64) << 8 * n for n in range(numbers.shape[1])), np.zeros(len(numbers), np.int64))
-    if len(found) != count or sorted(rows.tolist()) != list(range(count)) or len(set(found)) != count:
-        raise DamagedError(f"{len(found)} words with {len(rows)} rows for {count} vectors, or some occur twice")
-    return pack_words([_text(found[n]) for n in np.argsort(rows).tolist()])
-
-
 class WordIndex:
     """word → row, row → word. Blocks and row numbers are checked when they are used."""
 
     def __init__(self, arrays: dict[str, np.ndarray], count: int):
-        if arrays["word_rows"].ndim == 2:
-            arrays = _older(arrays, count)
         self.count, self.blocks, self.packed = count, arrays["word_blocks"], arrays["word_rows"]
         self.bits, self.ends = _bits(count), arrays["word_ends"].astype(np.int64)
         blocks = -(-count // BLOCK)
@@ -149,17 +127,17 @@ class WordIndex:
         return _unpacked(self._heads, len(self.ends) - 1)
 
     @cached_property
-    def places(self) -> np.ndarray:
+    def positions(self) -> np.ndarray:
         """The place of each row's word among the sorted ones."""
-        places = np.full(self.count, self.count, smallest_unsigned(self.count))
+        positions = np.full(self.count, self.count, smallest_unsigned(self.count))
         for at in range(0, self.count, PIECE):
             rows = self._rows(at, min(at + PIECE, self.count))
             if len(rows) and int(rows.max()) >= self.count:
                 raise DamagedError(f"a word has row {rows.max()} of {self.count}")
-            places[rows] = np.arange(at, at + len(rows))
-        if len(places) and int(places.max()) == self.count:
+            positions[rows] = np.arange(at, at + len(rows))
+        if len(positions) and int(positions.max()) == self.count:
             raise DamagedError("two words have the same row")
-        return places
+        return positions
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
         """The rows of the sorted words `start` (a multiple of 8) to `stop`."""
@@ -197,12 +175,12 @@ class WordIndex:
 
     def word(self, row: int) -> str:
         """The word of a row."""
-        place = int(self.places[row])
+        place = int(self.positions[row])
         return _text(self._block(place // BLOCK)[place % BLOCK])
 
     def all(self) -> list[str]:
         """All words, in the order of their rows."""
-        _ = self.places  # checks the row numbers
+        _ = self.positions  # checks the row numbers
         found = [""] * self.count
         for block in range(len(self.heads)):
             words = self._read(block)

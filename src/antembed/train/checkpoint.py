@@ -16,7 +16,7 @@ from typing_extensions import Buffer
 
 from antembed.files import JSON, write_atomically
 from antembed.layer.sharded.collectives import Ranks
-from antembed.tables import checksums
+from antembed.tables import container
 
 PIECE = 1 << 18  # rows
 CUDA = "random cuda/"  # and the number of a GPU: its random state
@@ -175,7 +175,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: Mapping[str, RowB
     tensors: dict[str, Tensor | RowBlocks] = {
         name: rows.get(name, tensor) for name, tensor in sorted(checkpoint.tensors.items())
     }
-    write_atomically(path, in_blocks(tensors, {checksums.FACTS: json.dumps(plain, sort_keys=True)}))
+    write_atomically(path, in_blocks(tensors, {container.FACTS: json.dumps(plain, sort_keys=True)}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -186,24 +186,24 @@ def read_checkpoint(path: Path) -> Checkpoint:
             slices = {name: file.get_slice(name) for name in names}
             kinds = {name: (part.get_dtype(), list(part.get_shape())) for name, part in slices.items()}
             metadata = file.metadata() or {}
-            sums = checksums.expected(metadata, kinds)
+            sums = container.expected(metadata, kinds)
             tensors = {name: file.get_tensor(name) for name in names}
         for name, tensor in tensors.items():
-            checksums.compare(name, checksums.checksum(_bytes_of(tensor)), sums)
-        plain = json.loads(metadata[checksums.FACTS])
+            container.compare(name, container.checksum(_bytes_of(tensor)), sums)
+        plain = json.loads(metadata[container.FACTS])
         if not isinstance(plain, dict):
             raise CheckpointError(f"{path} is no checkpoint of antembed (its facts are no object); start the run anew")
         return Checkpoint(tensors, plain)
-    except (safetensors.SafetensorError, checksums.DamagedError, KeyError, json.JSONDecodeError, OSError) as error:
+    except (safetensors.SafetensorError, container.DamagedError, KeyError, json.JSONDecodeError, OSError) as error:
         raise CheckpointError(f"{path} is no checkpoint of antembed ({error}); start the run anew") from error
 
 
 def in_blocks(tensors: Mapping[str, Tensor | RowBlocks], about: dict[str, str]) -> Iterator[Buffer]:
     """A safetensors file, block by block: the library's own writer needs two more copies of everything in memory."""
     kinds = {name: (KINDS[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()}
-    sums = "".join(checksums.checksum(_bytes_of(tensor)) for tensor in tensors.values())
-    described = checksums.describe(about.get(checksums.FACTS, ""), kinds)
-    header: JSON = {"__metadata__": {**about, checksums.KEY: described + sums}}
+    sums = "".join(container.checksum(_bytes_of(tensor)) for tensor in tensors.values())
+    described = container.describe(about.get(container.FACTS, ""), kinds)
+    header: JSON = {"__metadata__": {**about, container.KEY: described + sums}}
     end = 0
     for name, tensor in tensors.items():
         start, end = end, end + math.prod(tensor.shape) * tensor.dtype.itemsize

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.random_bits import compiled, mix_bits, uniform_below
+from antembed.native.compile import compiled
+from antembed.native.random_bits import mix_bits, uniform_below
 from antembed.native.threads import parallel_for
 from antembed.native.vector import prefetch
 

@@ -15,7 +15,7 @@ from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.sharded.collectives import Ranks
 from antembed.layer.sharded.sharded_embedding import ShardedAnchorEmbedding, drawn_by_block
 from antembed.layer.sharded.sharded_table import ShardedRowTable
-from antembed.tables import nonzeros
+from antembed.tables import number_formats as nonzeros
 from antembed.train.processes import on_first_served
 from antembed.train.run import export
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from antembed.layer.optim import lazy_kernel as kernel
 from antembed.layer.optim.lazy_kernel import Groups, Rule, Step, group
 from antembed.layer.optim.prox import FreeEntries
-from antembed.native.huge_pages import ask_for_huge_pages
+from antembed.native.large_arrays import ask_for_huge_pages
 from antembed.native.threads import parallel_for, take_turns
 
 Direction = Callable[[Tensor, dict[str, Tensor]], tuple[Tensor, Tensor | None]]

@@ -25,7 +25,7 @@ from antembed.layer.optim.prox import L1, FreeEntries
 from antembed.layer.optim.proximal import SHARED, ProximalOptimizer, State
 from antembed.layer.row_table import IN_CACHE, Numbers, RowTable, check_integers, check_range, from_the_front, log_total
 from antembed.layer.sharded.collectives import Exchange, Ranks
-from antembed.tables.nonzeros import BLOCK
+from antembed.tables.number_formats import BLOCK
 
 GOLDEN = (5**0.5 - 1) / 2  # its multiples are spread most evenly
 WIDTH = 8  # columns that are sent at a time: what is on its way needs memory, too
