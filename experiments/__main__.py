@@ -9,6 +9,7 @@ COMMANDS = {
     "figures": ("experiments.figures", "draw the figures of docs/ from results/"),
     "house": ("experiments.house", "show the plan of the source and its ceilings"),
     "recipe": ("experiments.recipe", "run an experiment that is written down: recipe FILE.toml …"),
+    "sabotage": ("experiments.sabotage", "make the program worse on purpose and see which check notices"),
     "tables": ("experiments.tables", "fill the tables of README.md and docs/ from results/"),
 }
 

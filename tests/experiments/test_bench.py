@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,4 +89,13 @@ def test_options_of_a_measurement():
 def test_the_command_line_lists_its_commands():
     done = subprocess.run([sys.executable, "-m", "experiments"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2
-    assert re.findall(r"^  (\w+)", done.stderr, re.MULTILINE) == ["bench", "claims", "figures", "house", "recipe", "tables"]
+    commands = ["bench", "claims", "figures", "house", "recipe", "sabotage", "tables"]
+    assert re.findall(r"^  (\w+)", done.stderr, re.MULTILINE) == commands
+
+
+def test_each_sabotage_changes_one_place(tmp_path):
+    from experiments.sabotage import SABOTAGES, apply
+
+    for sabotage in SABOTAGES:
+        shutil.copytree(ROOT / "src" / "antembed", tmp_path / "src", dirs_exist_ok=True)
+        apply(sabotage, tmp_path / "src")

@@ -113,5 +113,5 @@ def test_offsets_that_no_bag_can_have():
     layer = ant.AnchorEmbeddingBag(V, 6, num_anchors=K, sparse=True)
     one_step_in(layer)
     for wrong in ([1, 5], [0, 9, 4], [0, N + 1]):
-        with pytest.raises(RuntimeError):  # torch's own, as of nn.EmbeddingBag
+        with pytest.raises(ValueError, match=rf"at most the number of ids, {N}; these begin with {wrong[0]}"):
             layer(torch.zeros(N, dtype=torch.long), torch.tensor(wrong))

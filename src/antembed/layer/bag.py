@@ -36,6 +36,8 @@ class AnchorEmbeddingBag(AnchoredTable):
         check_integers(ids)
         if per_sample_weights is not None and self.mode != "sum":
             raise ValueError(f"per_sample_weights go with mode='sum', this bag has mode={self.mode!r}")
+        if offsets is not None and offsets.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_offsets(offsets, len(ids))
         rows, padding, sparse = self.rows.weight, self.padding_idx, self.rows.sparse
         if self.rows.pending is not None or self.rows.shared:
             ids, rows, padding = self._distinct(ids)
@@ -68,3 +70,12 @@ class AnchorEmbeddingBag(AnchoredTable):
 
     def extra_repr(self) -> str:
         return super().extra_repr() + f", mode={self.mode!r}"
+
+
+def check_offsets(offsets: Tensor, n: int) -> None:
+    """Raise if bags of n ids do not begin at 0, or overlap, or begin after the last id: torch does not see every such case."""
+    if len(offsets) and (int(offsets[0]) != 0 or bool((offsets.diff() < 0).any()) or int(offsets[-1]) > n):
+        raise ValueError(
+            f"offsets begin with 0, never fall, and are at most the number of ids, {n}; these begin with "
+            f"{int(offsets[0])} and reach {int(offsets.max())}"
+        )

@@ -60,7 +60,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_everywhere(tmp_path):
 
 def without_shared_cache(ranks: Ranks, folder: Path, data: Path) -> None:
     """Two machines of two processes, each machine with a cache of its own."""
-    machine, parsed, read = ranks.rank // 2, [], reader._read
+    machine, parsed, read = ranks.rank // 2, [], reader._RatingsFile.read
     os.environ["ANTEMBED_CACHE"] = str(folder / f"cache-{machine}")
 
     def counting(*args):
@@ -70,7 +70,7 @@ def without_shared_cache(ranks: Ranks, folder: Path, data: Path) -> None:
     with (
         mock.patch("socket.gethostname", return_value=f"machine-{machine}"),
         mock.patch.object(reader, "CACHED_FROM", 0),
-        mock.patch.object(reader, "_read", counting),
+        mock.patch.object(reader._RatingsFile, "read", counting),
     ):
         _, splits = read_together(TASKS["recommend"], {"data": str(data), "anchors": "4"}, ranks)
         share_rows(splits, ranks)
