@@ -1,6 +1,7 @@
 """Files as other programs write them: encodings, escaped quotation marks, semicolons, decimal commas; and one line about it."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_half_a_character_is_damage(tmp_path):
 def test_pieces_may_end_anywhere():
     for encoding in ("utf-16", "cp1252", "utf-8-sig"):
         data = "aöß€\n".encode(encoding)
-        assert b"".join(as_utf8((data[n : n + 1] for n in range(len(data))), encoding)) == "aöß€\n".encode()
+        assert b"".join(as_utf8(Path("file.txt"), (data[n : n + 1] for n in range(len(data))), encoding)) == "aöß€\n".encode()
     escaped = rb'"\"abc","C:\\","a\nb\\\"c"'
     pieces = [escaped[n : n + 1] for n in range(len(escaped))]
     assert b"".join(with_doubled_marks(pieces)) == rb'"""abc","C:\","a\nb\""c"'

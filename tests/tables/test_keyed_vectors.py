@@ -1,5 +1,7 @@
 """KeyedVectors answers as gensim does: against plain computations, and against gensim itself where that is installed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.words import WORDS, write_words
@@ -163,6 +165,12 @@ def test_pairs_as_scipy(kv, tmp_path):
     assert kv.evaluate_word_pairs(tmp_path / "p.tsv", case_insensitive=False)[2] == pytest.approx(40.0)
     with pytest.raises(ValueError, match=r"has 0 lines `word word score`.*is the delimiter right"):
         kv.evaluate_word_pairs(tmp_path / "p.tsv", delimiter=" ")
+
+
+def test_the_guide_names_every_method():
+    guide = (Path(__file__).parents[2] / "docs" / "compress.md").read_text()
+    public = {name for name in dir(KeyedVectors) if not name.startswith("_")} | {"key_to_index", "vector_size"}
+    assert {name for name in public if f"`{name}`" not in guide} == set()
 
 
 def test_a_file_without_words_is_refused():

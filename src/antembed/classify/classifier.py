@@ -18,7 +18,8 @@ from antembed.classify.predictor import WordPredictor
 from antembed.classify.task import Text, open_predictor
 from antembed.data.frames import texts_from, values_from
 from antembed.files import write_atomically
-from antembed.tables.model_folder import TOP_NGRAMS, WEIGHTS, pack_weights
+from antembed.tables.container import pack_arrays
+from antembed.tables.model_folder import TOP_NGRAMS, WEIGHTS
 from antembed.train.config import TaskConfig
 from antembed.train.configure import search_of, silent
 from antembed.train.estimator import Estimator, TableEstimator, write_folder
@@ -91,7 +92,7 @@ class Classifier(Estimator):
         tables = [file.name for file in run.iterdir() if file.suffix in (".ant", ".ngrams")]
         self._files = {name: (run / name).read_bytes() for name in (*BESIDE, *tables) if (run / name).is_file()}
         if isinstance(self.model_, WordPredictor):
-            self._files[WEIGHTS] = pack_weights(self.model_.weights)
+            self._files[WEIGHTS] = pack_arrays(self.model_.weights)
 
     def predict_proba(self, texts: Iterable[str | None]) -> np.ndarray:
         """(texts, classes), in the order of `classes_`."""

@@ -16,6 +16,7 @@ from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, re
 from antembed.compression.quality import QUERIES, Progress, named, neighbours_kept, quiet
 from antembed.compression.sources import read_tokens
 from antembed.compression.sparse_anchors_kernel import choose_rows
+from antembed.files import JSON
 from antembed.native.compile import is_compiled
 from antembed.tables.entropy_kernel import quantize_rows
 from antembed.tables.save import read_table, serialize_coded
@@ -56,8 +57,7 @@ def compress(
     if there is a vocabulary). `split_norms`: store lengths apart (default: what is better on a sample). `method`: "transform"
     (principal axes), "sparse" (a few of many anchors), or "auto": what is better on a sample. `importance` (V,): the error of
     row i counts importance_i² times (transform only, instead of by_frequency). `progress(what, done, total)` is called on the
-    way: what is compiled or tried, how far, of how much.
-    """
+    way: what is compiled or tried, how far, of how much."""
     E = as_array(vectors)
     if vocabulary is not None and len(vocabulary) != len(E):
         raise ValueError(f"{len(vocabulary)} words for {len(E)} vectors; give one for each")
@@ -76,9 +76,8 @@ def compress(
     if importance is not None:
         importance = np.asarray(importance)
         if importance.shape != (len(E),) or not (np.isfinite(importance).all() and (importance > 0).all()):
-            raise ValueError(
-                f"importance has shape {importance.shape}, or numbers that are not positive; give {len(E)} of them"
-            )
+            wrong = f"importance has shape {importance.shape}, or numbers that are not positive"
+            raise ValueError(f"{wrong}; give {len(E)} of them")
         if method == "sparse" or by_frequency:
             other = "by_frequency" if by_frequency else "the method sparse"
             raise ValueError(f"importance goes with transform and alone, {other} was given too; leave one of them out")
@@ -141,8 +140,7 @@ def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: in
     """What loses least on a sample of rows in their order, or, with a tolerance, takes least bytes.
 
     What is lost is the squared error times the squared share of neighbours that are no longer the nearest: lengths stored apart
-    can keep many more neighbours at a little more error, and error alone would never choose them.
-    """
+    can keep many more neighbours at a little more error, and error alone would never choose them."""
     V, d = E.shape
     rows = np.sort(np.random.default_rng(seed).choice(V, min(V, MOST_ROWS, max(SAMPLE // d, LEAST_ROWS)), replace=False))
     sample, K = E[rows], sparse.number_of_anchors((V, d), goal)
@@ -153,11 +151,10 @@ def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: in
         about = f"trying {how}{' with lengths apart' * apart} on {len(rows):,} rows, {number} of {len(ways)}: "
         fixed = sparse.fixed_bytes(d, K) if how == "sparse" else transform.fixed_bytes(d) + d * d
         part = goal if goal.by_error else Goal(size=fixed + (goal.size - fixed) * len(rows) / V)
-        more = {"num_anchors": K} if how == "sparse" else {}
+        more: JSON = {"num_anchors": K} if how == "sparse" else {}
         try:
-            coded = FITS[how](
-                sample, part, weighting=weighting, split_norms=apart, seed=seed, progress=named(about, progress), **more
-            )
+            more |= {"weighting": weighting, "split_norms": apart, "seed": seed, "progress": named(about, progress)}
+            coded = FITS[how](sample, part, **more)
         except TooFewBytesError:
             continue
         if goal.by_error:

@@ -85,9 +85,7 @@ def find_tests(folder: Path | None, words: list[str] | None) -> list[WordTest]:
     files = sorted(file for place in folders for file in place.glob("*.txt"))
     if folder is not None and not files:
         raise DataError(f"{folder} has no .txt files; a test has lines `word word score`, or of four words")
-    rows: dict[str, int] = {}
-    for row, word in enumerate(words):
-        rows.setdefault(word, row)
+    rows = {word: row for row, word in reversed(list(enumerate(words)))}  # of equal words, the first
     found = [_read(file, rows) for file in files]
     return [test for test in found if len(test.words) > 1]
 
@@ -96,9 +94,8 @@ def _read(file: Path, rows: dict[str, int]) -> WordTest:
     lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] not in ":#"]
     widths = {len(line) for line in lines}
     if widths not in ({3}, {4}):
-        raise DataError(
-            f"{file} is no test of words: a line has 3 (word word score) or 4 (analogy) parts, here {sorted(widths)}"
-        )
+        parts = f"a line has 3 (word word score) or 4 (analogy) parts, here {sorted(widths)}"
+        raise DataError(f"{file} is no test of words: {parts}")
     n = 2 if widths == {3} else 4
     asked = [(line, [rows.get(word, rows.get(word.lower())) for word in line[:n]]) for line in lines]
     known = [(line, ids) for line, ids in asked if None not in ids]

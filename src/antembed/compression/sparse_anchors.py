@@ -54,8 +54,7 @@ class Model:
 
     @property
     def value_bits(self) -> np.ndarray:
-        bits = np.log2(TOTAL / self.frequencies)
-        return np.concatenate([np.zeros((GROUPS, 1)), bits], 1)
+        return np.concatenate([np.zeros((GROUPS, 1)), np.log2(TOTAL / self.frequencies)], 1)
 
     def bits_of_no_anchor(self) -> float:
         """What a row takes even if it is empty."""

@@ -69,9 +69,8 @@ def compress_for_texts(E: np.ndarray, tokens: Tokens, texts: list[str], *, progr
     plain = compress(E, **how, progress=progress)
     ids = [text for text in StaticModel(plain, tokens).tokenize(texts, max_length=None) if text]
     if len(ids) < FEWEST:
-        raise DataError(
-            f"the tokenizer knows words of {len(ids)} of the {len(texts)} texts; give texts in the model's language"
-        )
+        known = f"the tokenizer knows words of {len(ids)} of the {len(texts)} texts"
+        raise DataError(f"{known}; give texts in the model's language")
     learned, held_out = split(ids, how.get("seed", 0))
     wanted = _sentences(E, tokens, held_out)
     before = rank_correlation(_sentences(plain[:], tokens, held_out), wanted)

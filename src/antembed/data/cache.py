@@ -108,9 +108,10 @@ class CacheEntry:
     @property
     def scratch(self) -> Path | None:
         """The folder for large temporary files."""
-        if self.folder is not None:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-        return None if self.folder is None else self.folder.parent
+        if self.folder is None:
+            return None
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        return self.folder.parent
 
     def about(self) -> JSON | None:
         """The description given to `Writer.done`; None if there is no entry, or it is damaged."""

@@ -24,8 +24,7 @@ def cooccurrences(
 
     It keeps pairs with at least `min_count` occurrences and a PMI, ln(count·total / (neighbours of u · neighbours of v)), of at
     least `min_pmi`. The paper keeps all pairs (1 and −inf; features are made of those too), but then frequent words are
-    related to nearly every word. `tokens` may be a memory map.
-    """
+    related to nearly every word. `tokens` may be a memory map."""
     counts = sparse.csr_array((V, V), dtype=np.int32)
     ends = np.repeat(starts[1:], np.diff(starts))  # of each token's document
     for first in range(0, len(tokens), TOKENS):

@@ -51,10 +51,8 @@ def format_of(path: Path, line: bytes, is_header: IsHeader, second: bytes = b"")
     text = line.decode("utf-8-sig", "replace").strip("\r\n")
     separator = separator_of(text)
     if separator is None:
-        raise DataError(
-            f"{path}: no separator found in its first line {text[:80]!r}; "
-            "separate user, item and rating by '::', a comma, a tab, ';' or '|'"
-        )
+        remedy = "separate user, item and rating by '::', a comma, a tab, ';' or '|'"
+        raise DataError(f"{path}: no separator found in its first line {text[:80]!r}; {remedy}")
     fields = split_fields(text, separator)
     header = is_header(fields)
     if not header and len(fields) == 2:
@@ -76,8 +74,8 @@ def separator_of(text: str) -> str | None:
 def distinct(names: list[str]) -> list[str]:
     """Names without repeats: column_N for an empty name, and the suffix _N for a repeated one."""
     found: list[str] = []
-    for number, name in enumerate(names, 1):
-        name = name or f"column_{number}"
+    for number, given in enumerate(names, 1):
+        name = given or f"column_{number}"
         found.append(name if name not in found else f"{name}_{number}")
     return found
 
@@ -145,11 +143,8 @@ def what_is_wrong(raw: bytes, form: Format, indices: Mapping[str, int]) -> str |
         if not field:
             return f"no {role}"
         if role in ("rating", "weight") and not is_number(field.replace(",", ".") if form.decimal_comma else field):
-            return (
-                f"the {role} has a decimal comma, write 4.5 for 4,5"
-                if DECIMAL_COMMA.fullmatch(field)
-                else (f"the {role} is no number")
-            )
+            comma = DECIMAL_COMMA.fullmatch(field)
+            return f"the {role} has a decimal comma, write 4.5 for 4,5" if comma else f"the {role} is no number"
         if role == "time" and not is_number(field) and not is_time(field):
             return "the time is no number and no date"
     return None

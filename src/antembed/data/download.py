@@ -219,9 +219,8 @@ def fetch(url: str, path: Path, callback: Callback = lambda done, total: None) -
     except urllib.error.HTTPError as error:
         if start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # it was complete already, or it has changed
             return _anew(url, path, callback)
-        raise DataError(
-            f"{url} answered {error.code} {error.reason}; download the file elsewhere and use --from FOLDER"
-        ) from error
+        answered = f"{url} answered {error.code} {error.reason}"
+        raise DataError(f"{answered}; download the file elsewhere and use --from FOLDER") from error
     except (http.client.HTTPException, OSError, UnicodeError) as error:
         raise DataError(f"{url} could not be downloaded ({error}); run the command again, or use --from FOLDER") from error
     if total is not None and done != total:
@@ -239,16 +238,12 @@ def _checked(remote: Remote, file: Path, known: str | None) -> str:
     """SHA-256 of the file, which must be the one stored before, if any; its checksum must be the published one."""
     kind, _, published = remote.checksum.partition(":")
     if published and (found := _digest(file, kind)) != published:
-        raise DataError(
-            f"{remote.name} has {kind.upper()} {found}, published is {published}; it is damaged or was replaced; "
-            "download it again"
-        )
+        has = f"{remote.name} has {kind.upper()} {found}, published is {published}"
+        raise DataError(f"{has}; it is damaged or was replaced; download it again")
     digest = _digest(file)
     if known not in (None, digest):
-        raise DataError(
-            f"{remote.name} has SHA-256 {digest}, but had {known} at the first download; "
-            "if a new version is expected, delete the .json file beside the data"
-        )
+        has = f"{remote.name} has SHA-256 {digest}, but had {known} at the first download"
+        raise DataError(f"{has}; if a new version is expected, delete the .json file beside the data")
     return digest
 
 
@@ -261,8 +256,7 @@ def unpack(archive: Path, folder: Path, max_bytes: int = MAX_BYTES) -> None:
     """Unpack a .zip or .tar (.gz, .bz2, .xz) into an empty folder; a single top folder of the archive is stripped.
 
     An archive with absolute paths, "..", links, devices or more than `max_bytes` bytes is rejected, and so is one whose own
-    checksums do not fit: it is read to its end.
-    """
+    checksums do not fit: it is read to its end."""
     files, left = 0, max_bytes
     try:
         for count, (name, size, contents) in enumerate(_members(archive), 1):
@@ -288,7 +282,12 @@ def unpack(archive: Path, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         raise DataError(f"{archive} could not be unpacked ({error}); download it again") from error
     if not files:
         raise DataError(f"{archive} has no files")
-    _lift(folder)
+    inside = list(folder.iterdir())
+    if len(inside) == 1 and inside[0].is_dir():
+        only = inside[0].rename(folder / ".lifted")  # it may contain a file of the same name
+        for path in only.iterdir():
+            shutil.move(path, folder / path.name)
+        only.rmdir()
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
@@ -307,13 +306,3 @@ def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
             yield member.name, member.size, tar.extractfile(member)
         while tar.fileobj is not None and tar.fileobj.read(CHUNK):  # the checksum of the stream is behind its end
             pass
-
-
-def _lift(folder: Path) -> None:
-    """Move the contents of a single inner folder one level up."""
-    inside = list(folder.iterdir())
-    if len(inside) == 1 and inside[0].is_dir():
-        only = inside[0].rename(folder / ".lifted")  # it may contain a file of the same name
-        for path in only.iterdir():
-            shutil.move(path, folder / path.name)
-        only.rmdir()

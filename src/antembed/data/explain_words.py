@@ -13,10 +13,13 @@ from antembed.tables.table import Table
 MOST = 10  # largest weights, and words without a vector, that are shown
 
 
-def explain_words(folder: Path, top: int, facts: JSON) -> tuple[JSON, list[str]]:
-    """→ anchors (their word, if they have one, and the words with the largest part of them), the largest (word, anchor) pairs,
-    and words whose row is all zero; and the same as lines."""
-    vocabulary = Vocabulary.read(folder / "vocabulary.parquet")
+def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
+    """Of a run or an export: anchors (their word, if they have one, and the words with the largest part of them), the largest
+    (word, anchor) pairs, and words whose row is all zero; and the same as lines."""
+    if items is not None:
+        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
+    check_files(folder, "words.ant")
+    facts, vocabulary = read_description(folder)["data"], Vocabulary.read(folder / "vocabulary.parquet")
     parts = contributions(load_table(folder / "words.ant"))
     parts[: len(SPECIAL)] = 0
     words, named = np.array(vocabulary.words, object), facts["anchor_words"]
@@ -25,14 +28,8 @@ def explain_words(folder: Path, top: int, facts: JSON) -> tuple[JSON, list[str]]
     anchors = []
     for k, column in enumerate(parts.T):
         best = np.argsort(-column, kind="stable")[:top]
-        anchors.append(
-            {
-                "anchor": k,
-                "word": None if named is None else named[k],
-                "words": int((column > 0).sum()),
-                "best": [str(words[word]) for word in best if column[word] > 0],
-            }
-        )
+        about = {"anchor": k, "word": None if named is None else named[k], "words": int((column > 0).sum())}
+        anchors.append(about | {"best": [str(words[word]) for word in best if column[word] > 0]})
     flat = np.argsort(-parts, axis=None, kind="stable")[:MOST]
     largest = [
         (str(words[word]), named[k] if named is not None else f"anchor {k}", float(parts[word, k]))
@@ -40,14 +37,6 @@ def explain_words(folder: Path, top: int, facts: JSON) -> tuple[JSON, list[str]]
     ]
     found: JSON = {"anchors": anchors, "largest": largest, "zero_rows": zero_rows(parts, vocabulary)}
     return found, _lines(found)
-
-
-def explain_run(folder: Path, top: int, items: Path | None) -> tuple[JSON, list[str]]:
-    """The same, of a run or an export."""
-    if items is not None:
-        raise RunError(f"{items} describes items, and {folder} is a model of text; leave out --items")
-    check_files(folder, "words.ant")
-    return explain_words(folder, top, read_description(folder)["data"])
 
 
 def zero_rows(parts: np.ndarray, vocabulary: Vocabulary) -> JSON:

@@ -58,7 +58,8 @@ def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
     that is not in `words` are skipped; it is an error if none is left."""
     path = Path(path)
     ids = {word: number for number, word in enumerate(words)}
-    u, v, weights, separator, edges = [], [], [], "", 0
+    found: list[tuple[int, int, float]] = []
+    separator, edges = "", 0
     for number, line in numbered_lines(path):
         text = line.decode("utf-8", "replace").strip("\r\n")
         if not text.strip():
@@ -66,21 +67,19 @@ def read_edges(path: str | Path, words: Sequence[str]) -> sparse.csr_array:
         separator = separator or ("\t" if "\t" in text else ",")
         fields = [field.strip() for field in split_fields(text, separator)]
         if len(fields) not in (2, 3):
-            raise DataError(
-                f"{path}, line {number}: {len(fields)} fields instead of 2 or 3 (word, word, weight): {text[:80]!r}"
-            )
+            expected = "instead of 2 or 3 (word, word, weight)"
+            raise DataError(f"{path}, line {number}: {len(fields)} fields {expected}: {text[:80]!r}")
         if len(fields) == 3 and not (is_number(fields[2]) and float(fields[2]) > 0):
             if number == 1 and not is_number(fields[2]):
                 continue  # a header
             raise DataError(f"{path}, line {number}: the weight {fields[2]!r} is no number > 0; remove such edges")
         edges += 1
         if fields[0] in ids and fields[1] in ids:
-            u.append(ids[fields[0]])
-            v.append(ids[fields[1]])
-            weights.append(float(fields[2]) if len(fields) == 3 else 1.0)
-    if not u:
+            found.append((ids[fields[0]], ids[fields[1]], float(fields[2]) if len(fields) == 3 else 1.0))
+    if not found:
         raise DataError(f"{path}: of {edges} edges 0 are between two of the {len(words)} words; is it about other words?")
-    return from_pairs(np.array(u), np.array(v), len(words), np.array(weights))
+    u, v, weights = map(np.array, zip(*found, strict=True))
+    return from_pairs(u, v, len(words), weights)
 
 
 def relation_of(name: str, wordnet: str, words: list[str], text: Tokens, cache: Path) -> sparse.csr_array:
@@ -99,13 +98,10 @@ def features_of(text: Tokens, V: int, seed: int, cache: Path) -> np.ndarray:
     return svd_features(counts, min(FEATURES, V - 1), seed).astype(np.float32)
 
 
-def cached(make: Callable[[], sparse.csr_array], cache: Path | None, *parts: Part) -> sparse.csr_array:
+def cached(make: Callable[[], sparse.csr_array], cache: Path, *parts: Part) -> sparse.csr_array:
     """make(), or its cached result for the same parts: arrays, words, numbers, and files or folders by their contents.
 
-    cached(lambda: read_wordnet(words, folder), default_cache(), "wordnet", find_wordnet(folder), words)
-    """
-    if cache is None:
-        return make()
+    cached(lambda: read_wordnet(words, folder), default_cache(), "wordnet", find_wordnet(folder), words)"""
     entry = CacheEntry.of(cache, "relations", *parts)
     if (about := entry.about()) is not None:
         data, indices, indptr = (np.array(entry.column(name, kind)) for name, kind in about["columns"].items())

@@ -52,11 +52,10 @@ def check_unicode(values: Iterable[object], role: str, first: int = 0) -> None:
         try:
             str(value).encode()
         except UnicodeEncodeError as error:
-            raise DataError(
-                f"{role} {row} has a lone surrogate, {error.object[error.start]!a}, as character {error.start + 1} of "
-                f"{error.object[:40]!a}, which is no Unicode text; read its source with the right encoding, or "
-                "replace it: text.encode('utf-8', 'replace').decode()"
-            ) from None
+            text, at = error.object, error.start
+            found = f"{role} {row} has a lone surrogate, {text[at]!a}, as character {at + 1} of {text[:40]!a}, which is no"
+            remedy = "read its source with the right encoding, or replace it: text.encode('utf-8', 'replace').decode()"
+            raise DataError(f"{found} Unicode text; {remedy}") from None
 
 
 @dataclass(frozen=True)
@@ -199,13 +198,10 @@ def converted(path: Path, file: BinaryIO, dialect: Dialect | None = None, escape
     encoding = encoding_of(first) if dialect is None else dialect.encoding
     # Polars skips a byte order mark of UTF-8 in CSV, but not in JSON.
     if encoding not in (UTF8, UTF8_BOM) or (encoding == UTF8_BOM and first[3:4] == b"{"):
-        first, chunks = _first(_decoded(path, chunks, encoding))
+        first, chunks = _first(as_utf8(path, chunks, encoding))
         changed = True
-    if dialect is not None:
-        escaped = dialect.escaped
-    else:
-        escaped = escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
-    if escaped:
+    guessed = dialect is None and escapes and b'\\"' in first and first[:1] != b"{" and is_escaped([first])
+    if escaped := guessed if dialect is None else dialect.escaped:
         first, chunks = _first(with_doubled_marks(chunks))
     if first.startswith(LIKE_ZLIB):
         chunks, changed = chain([codecs.BOM_UTF8], chunks), True
@@ -221,17 +217,13 @@ def _first(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return first, chain([first], chunks)
 
 
-def _decoded(path: Path, chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+def as_utf8(path: Path, chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The same text in UTF-8, without a byte order mark."""
+    errors = "replace" if encoding == WESTERN else "strict"  # five bytes mean nothing in Windows-1252
     try:
-        yield from as_utf8(chunks, encoding)
+        yield from codecs.iterencode(codecs.iterdecode(iter(chunks), encoding, errors), UTF8)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is damaged: it starts as {encoding}, but {error.reason}; save it again as UTF-8") from error
-
-
-def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """The same text in UTF-8, without a byte order mark. Raises UnicodeDecodeError."""
-    errors = "replace" if encoding == WESTERN else "strict"  # five bytes mean nothing in Windows-1252
-    return codecs.iterencode(codecs.iterdecode(iter(chunks), encoding, errors), UTF8)
 
 
 def with_doubled_marks(chunks: Iterable[bytes]) -> Iterator[bytes]:

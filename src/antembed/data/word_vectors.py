@@ -55,9 +55,8 @@ def read_vectors(path: str | Path, words: list[str]) -> Pretrained:
     source = read_vector_file(path, only=wanted)
     if source.words is None:
         raise DataError(f"{path} contains no words, and there is no {' or '.join(WORD_FILES)} beside it; write a word per line")
-    first = {
-        word: row for row, word in reversed(list(enumerate(source.words))) if word in wanted
-    }  # the most frequent of equals
+    rising = reversed(list(enumerate(source.words)))
+    first = {word: row for row, word in rising if word in wanted}  # the most frequent of equals
     if not first:
         raise DataError(f"{path} has vectors of 0 of the {len(words)} words; check its language and its case")
     ids, rows = np.array([wanted[word] for word in first]), np.array(list(first.values()))
@@ -104,9 +103,8 @@ def with_words(source: Source, file: Path) -> Source:
 
 def check_table(array: np.ndarray, path: Path) -> np.ndarray:
     if array.ndim != 2 or array.dtype.kind != "f":
-        raise DataError(
-            f"{path} holds an array of shape {array.shape} and type {array.dtype}; a table is (objects, width), floats"
-        )
+        given = f"{path} holds an array of shape {array.shape} and type {array.dtype}"
+        raise DataError(f"{given}; a table is (objects, width), floats")
     return array
 
 
@@ -176,10 +174,8 @@ def _read_text(path: Path, only: Container[str] | None) -> Source:
     if not read:
         raise DataError(f"{path} has no vectors")
     if promised and promised != read:
-        raise DataError(
-            f"{path} says in its first line that it has {promised:,} vectors, and has {read:,}; download it again, or "
-            "mend that line"
-        )
+        says = f"{path} says in its first line that it has {promised:,} vectors, and has {read:,}"
+        raise DataError(f"{says}; download it again, or mend that line")
     left_out = f"{repeated:,} vectors of words that came before were left out: the first of equal words counts"
     notes = (*([f"{blank:,} blank lines were left out"] if blank else []), *([left_out] if repeated else []))
     return Source(np.concatenate([*chunks, _numbers(held, width, path)]), list(words), True, notes)

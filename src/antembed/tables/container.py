@@ -68,7 +68,7 @@ class Contents:
 
 
 class Stream(Protocol):
-    """A matrix that is written block by block, twice: for its checksum, and for its bytes."""
+    """A matrix that is written block by block, twice: for its checksum, and for its bytes (number_formats.Nonzeros)."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -195,10 +195,8 @@ def _arrays(data: bytes | mmap.mmap, start: int, header: JSON) -> dict[str, np.n
     for first, last, name, dtype, shape in sorted(_entry(*each) for each in header.items()):
         size = prod(shape)
         if first != end - start or last - first != dtype.itemsize * size:
-            expected = end - start, end - start + dtype.itemsize * size
-            raise DamagedError(
-                f"{name!r} of shape {shape} is at bytes {first} to {last}, expected {expected[0]} to {expected[1]}"
-            )
+            at = f"bytes {first} to {last}, expected {end - start} to {end - start + dtype.itemsize * size}"
+            raise DamagedError(f"{name!r} of shape {shape} is at {at}")
         end = start + last
         if end > len(data):
             raise DamagedError(f"{name!r} ends at byte {end} of a file of {len(data)} bytes")
@@ -219,9 +217,9 @@ def _entry(name: str, found: object) -> tuple[int, int, str, np.dtype, list[int]
 
 
 def _whole(numbers: object) -> bool:
-    return (
-        isinstance(numbers, list) and len(numbers) <= 4 and all(type(n) is int and 0 <= n <= LARGEST_DIMENSION for n in numbers)
-    )
+    if not isinstance(numbers, list) or len(numbers) > 4:
+        return False
+    return all(type(n) is int and 0 <= n <= LARGEST_DIMENSION for n in numbers)
 
 
 # Other safetensors files that go with a table: checkpoints, other weights, what users have rated. `crc32` in the metadata has

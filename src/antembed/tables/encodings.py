@@ -154,19 +154,15 @@ def decode(arrays: Arrays, about: JSON) -> tuple[Rows, int]:
         nnz = about["nonzeros"] if "nonzeros" in about else int(np.count_nonzero(arrays["weights"]))  # older files have none
         return PlainRows(arrays["weights"]), nnz
     if encoding == "packed":
-        return _decode_packed(arrays, about["rows"] if "rows" in about else about["objects"], columns)
+        rows, wide = about["rows"] if "rows" in about else about["objects"], -(-columns // 8)
+        plain = decompressed(arrays["coded_bits"], rows * wide)
+        nnz = int(np.bitwise_count(plain).sum(dtype=np.int64))
+        values = decompressed(arrays["coded_values"], nnz).view(np.int8) if "coded_values" in arrays else arrays["values"]
+        return PackedRows(plain.reshape(wide, rows).T, values, arrays["order"]), len(values)
     values = arrays["values"]
     if encoding == "bitmap":
         return BitmapRows(arrays["bits"], values, columns), len(values)
     return CsrRows(arrays["counts"], arrays["columns"], values, columns), len(values)
-
-
-def _decode_packed(arrays: Arrays, rows: int, columns: int) -> tuple[Rows, int]:
-    wide = -(-columns // 8)
-    plain = decompressed(arrays["coded_bits"], rows * wide)
-    nnz = int(np.bitwise_count(plain).sum(dtype=np.int64))
-    values = decompressed(arrays["coded_values"], nnz).view(np.int8) if "coded_values" in arrays else arrays["values"]
-    return PackedRows(plain.reshape(wide, rows).T, values, arrays["order"]), len(values)
 
 
 def starts_of(counts: np.ndarray, total: int) -> np.ndarray:
@@ -268,13 +264,6 @@ def serialize_product(codes: np.ndarray, books: np.ndarray, padding: int | None,
     if values not in kinds:
         raise ValueError(f"the codebooks' values are one of {', '.join(kinds)}, not {values!r}")
     parts, entries, width = books.shape
-    about = {
-        "encoding": "product",
-        "values": values,
-        "objects": len(codes),
-        "columns": parts * width,
-        "dimensions": parts * width,
-        "padding": padding,
-    }
-    arrays = {"codes": pack_codes(codes, entries), "books": books.astype(kinds[values])}
-    return pack(arrays, about)
+    about = {"encoding": "product", "values": values, "objects": len(codes), "padding": padding}
+    about |= {"columns": parts * width, "dimensions": parts * width}
+    return pack({"codes": pack_codes(codes, entries), "books": books.astype(kinds[values])}, about)

@@ -218,12 +218,9 @@ class CodedRows(EntropyRows):
             known = self._last_onto = onto, import_module("antembed.native.vector").spaced(np.asarray(lines, np.float32))
         lines, factors = known[1], scales / weights
 
-        def decode(a: int, b: int) -> int:
-            some = rows[a:b], factors[a:b], scales[a:b]
-            damaged: int = kernel.decode(file, tables, *some, lines, order, uses[a : b + 1], out)
-            return damaged
-
-        return decode
+        return lambda a, b: kernel.decode(
+            file, tables, rows[a:b], factors[a:b], scales[a:b], lines, order, uses[a : b + 1], out
+        )
 
     def plain(self, data: np.ndarray, block: int, rows: range) -> list[list[np.float32]]:
         reader, thresholds, found = BlockReader(data, block, PRECISION), self.thresholds.tolist(), []

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,14 +78,10 @@ def checked_words(named: Named, ids: np.ndarray, forbidden: str, to: str) -> lis
     return found
 
 
-def words_file(named: Named, out: Path) -> Path:
-    """OUT's name with .words.txt: a word a line, for formats that have numbers only."""
-    path = out.with_suffix(".words.txt")
-    lines = (
-        "".join(f"{word}\n" for word in checked_words(named, ids, "\n\r", "a list of words"))
-        for ids in chunks(len(named.table))
-    )
-    write_atomically(path, (text.encode() for text in lines))
+def write_words(named: Named, path: Path, forbidden: str, to: str) -> Path:
+    """A word a line, beside formats that have numbers only."""
+    words = (checked_words(named, ids, forbidden, to) for ids in chunks(len(named.table)))
+    write_atomically(path, ("".join(f"{word}\n" for word in some).encode() for some in words))
     return path
 
 
@@ -114,11 +111,6 @@ def binary_rows(words: Sequence[str], vectors: np.ndarray) -> bytes:
     return b"".join(word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in rows)
 
 
-# One array (V, d) in fp32: .npy, and safetensors with the biases beside it.
-# Parquet: the columns word (or id), vector, and bias.
-# Text files of vectors: GloVe's, word2vec's (also binary), and those of the Embedding Projector.
-
-
 def _rows(named: Named) -> Iterator[bytes]:
     return (named.table[ids].astype("<f4").tobytes() for ids in chunks(len(named.table)))
 
@@ -127,12 +119,7 @@ def write_npy(named: Named, out: Path) -> list[Path]:
     """For np.load, also with mmap_mode="r"."""
     head = io.BytesIO()
     npy.write_array_header_2_0(head, {"descr": "<f4", "fortran_order": False, "shape": named.table.shape})
-
-    def contents() -> Iterator[bytes]:
-        yield head.getvalue()
-        yield from _rows(named)
-
-    write_atomically(out, contents())
+    write_atomically(out, chain([head.getvalue()], _rows(named)))
     return [out]
 
 
@@ -145,19 +132,13 @@ def write_safetensors(named: Named, out: Path) -> list[Path]:
         about["bias"] = {"dtype": "F32", "shape": [V], "data_offsets": [end, end + 4 * V]}
     header = json.dumps(about).encode()
     header += b" " * (-len(header) % 8)  # the numbers begin at a multiple of 8
-
-    def contents() -> Iterator[bytes]:
-        yield len(header).to_bytes(8, "little") + header
-        yield from _rows(named)
-        if named.table.has_bias:
-            yield named.table.bias_of(np.arange(V)).astype("<f4").tobytes()
-
-    write_atomically(out, contents())
+    biases = [named.table.bias_of(np.arange(V)).astype("<f4").tobytes()] if named.table.has_bias else []
+    write_atomically(out, chain([len(header).to_bytes(8, "little") + header], _rows(named), biases))
     return [out]
 
 
 def write_parquet(named: Named, out: Path) -> list[Path]:
-    """For polars, pandas, DuckDB, Spark."""
+    """The columns word (or id), vector, and bias: for polars, pandas, DuckDB, Spark."""
     import polars as pl
     from polars.io.plugins import register_io_source
 
@@ -188,38 +169,26 @@ def write_glove(named: Named, out: Path) -> list[Path]:
 
 def write_word2vec(named: Named, out: Path) -> list[Path]:
     """As GloVe, after a line that says how many; binary if the file is called .bin."""
-
-    def contents() -> Iterator[bytes]:
-        yield f"{len(named.table)} {named.table.embedding_dim}\n".encode()
-        for ids in chunks(len(named.table)):
-            words = checked_words(named, ids, SEPARATORS, "word2vec")
-            yield (binary_rows if out.suffix == ".bin" else text_rows)(words, named.table[ids])
-
-    write_atomically(out, contents())
+    header = f"{len(named.table)} {named.table.embedding_dim}\n".encode()
+    rows = binary_rows if out.suffix == ".bin" else text_rows
+    ids = chunks(len(named.table))
+    lines = (rows(checked_words(named, some, SEPARATORS, "word2vec"), named.table[some]) for some in ids)
+    write_atomically(out, chain([header], lines))
     return [out]
 
 
 def write_projector(named: Named, out: Path) -> list[Path]:
     """OUT.tsv with the vectors, OUT.metadata.tsv with the words, for projector.tensorflow.org."""
-    labels = out.with_suffix(".metadata.tsv")
-    write_atomically(
-        out,
-        ("".join(f"{line}\n" for line in number_lines(named.table[ids], "\t")).encode() for ids in chunks(len(named.table))),
-    )
-    names = (checked_words(named, ids, "\t\n\r", "projector") for ids in chunks(len(named.table)))
-    write_atomically(labels, ("".join(f"{word}\n" for word in some).encode() for some in names))
-    return [out, labels]
+    lines = (number_lines(named.table[ids], "\t") for ids in chunks(len(named.table)))
+    write_atomically(out, ("".join(f"{line}\n" for line in some).encode() for some in lines))
+    return [out, write_words(named, out.with_suffix(".metadata.tsv"), "\t\n\r", "projector")]
 
 
 FORMATS: dict[str, Callable[[Named, Path], list[Path]]] = {
-    "glove": write_glove,
-    "word2vec": write_word2vec,
-    "npy": write_npy,
-    "parquet": write_parquet,
-    "safetensors": write_safetensors,
-    "projector": write_projector,
+    "glove": write_glove, "word2vec": write_word2vec, "npy": write_npy, "parquet": write_parquet,
+    "safetensors": write_safetensors, "projector": write_projector,
     "onnx": lambda named, out: write_onnx(named.table, out, named.values),
-}
+}  # fmt: skip
 BY_NAME = {".bin": "word2vec", ".tsv": "projector"} | {f".{to}": to for to in ("npy", "parquet", "safetensors", "onnx")}
 WITH_BIASES = ("parquet", "safetensors", "onnx")
 WITH_WORDS = ("glove", "word2vec", "parquet", "projector")
@@ -247,7 +216,7 @@ def write(named: Named, out: Path, to: str | None = None) -> tuple[dict[Path, in
     out.parent.mkdir(parents=True, exist_ok=True)
     written, remarks = FORMATS[to](named, out), []
     if named.words is not None and to not in WITH_WORDS:
-        written.append(words_file(named, out))
+        written.append(write_words(named, out.with_suffix(".words.txt"), "\n\r", "a list of words"))
     if named.table.has_bias and to not in WITH_BIASES:
         remarks.append(f"the biases are left out, {to} has no place for them; {', '.join(WITH_BIASES)} have")
     return {path: path.stat().st_size for path in written}, remarks

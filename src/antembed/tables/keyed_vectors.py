@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ from antembed.tables.word_evaluation import (
 from antembed.tables.word_index import WordIndex
 
 Key = str | int | np.integer
+Keys = Key | np.ndarray | Sequence[Key | np.ndarray] | None
 Query = Key | np.ndarray | tuple[str | int | np.ndarray, float]  # a word or row, a vector, or one with its weight
+File = str | os.PathLike[str]
+Found = list[tuple[str, float]] | np.ndarray  # words and their scores; or, with topn=None, the scores of all rows
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 log = logging.getLogger("antembed")
 
@@ -37,14 +41,11 @@ class WordRows(Mapping[str, int]):
     def __init__(self, words: WordIndex):
         self._words = words
 
-    def __getitem__(self, word: str) -> int:
-        row = self._words.find(word)
+    def __getitem__(self, word: object) -> int:
+        row = self._words.find(word) if isinstance(word, str) else None
         if row is None:
             raise KeyError(word)
         return row
-
-    def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and self._words.find(word) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._words.all())
@@ -64,7 +65,7 @@ class KeyedVectors:
         self.vector_size = table.embedding_dim
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "KeyedVectors":
+    def load(cls, path: File) -> "KeyedVectors":
         """Vectors of a file that `antembed compress` has written."""
         return cls(load_table(path))
 
@@ -93,9 +94,10 @@ class KeyedVectors:
     def get_index(self, key: Key, default: int | None = None) -> int:
         """The row of a word."""
         row = self._words.find(key) if isinstance(key, str) else int(key) if key in self else None
-        if row is None and default is None:
+        row = default if row is None else row
+        if row is None:
             raise KeyError(f"Key '{key}' not present")
-        return default if row is None and default is not None else int(row or 0)
+        return row
 
     def __getitem__(self, keys: Key | Sequence[Key]) -> np.ndarray:
         """A vector (d,) of a word; those (n, d) of a list."""
@@ -144,7 +146,7 @@ class KeyedVectors:
         clip_start: int = 0,
         clip_end: int | None = None,
         restrict_vocab: int | None = None,
-    ) -> list[tuple[str, float]] | np.ndarray:
+    ) -> Found:
         """The words nearest by cosine to the mean of `positive` minus `negative`, which are left out themselves; of the rows
         clip_start … clip_end, or the first `restrict_vocab`. topn=None: the cosines of all these rows."""
         if topn is not None and topn < 1:
@@ -155,9 +157,7 @@ class KeyedVectors:
         mean = self.get_mean_vector(keys, factors, post_normalize=True, ignore_missing=False)
         first, end = (0, restrict_vocab) if restrict_vocab else (clip_start, clip_end or len(self))
         cosines = self.table.cosines(mean)[first:end]
-        if topn is None:
-            return cosines
-        return self._best(cosines, keys, topn, first)
+        return cosines if topn is None else self._best(cosines, keys, topn, first)
 
     def _best(self, scores: np.ndarray, keys: Sequence[Any], topn: int, first: int = 0) -> list[tuple[str, float]]:
         """The words of the largest scores, without those of `keys`; the scores are those of the rows from `first` on."""
@@ -167,12 +167,8 @@ class KeyedVectors:
         return [(self._words.word(n), float(score)) for n, score in near if n not in own][:topn]
 
     def most_similar_cosmul(
-        self,
-        positive: Key | np.ndarray | Sequence[Key | np.ndarray] | None = None,
-        negative: Key | np.ndarray | Sequence[Key | np.ndarray] | None = None,
-        topn: int | None = 10,
-        restrict_vocab: int | None = None,
-    ) -> list[tuple[str, float]] | np.ndarray:
+        self, positive: Keys = None, negative: Keys = None, topn: int | None = 10, restrict_vocab: int | None = None
+    ) -> Found:
         """The words of the largest Π s(positive)/(Π s(negative) + 10⁻⁶) with s = (1 + cosine)/2 (3CosMul, Levy & Goldberg)."""
         if topn is not None and topn < 1:
             return []
@@ -181,24 +177,19 @@ class KeyedVectors:
             raise ValueError("cannot compute similarity with no input")
 
         def product(keys: list[Any]) -> np.ndarray:
-            vectors = [key if isinstance(key, np.ndarray) else self.get_vector(key) for key in keys]
-            each = [(1 + self.table.cosines(vector)[:restrict_vocab]) / 2 for vector in vectors]
-            return np.prod(each, axis=0)
+            vectors = (key if isinstance(key, np.ndarray) else self.get_vector(key) for key in keys)
+            return np.prod([(1 + self.table.cosines(vector)[:restrict_vocab]) / 2 for vector in vectors], axis=0)
 
         scores: np.ndarray = product(plus) / (product(minus) + 1e-6)
         return scores if topn is None else self._best(scores, plus + minus, topn)
 
-    def similar_by_key(
-        self, key: Key, topn: int = 10, restrict_vocab: int | None = None
-    ) -> list[tuple[str, float]] | np.ndarray:
+    def similar_by_key(self, key: Key, topn: int = 10, restrict_vocab: int | None = None) -> Found:
         """The words nearest to a word."""
         return self.most_similar([key], topn=topn, restrict_vocab=restrict_vocab)
 
     similar_by_word = similar_by_key
 
-    def similar_by_vector(
-        self, vector: np.ndarray, topn: int = 10, restrict_vocab: int | None = None
-    ) -> list[tuple[str, float]] | np.ndarray:
+    def similar_by_vector(self, vector: np.ndarray, topn: int = 10, restrict_vocab: int | None = None) -> Found:
         """The words nearest to a vector."""
         return self.most_similar([np.asarray(vector)], topn=topn, restrict_vocab=restrict_vocab)
 
@@ -233,23 +224,18 @@ class KeyedVectors:
         return self.rank_by_centrality(words)[-1][1]
 
     def evaluate_word_analogies(
-        self,
-        analogies: str | os.PathLike[str],
-        restrict_vocab: int | None = 300_000,
-        case_insensitive: bool = True,
-        dummy4unknown: bool = False,
+        self, analogies: File, restrict_vocab: int | None = 300_000, case_insensitive: bool = True, dummy4unknown: bool = False
     ) -> tuple[float, list[Section]]:
         """The share of analogies that come out by b − a + c, and, for each section and in all, which did and which did not.
 
         A file has lines of four words, in sections that begin with `: name`. Words beyond the first `restrict_vocab` are
         unknown; analogies with an unknown word are left out, or, with `dummy4unknown`, have not come out."""
-        return analogies_solved(
-            self.table, Vocabulary(self.index_to_key[:restrict_vocab], case_insensitive), analogies, dummy4unknown
-        )
+        words = Vocabulary(self.index_to_key[:restrict_vocab], case_insensitive)
+        return analogies_solved(self.table, words, analogies, dummy4unknown)
 
     def evaluate_word_pairs(
         self,
-        pairs: str | os.PathLike[str],
+        pairs: File,
         delimiter: str = "\t",
         encoding: str = "utf8",
         restrict_vocab: int | None = 300_000,
@@ -261,25 +247,17 @@ class KeyedVectors:
         words = Vocabulary(self.index_to_key[:restrict_vocab], case_insensitive)
         return pairs_followed(self.table, words, read_pairs(pairs, delimiter, encoding), str(pairs), dummy4unknown)
 
-    def save_word2vec_format(
-        self, fname: str | os.PathLike[str], *, binary: bool = False, write_header: bool = True, prefix: str = ""
-    ) -> None:
+    def save_word2vec_format(self, fname: File, *, binary: bool = False, write_header: bool = True, prefix: str = "") -> None:
         """Write a file of word2vec's, text or binary; without the header, as GloVe's. `prefix` comes before each word."""
         if Path(fname).suffix in COMPRESSED:
             raise ValueError(f"{fname} would be compressed, which is not done here; write another name, and compress that")
         rows, words = binary_rows if binary else text_rows, [prefix + word for word in self.index_to_key]
         if (wrong := first_unwritable(words, SEPARATORS)) is not None:
-            raise ValueError(
-                f"row {wrong} is {words[wrong]!r}, which word2vec's files cannot hold; use antembed export --to parquet"
-            )
-
-        def contents() -> Iterator[bytes]:
-            if write_header:
-                yield f"{len(self)} {self.vector_size}\n".encode()
-            for ids in chunks(len(self)):
-                yield rows(words[ids[0] : ids[-1] + 1], self.table[ids])
-
-        write_atomically(Path(fname), contents())
+            remedy = "use antembed export --to parquet"
+            raise ValueError(f"row {wrong} is {words[wrong]!r}, which word2vec's files cannot hold; {remedy}")
+        header = [f"{len(self)} {self.vector_size}\n".encode()] if write_header else []
+        lines = (rows(words[ids[0] : ids[-1] + 1], self.table[ids]) for ids in chunks(len(self)))
+        write_atomically(Path(fname), chain(header, lines))
 
 
 def _listed(given: Query | Sequence[Query] | None) -> Sequence[Query]:

@@ -18,8 +18,6 @@ import safetensors
 from antembed.files import JSON, write_atomically
 from antembed.tables.container import DamagedError, pack_arrays, read_arrays
 
-# MERGED What the files of an exported folder are for.
-
 VERSION = 2  # of config.json, as in train/config.py, which needs pydantic
 WEIGHTS = "model.safetensors"
 SEEN, RATINGS, POPULARITY = "seen.safetensors", "ratings.safetensors", "popularity.safetensors"
@@ -90,14 +88,9 @@ def check_files(folder: Path, *names: str) -> None:
             raise RunError(f"{folder} has no {name}: the run is not finished; continue it with --resume, or export it anew")
 
 
-def pack_weights(weights: Mapping[str, np.ndarray]) -> bytes:
-    """The contents of model.safetensors."""
-    return pack_arrays(weights)
-
-
 def write_weights(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
     """What a model has beside its tables."""
-    write_atomically(folder / WEIGHTS, pack_weights(weights))
+    write_atomically(folder / WEIGHTS, pack_arrays(weights))
 
 
 def read_weights(folder: Path, tables: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -118,14 +111,9 @@ def read_checked(path: Path, prefix: str = "", without: tuple[str, ...] = ()) ->
         raise RunError(f"{path} is damaged ({error}), {path.stat().st_size} bytes; copy it again or export it anew") from error
 
 
-PARTS = {
-    SEEN: "seen",
-    POPULARITY: "popularity",
-    WEIGHTS: "weights",
-    TOP_NGRAMS: "explanation",
-    "vocabulary.parquet": "vocabulary",
-    "config.json": "config",
-}
+# What the files of an exported folder are for; others are tables and labels.
+PARTS = {SEEN: "seen", POPULARITY: "popularity", WEIGHTS: "weights", TOP_NGRAMS: "explanation"}
+PARTS |= {"vocabulary.parquet": "vocabulary", "config.json": "config"}
 
 
 def by_part(sizes: Mapping[str, int]) -> dict[str, int]:

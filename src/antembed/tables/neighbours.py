@@ -8,15 +8,15 @@ from numpy.typing import ArrayLike
 from antembed.tables.rows import Decode, Rows
 
 ITEMS_AT_ONCE = 1 << 15
+CHUNK = 1 << 16  # rows at a time
+TURNED = 256  # columns of side_by_side at a time
 
 
 def best(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k largest of every row, largest first, ties by place: scores (n, m) → positions (n, k), scores (n, k)."""
-    k = min(k, scores.shape[1])
-    positions = (
-        np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < scores.shape[1] else np.argsort(-scores, axis=1, kind="stable")
-    )
-    positions = np.sort(positions, axis=1)
+    n, m = scores.shape
+    k = min(k, m)
+    positions = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1) if k < m else np.tile(np.arange(m), (n, 1))
     found = np.take_along_axis(scores, positions, axis=1)
     order = np.argsort(-found, axis=1, kind="stable")
     return np.take_along_axis(positions, order, axis=1), np.take_along_axis(found, order, axis=1)
@@ -27,8 +27,7 @@ def best_items(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k items with the largest queries·vectors + bias: (n, d), (m, d), (m,) → items (n, k), scores (n, k).
 
-    `hidden`: (row, item) pairs that are left out; their scores are −inf. Never more than n × 32 768 scores at once.
-    """
+    `hidden`: (row, item) pairs that are left out; their scores are −inf. Never more than n × 32 768 scores at once."""
 
     def scores() -> Iterator[np.ndarray]:
         for start in range(0, len(vectors), ITEMS_AT_ONCE):
@@ -41,10 +40,6 @@ def best_items(
             yield found
 
     return top(scores(), len(queries), k)
-
-
-CHUNK = 1 << 16  # rows at a time
-TURNED = 256  # columns of side_by_side at a time
 
 
 def chunks(total: int) -> Iterator[np.ndarray]:

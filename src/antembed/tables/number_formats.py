@@ -189,7 +189,9 @@ def compressed(array: np.ndarray) -> np.ndarray:
 
 def decompressed(array: np.ndarray, size: int) -> np.ndarray:
     """The inverse of `compressed`: `size` bytes, or a DamagedError."""
-    _check_ratio(len(array), size)
+    plausible = ALWAYS_ALLOWED_BYTES + MAX_EXPANSION * len(array)  # a few forged bytes must not fill the memory
+    if size > plausible:
+        raise DamagedError(f"{len(array)} bytes claim to be {size}, at most {plausible} are plausible")
     try:
         found = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS).decompress(array.tobytes(), size + 1)
     except lzma.LZMAError as error:
@@ -197,14 +199,6 @@ def decompressed(array: np.ndarray, size: int) -> np.ndarray:
     if len(found) != size:
         raise DamagedError(f"compressed bytes hold {len(found)} bytes or more, {size} were expected")
     return np.frombuffer(found, np.uint8)
-
-
-def _check_ratio(stored: int, size: int) -> None:
-    """No table is so empty that it shrinks by more: a few forged bytes must not fill the memory."""
-    if size > ALWAYS_ALLOWED_BYTES + MAX_EXPANSION * stored:
-        raise DamagedError(
-            f"{stored} bytes claim to be {size}, at most {ALWAYS_ALLOWED_BYTES + MAX_EXPANSION * stored} are plausible"
-        )
 
 
 LEAST_CODES = 63  # a bias is in every prediction, and there is one for an object: it is never coarser than this
@@ -216,9 +210,8 @@ def encode_bias(bias: np.ndarray, num_embeddings: int, values: str, pack: bool =
     """bias (V,) or (1,) → the arrays of the file. `pack`: compress them if that makes them smaller."""
     bias = np.atleast_1d(bias)
     if bias.shape not in ((1,), (num_embeddings,)):
-        raise ValueError(
-            f"bias has the shape {bias.shape} for {num_embeddings} objects; give one number for each, or one for all"
-        )
+        given = f"bias has the shape {bias.shape} for {num_embeddings} objects"
+        raise ValueError(f"{given}; give one number for each, or one for all")
     check_fits("bias", bias, VALUES[values])
     if len(bias) == 1:
         return {"bias": bias.astype(np.float32 if values in LARGEST_CODES else VALUES[values])}

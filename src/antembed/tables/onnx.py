@@ -108,9 +108,8 @@ def _graph(table: Table, values: str) -> Part:
     """The constants and steps of the smallest form, and of the biases."""
     from onnx.helper import make_node
 
-    rows, total = table.rows, len(table)
+    rows, total, nodes = table.rows, len(table), []
     arrays: dict[str, np.ndarray] = {}
-    nodes = []
     if isinstance(rows, SharedRows):
         arrays["row_index"] = rows.row_index
         nodes += [make_node("Gather", ["row_index", "ids"], ["shared"]), make_node("Cast", ["shared"], ["rows"], to=INT64)]

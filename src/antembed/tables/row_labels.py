@@ -212,10 +212,8 @@ def encode_labels(labels: "pl.Series") -> dict[str, np.ndarray] | None:
         return {"first": numbers[:1], "gaps": pack_varints(np.diff(numbers.astype(np.int64)) - 1)}
     if str(labels.dtype) != "String":
         return None
-    encoded = [label.encode() for label in labels.to_list()]
-    text = zlib.compress(b"".join(encoded), 9)
-    lengths = np.array([len(label) for label in encoded], np.int64)
-    return {"text": np.frombuffer(text, np.uint8), "lengths": pack_varints(lengths)}
+    text = zlib.compress("".join(labels.to_list()).encode(), 9)
+    return {"text": np.frombuffer(text, np.uint8), "lengths": pack_varints(labels.str.len_bytes().to_numpy())}
 
 
 def read_coded(path: Path) -> LabelIndex:

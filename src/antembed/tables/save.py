@@ -70,10 +70,8 @@ def serialized(
         check_fits("A", A, anchors_as(values))
         reach = vector_bound(np.full(len(A), np.abs(T.values).max(initial=0)), A)
         if reach > LARGEST_NUMBER:
-            raise ValueError(
-                f"T and A multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}; training has diverged, lower the "
-                "learning rate"
-            )
+            reached = f"T and A multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}"
+            raise ValueError(f"{reached}; training has diverged, lower the learning rate")
     num_embeddings = len(T)
     arrays: Stored = {}
     if row_index is not None:
@@ -127,9 +125,6 @@ def file_size(T: np.ndarray | Nonzeros, A: np.ndarray | None, row_index: np.ndar
     return size_of(serialized(T, A, row_index=row_index))
 
 
-PLAIN = 127  # the largest code of int8
-
-
 def export(
     layer: Layer,
     path: str | os.PathLike[str],
@@ -142,26 +137,23 @@ def export(
     """Write a layer's vectors as a small file and load it.
 
     `values` is "fp32", "fp16", "int8", or, for packed files, "int6", "int5" or "int4" (a scale for each column of T; the
-    anchors in fp16). `bias` is a number for each object, or one for all; `offset` is added to every bias.
-    """
+    anchors in fp16). `bias` is a number for each object, or one for all; `offset` is added to every bias."""
     if not hasattr(layer, "arrays"):
-        raise TypeError(
-            f"a {type(layer).__name__} cannot be exported; use an antembed layer, or AnchorEmbedding.from_pretrained"
-        )
+        remedy = "use an antembed layer, or AnchorEmbedding.from_pretrained"
+        raise TypeError(f"a {type(layer).__name__} cannot be exported; {remedy}")
     path = Path(path)
     if path.is_dir():
         raise TableError(f"{path} is a folder; give a file in it, such as {path / 'table.ant'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if LARGEST_CODES.get(values, PLAIN) < PLAIN and encoding != "packed":  # the others store them as bytes
+    if values in LARGEST_CODES and values != "int8" and encoding != "packed":  # the others store them as bytes
         if encoding != "auto":
-            raise ValueError(
-                f"{values} numbers make only packed files smaller, this is {encoding}; use encoding='packed' or int8"
-            )
+            reason = f"{values} numbers make only packed files smaller, this is {encoding}"
+            raise ValueError(f"{reason}; use encoding='packed' or int8")
         encoding = "packed"
     layer.before_export()
     T, A, row_index = layer.arrays()
-    options = {"values": values, "encoding": encoding}
-    write_atomically(path, serialized(T, A, row_index=row_index, bias=bias, offset=offset, **options))
+    made = serialized(T, A, row_index=row_index, bias=bias, offset=offset, values=values, encoding=encoding)
+    write_atomically(path, made)
     return load_table(path)
 
 
@@ -169,5 +161,4 @@ def load_table(path: str | os.PathLike[str], *, verify: bool | None = None) -> T
     """Load a file written by `export` or `compress`. Files of up to 64 MB are verified against their checksums; larger ones are
     mapped into memory, and verified with `verify=True` only (their small arrays always, unless `verify=False`)."""
     with naming(str(path)):
-        found = unpack(map_file(Path(path)), verify)
-        return _opened(found)
+        return _opened(unpack(map_file(Path(path)), verify))

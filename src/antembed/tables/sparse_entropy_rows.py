@@ -96,12 +96,9 @@ class SparseCodedRows(EntropyRows):
         onto = np.eye(self.columns + 1, dtype=np.float32) if onto is None else np.ascontiguousarray(onto, np.float32)
         file, tables = (self.payload, self.offsets, self.per_block, self.entries), (*self.tables, self.norm_firsts)
 
-        def decode(a: int, b: int) -> int:
-            some = rows[a:b], weights[a:b], self.step, self.scales
-            damaged: int = kernel.decode_sparse(file, tables, *some, onto, order, uses[a : b + 1], out)
-            return damaged
-
-        return decode
+        return lambda a, b: kernel.decode_sparse(
+            file, tables, rows[a:b], weights[a:b], self.step, self.scales, onto, order, uses[a : b + 1], out
+        )
 
     def plain(self, data: np.ndarray, block: int, rows: range) -> list[np.ndarray]:
         reader, K, found = BlockReader(data, block, PRECISION), self.columns, []

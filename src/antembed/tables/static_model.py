@@ -1,4 +1,11 @@
-"""Sentences → vectors with the methods of model2vec's StaticModel: change the line that loads it, and the rest runs."""
+"""Sentences → vectors with the methods of model2vec's StaticModel: change the line that loads it, and the rest runs.
+
+    tokenizer        tokenizer.json and what the model's config says, {"tokenizer": …, "normalize": …, "max_length": …}, zlib
+    token_rows       (tokens,) the row of each token, where tokens share rows
+    token_weights    (tokens,) fp16, what a token's vector is multiplied by
+
+The vocabulary is left out of tokenizer.json where the file's words are the same.
+"""
 
 import json
 import os
@@ -17,15 +24,11 @@ from antembed.tables.number_formats import check_fits, smallest_unsigned
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
-# MERGED A static model's tokenizer in the file, so that sentences can be encoded.
-#
-#     tokenizer        tokenizer.json and what the model's config says, {"tokenizer": …, "normalize": …, "max_length": …}, zlib
-#     token_rows       (tokens,) the row of each token, where tokens share rows
-#     token_weights    (tokens,) fp16, what a token's vector is multiplied by
-#
-# The vocabulary is left out of tokenizer.json where the file's words are the same.
+if TYPE_CHECKING:
+    pass
 
 LARGEST = 1 << 28  # bytes of a tokenizer
+AS_SAVED = -1  # max_length: as the model says
 MAX_LENGTH = 512  # tokens of a sentence, where the config says nothing; as model2vec
 
 
@@ -73,19 +76,8 @@ def unpack_tokens(arrays: dict[str, np.ndarray], words: Sequence[str] | None) ->
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"the tokenizer cannot be read ({error})") from error
     positions, weights = arrays.get("token_rows"), arrays.get("token_weights")
-    return Tokens(
-        tokenizer,
-        normalize,
-        max_length,
-        None if positions is None else positions.astype(np.int64),
-        None if weights is None else weights.astype(np.float32),
-    )
-
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-AS_SAVED = -1  # max_length: as the model says
+    positions = None if positions is None else positions.astype(np.int64)
+    return Tokens(tokenizer, normalize, max_length, positions, None if weights is None else weights.astype(np.float32))
 
 
 class StaticModel:
@@ -104,7 +96,9 @@ class StaticModel:
         self.tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(tokens.tokenizer))
         self.tokenizer.no_padding()
         self.tokens = [token for token, _ in sorted(self.tokenizer.get_vocab().items(), key=lambda pair: pair[1])]
-        self.unk_token_id = _unknown(self.tokenizer, tokens)
+        model = tokens.tokenizer["model"]
+        name = model.get("unk_token")  # a unigram model has its number
+        self.unk_token_id: int | None = model.get("unk_id") if name is None else self.tokenizer.token_to_id(name)
         self._median = int(np.median([len(token) for token in self.tokens]))
 
     @classmethod
@@ -116,9 +110,8 @@ class StaticModel:
             raise TableError(f"{path} is a folder; make it small first: antembed compress {path} model.ant")
         table = load_table(path)
         if "tokenizer" not in table.tokens:
-            raise TableError(
-                f"{path} has no tokenizer; compress the model's folder, or vectors with --tokenizer tokenizer.json"
-            )
+            remedy = "compress the model's folder, or vectors with --tokenizer tokenizer.json"
+            raise TableError(f"{path} has no tokenizer; {remedy}")
         words = None if table.words is None else table.words.all()
         with naming(str(path)):
             tokens = unpack_tokens(table.tokens, words)
@@ -142,9 +135,7 @@ class StaticModel:
             cut = list(sentences)
         else:
             self.tokenizer.enable_truncation(most)
-            cut = [
-                sentence[: most * self._median] for sentence in sentences
-            ]  # as model2vec: long texts are not tokenized in full
+            cut = [text[: most * self._median] for text in sentences]  # as model2vec: long texts are not tokenized in full
         found = self.tokenizer.encode_batch_fast(cut, add_special_tokens=False)
         return [[token for token in sentence.ids if token != self.unk_token_id] for sentence in found]
 
@@ -158,10 +149,9 @@ class StaticModel:
     ) -> np.ndarray:
         """Sentences → (n, d); one string → (d,). `normalize`: to length 1; `max_length`: tokens, None for all."""
         given = [sentences] if isinstance(sentences, str) else list(sentences)
-        parts = [np.empty((0, self.dim), np.float32)]
-        for start in range(0, len(given), batch_size):
-            parts.append(self._means(self.tokenize(given[start : start + batch_size], max_length)))
-        vectors = np.concatenate(parts)
+        batches = (given[start : start + batch_size] for start in range(0, len(given), batch_size))
+        means = [self._means(self.tokenize(batch, max_length)) for batch in batches]
+        vectors = np.concatenate([np.empty((0, self.dim), np.float32), *means])
         if self.normalize if normalize is None else normalize:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-32
         return vectors[0] if isinstance(sentences, str) else vectors
@@ -171,10 +161,8 @@ class StaticModel:
     ) -> np.ndarray | list[np.ndarray]:
         """The vectors of each sentence's tokens, (tokens, d)."""
         given = [sentences] if isinstance(sentences, str) else list(sentences)
-        found = []
-        for tokens in self.tokenize(given, max_length):
-            rows, weights = self._of(np.array(tokens, np.int64))
-            found.append(self.table[rows] if weights is None else self.table[rows] * weights[:, None])
+        parts = [self._of(np.array(tokens, np.int64)) for tokens in self.tokenize(given, max_length)]
+        found = [self.table[rows] if weights is None else self.table[rows] * weights[:, None] for rows, weights in parts]
         return found[0] if isinstance(sentences, str) else found
 
     def _of(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -187,11 +175,3 @@ class StaticModel:
         rows, weights = self._of(flat)
         sums = self.table.bag(rows, np.cumsum(counts) - counts, "sum", weights)
         return sums / np.maximum(counts, 1)[:, None].astype(np.float32)
-
-
-def _unknown(tokenizer: "Tokenizer", tokens: Tokens) -> int | None:
-    """The id of the unknown token: by its name, or, of a unigram model, by its number."""
-    model = tokens.tokenizer["model"]
-    name = model.get("unk_token")
-    found: int | None = model.get("unk_id") if name is None else tokenizer.token_to_id(name)
-    return found

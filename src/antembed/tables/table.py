@@ -38,21 +38,14 @@ class Table:
     checksums = "none"  # what is known of those in the file: "right", "not all compared", or it is older and has none
 
     def __init__(
-        self,
-        arrays: dict[str, np.ndarray],
-        about: JSON,
-        size: int,
-        contents: bytes | None = None,
-        *,
-        scan: bool = True,
+        self, arrays: dict[str, np.ndarray], about: JSON, size: int, contents: bytes | None = None, *, scan: bool = True
     ):
         check_table(arrays, about, scan)
         self._contents = contents
         self._cache: Cache | None = None
         self._bytes = {name: array.nbytes for name, array in arrays.items()}
         self.encoding, self.values, self.size = about["encoding"], about["values"], size
-        self.num_embeddings, self.columns = about["objects"], about["columns"]
-        self.embedding_dim = about["dimensions"]
+        self.num_embeddings, self.columns, self.embedding_dim = about["objects"], about["columns"], about["dimensions"]
         self.offset = about.get("offset", 0.0)  # older files have none
         self.anchors = anchors_of(arrays)
         self._bias = {name: arrays[name] for name in BIAS_ARRAYS & arrays.keys()}
@@ -61,11 +54,9 @@ class Table:
         self.rows: Rows
         self.words = WordIndex(arrays, self.num_embeddings) if "word_rows" in arrays else None
         self.tokens = {name: array for name, array in arrays.items() if name.startswith("token")}  # tokens.py
-        if self.encoding == "coded":
-            coded = CodedRows(arrays, about)
-            self.rows, self.nnz = coded, int(about.get("nonzeros", 0))
-        elif self.encoding == "sparse":
-            self.rows, self.nnz = SparseCodedRows(arrays, about), int(about.get("nonzeros", 0))
+        if self.encoding in ("coded", "sparse"):
+            coded = CodedRows if self.encoding == "coded" else SparseCodedRows
+            self.rows, self.nnz = coded(arrays, about), int(about.get("nonzeros", 0))
         elif self.encoding == "product":
             product = ProductRows(arrays["codes"], arrays["books"], about.get("padding"))
             self.rows, self.nnz = product, product.numbers
@@ -200,10 +191,8 @@ class Table:
         if k < 1:
             return []
         positions, found = best(scores[None], k)
-        return [(self._name(n), float(score)) for n, score in zip(positions[0].tolist(), found[0].tolist(), strict=True)]
-
-    def _name(self, row: int) -> str | int:
-        return row if self.words is None else self.words.word(row)
+        names = [n if self.words is None else self.words.word(n) for n in positions[0].tolist()]
+        return list(zip(names, found[0].tolist(), strict=True))
 
     @property
     def _factors(self) -> tuple[Decode, np.ndarray | None]:
@@ -259,10 +248,8 @@ class Table:
         flat = ids.reshape(-1).astype(np.int64)
         low, high = int(flat.min()), int(flat.max())
         if low < 0 or high >= self.num_embeddings:
-            raise IndexError(
-                f"id {low if low < 0 else high} is outside a table of {self.num_embeddings} rows "
-                f"(0 to {self.num_embeddings - 1})"
-            )
+            wrong, V = low if low < 0 else high, self.num_embeddings
+            raise IndexError(f"id {wrong} is outside a table of {V} rows (0 to {V - 1})")
         return flat
 
     def __repr__(self) -> str:

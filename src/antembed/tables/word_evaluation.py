@@ -4,6 +4,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -51,11 +52,8 @@ def analogies_solved(
         known = [line for line in asked if words.knows(line)]
         rows = np.array([[words.rows[word] for word in line] for line in known], np.int64).reshape(-1, 4)
         right = dict(zip(known, solved(unit, rows, words.same).tolist(), strict=True))
-        section: Section = {
-            "section": name,
-            "correct": [line for line in known if right[line]],
-            "incorrect": [line for line in (asked if dummy4unknown else known) if not right.get(line, False)],
-        }
+        wrong = [line for line in (asked if dummy4unknown else known) if not right.get(line, False)]
+        section: Section = {"section": name, "correct": [line for line in known if right[line]], "incorrect": wrong}
         sections.append(section)
         total = total | {key: [*total[key], *section[key]] for key in ("correct", "incorrect")}
         unknown += len(asked) - len(known)
@@ -74,17 +72,14 @@ def pairs_followed(
     known = [words.knows(pair) for pair, _ in asked]
     kept = [line for line, there in zip(asked, known, strict=True) if there or dummy4unknown]
     if len(kept) < 2:
-        raise ValueError(
-            f"{file} has {len(lines)} lines `word word score`, {known.count(False)} of them with unknown words; two known ones "
-            "or more are needed: is the delimiter right?"
-        )
+        found = f"{file} has {len(lines)} lines `word word score`, {known.count(False)} of them with unknown words"
+        raise ValueError(f"{found}; two known ones or more are needed: is the delimiter right?")
     cosines, scores = np.zeros(len(kept)), np.array([score for _, score in kept])
     for n, (pair, _) in enumerate(kept):
         if words.knows(pair):
             a, b = unit_vectors(table[[words.rows[word] for word in pair]])
             cosines[n] = a @ b
-    found = pearson(scores, cosines), spearman(scores, cosines)
-    first, second = ((r, p_value(r, len(kept))) for r in found)
+    first, second = ((r, p_value(r, len(kept))) for r in (pearson(scores, cosines), spearman(scores, cosines)))
     return first, second, 100 * known.count(False) / len(lines)
 
 
@@ -136,8 +131,7 @@ def _beta(x: float, a: float, b: float) -> float:
     """I(x; a, b) = xᵃ(1 − x)ᵇ/(a·B(a, b)) · Σ Π x(a + b + k)/(a + 1 + k), which converges fast below its mean."""
     if x <= 0:
         return 0.0
-    term = total = 1.0
-    k = 0
+    term, total, k = 1.0, 1.0, 0
     while term > NEGLIGIBLE * total:
         term *= x * (a + b + k) / (a + 1 + k)
         total += term
@@ -170,10 +164,7 @@ def read_pairs(file: str | os.PathLike[str], delimiter: str, encoding: str) -> l
     with open(file, encoding=encoding) as lines:
         for line in lines:
             parts = line.rstrip("\n").split(delimiter)
-            if line.startswith("#") or len(parts) != 3:
-                continue
-            try:
-                found.append((parts[0], parts[1], float(parts[2])))
-            except ValueError:
-                continue
+            if not line.startswith("#") and len(parts) == 3:
+                with suppress(ValueError):
+                    found.append((parts[0], parts[1], float(parts[2])))
     return found

@@ -32,29 +32,21 @@ def pack_words(words: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays of a file. A word may occur once."""
     for row, word in enumerate(words):
         if not isinstance(word, str):
-            kind = type(word).__name__
-            raise TypeError(
-                f"word {row} is of type {kind}, {word!r}; words are strings: give [str(word) for word in vocabulary]"
-            )
+            given = f"word {row} is of type {type(word).__name__}, {word!r}"
+            raise TypeError(f"{given}; words are strings: give [str(word) for word in vocabulary]")
     if len(set(words)) != len(words):
         raise ValueError(f"{len(words) - len(set(words))} words occur twice; a vocabulary has each word once")
     encoded = [word.encode() for word in words]
     order = np.array(sorted(range(len(encoded)), key=encoded.__getitem__), np.int64)
-    parts, ends, heads = [], [0], []
-    for start in range(0, len(order), BLOCK):
-        block = [encoded[n] for n in order[start : start + BLOCK]]
-        heads.append(block[0])
-        parts.append(_packed(block))
-        ends.append(ends[-1] + len(parts[-1]))
-    bits = _bits(len(order))
-    flat = [
-        np.packbits((order[at : at + PIECE, None] >> np.arange(bits)) & 1, bitorder="little")
-        for at in range(0, len(order), PIECE)
-    ]
+    blocks = [[encoded[n] for n in order[start : start + BLOCK]] for start in range(0, len(order), BLOCK)]
+    parts = [_packed(block) for block in blocks]
+    ends = np.cumsum([0, *map(len, parts)])
+    bits, steps = np.arange(_bits(len(order))), range(0, len(order), PIECE)
+    flat = [np.packbits((order[at : at + PIECE, None] >> bits) & 1, bitorder="little") for at in steps]
     return {
         "word_blocks": np.frombuffer(b"".join(parts), np.uint8),
-        "word_ends": np.array(ends, np.uint64).astype(smallest_unsigned(ends[-1])),
-        "word_heads": np.frombuffer(_packed(heads), np.uint8),
+        "word_ends": ends.astype(smallest_unsigned(int(ends[-1]))),
+        "word_heads": np.frombuffer(_packed([block[0] for block in blocks]), np.uint8),
         "word_rows": np.concatenate([np.empty(0, np.uint8), *flat]),
     }
 
@@ -106,11 +98,9 @@ class WordIndex:
     def __init__(self, arrays: dict[str, np.ndarray], count: int):
         self.count, self.blocks, self.packed = count, arrays["word_blocks"], arrays["word_rows"]
         self.bits, self.ends = _bits(count), arrays["word_ends"].astype(np.int64)
-        blocks = -(-count // BLOCK)
-        if self.packed.shape != (-(-count * self.bits // 8),):
-            raise DamagedError(
-                f"row numbers of {count} words take {-(-count * self.bits // 8)} bytes, found {self.packed.shape}"
-            )
+        blocks, size = -(-count // BLOCK), -(-count * self.bits // 8)
+        if self.packed.shape != (size,):
+            raise DamagedError(f"row numbers of {count} words take {size} bytes, found {self.packed.shape}")
         if len(self.ends) != blocks + 1 or self.ends[0] != 0 or (np.diff(self.ends) < 0).any():
             raise DamagedError(f"{len(self.ends)} ends for {blocks} blocks of words, or they do not rise")
         if self.ends[-1] != len(self.blocks):
@@ -143,10 +133,7 @@ class WordIndex:
         """The rows of the sorted words `start` (a multiple of 8) to `stop`."""
         part = self.packed[start * self.bits // 8 : -(-stop * self.bits // 8)]
         flat = np.unpackbits(part, count=(stop - start) * self.bits, bitorder="little").reshape(stop - start, self.bits)
-        found = np.zeros(stop - start, np.int64)
-        for bit in range(self.bits):
-            found |= flat[:, bit].astype(np.int64) << bit
-        return found
+        return flat @ (np.int64(1) << np.arange(self.bits))
 
     def _row(self, place: int) -> int:
         start = place * self.bits
