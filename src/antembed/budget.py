@@ -12,8 +12,6 @@ EXPONENT = 1.2  # sizes fall about as penalty^−0.7 (MovieLens 1M), so this is 
 LARGEST_STEP = 3.0  # the most by which a penalty changes at once
 SLACK = 0.02  # a budget is missed when it is exceeded by this share
 MANY, CLOSE = 1 << 20, 1e-3  # weights from which on a budget is met closely, not to the last of them, and how closely
-
-
 ANCHORS_SHARE = 0.28  # of the parameters: on PTB 500 were good for 410 000, 300 for 200 000, 60 for 50 000 (d = 200)
 
 
@@ -37,7 +35,6 @@ class Budget:
         return f"{self.amount:,.0f} {self.unit}"
 
     def check(self, size: float) -> None:
-        """Raise if a final size misses it."""
         if size > (1 + SLACK) * self.amount:
             raise BudgetError(f"the result has {size:,.0f} {self.unit}, the budget is {self}; train longer, or allow more")
 
@@ -72,8 +69,7 @@ class BudgetController:
     """The penalty that meets a budget.
 
     `measure` says the size of the model as it would be exported now. `aim` is where the size is led to, as a share of the
-    budget: what is a little too much is removed at the end, by `trim`. `epochs`: how many are adjusted.
-    """
+    budget: what is a little too much is removed at the end, by `trim`. `epochs`: how many are adjusted."""
 
     def __init__(self, budget: Budget, measure: Callable[[], float], penalty: float, epochs: int, aim: float):
         self.budget, self.measure, self.penalty, self.epochs, self.aim = budget, measure, penalty, epochs, aim
@@ -135,7 +131,5 @@ def parse_tolerance(tolerance: str | float) -> float:
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", tolerance) if isinstance(tolerance, str) else None
     found = float(match[1]) / 100 if match else tolerance if isinstance(tolerance, float) else -1.0
     if not 0 <= found < 1:
-        raise BudgetError(
-            f"{tolerance!r} is no tolerance; say 1% or 0.5%: how much worse than the dense model the small one may be"
-        )
+        raise BudgetError(f"{tolerance!r} is no tolerance; say 1% or 0.5%: how much worse than the dense model it may be")
     return found

@@ -63,8 +63,7 @@ def private_folder(path: str | os.PathLike[str]) -> Path:
 
     PermissionError, with the reason, if others could change what is in it: it belongs to another user, group or others may
     write to it, it is a symbolic link; or others could replace a folder or link on the way to it. (In a folder with the
-    sticky bit, as /tmp, they cannot replace what is ours.) Windows has no such owners and bits: nothing is checked there.
-    """
+    sticky bit, as /tmp, they cannot replace what is ours.) Windows has no such owners and bits: nothing is checked there."""
     path = Path(os.path.abspath(path))
     if os.name == "nt":
         path.mkdir(parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         Path(file.name).unlink(missing_ok=True)
         raise
     file.close()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def is_temporary(path: Path) -> bool:
@@ -289,7 +288,8 @@ def _parsed(line: bytes) -> JSON | None:
     return row if isinstance(row, dict) else None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Let names in this folder outlive a crash."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

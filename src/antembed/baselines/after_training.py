@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.baselines.low_rank import LowRankEmbedding
-from antembed.baselines.product_quantized import learn_book
+from antembed.baselines.product_quantized import learn_book, vectors_of
 from antembed.layer.embedding import Embedding
 
 ROWS_AT_ONCE = 1 << 11  # their small systems are held
@@ -15,7 +15,7 @@ def post_sparse_hash(
     weight: Tensor | nn.Embedding | Embedding, *, num_anchors: int, nonzeros: int, iterations: int = 15, seed: int = 0
 ) -> LowRankEmbedding:
     """Anchors are k-means centres; each row is the best mix (least squares) of its `nonzeros` nearest (Guo et al. 2017)."""
-    E = _rows(weight)
+    E = vectors_of(weight)
     _check(num_anchors, nonzeros, len(E))
     A = learn_book(E, num_anchors, iterations, torch.Generator().manual_seed(seed))
     T = E.new_zeros(len(E), num_anchors)
@@ -31,7 +31,7 @@ def ksvd(
 ) -> LowRankEmbedding:
     """k-SVD (Aharon et al. 2006): orthogonal matching pursuit for the rows; then anchor by anchor, with the weights of it, the
     best rank one of what the others leave (one power step, Rubinstein et al. 2008)."""
-    E = _rows(weight)
+    E = vectors_of(weight)
     _check(num_anchors, nonzeros, len(E))
     generator = torch.Generator().manual_seed(seed)
     some = torch.randperm(len(E), generator=generator)[:num_anchors]
@@ -74,12 +74,6 @@ def _least_squares(E: Tensor, A: Tensor, chosen: Tensor, T: Tensor, rows: Tensor
     weights = torch.linalg.solve(gram, B @ E.unsqueeze(2)).squeeze(2)
     T[rows] = 0
     T[rows.unsqueeze(1), chosen] = weights
-
-
-def _rows(weight: Tensor | nn.Embedding | Embedding) -> Tensor:
-    if isinstance(weight, Embedding | nn.Embedding):
-        weight = weight.to_dense() if isinstance(weight, Embedding) else weight.weight
-    return weight.detach().cpu().clone()
 
 
 def _check(K: int, nonzeros: int, V: int) -> None:

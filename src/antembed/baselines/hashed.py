@@ -73,14 +73,12 @@ class HashEmbedding(SharedRows):
 
     `own` rows go to the most frequent objects (half of num_anchors, if not given), and `buckets` rows are shared (the other
     half). Padding always has a row of its own. `counts` (V,) says how often each object occurs; without it, ids are taken to be
-    sorted by frequency. Rows are initialized with N(0, std²), std = 1/√d if not given.
-    """
+    sorted by frequency. Rows are initialized with N(0, std²), std = 1/√d if not given."""
 
     requires = frozenset({"counts"})
     small_init = 0.01
     uses_anchors = True
-    one_bucket: ClassVar[bool] = False
-    """Whether all objects without a row of their own share a single one."""
+    one_bucket: ClassVar[bool] = False  # whether all objects without a row of their own share a single one
     row_of: Tensor  # (V,): the row of each object
 
     def __init__(

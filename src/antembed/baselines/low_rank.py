@@ -13,8 +13,7 @@ from antembed.layer.row_table import RowTable
 class LowRankEmbedding(AnchoredTable):
     """ids (*batch) → vectors (*batch, d): a dense mix of K free vectors.
 
-    Initialized with N(0, std²/K)·N(0, 1/d): with std=1 vectors start like those of nn.Embedding, scaled by 1/√d.
-    """
+    Initialized with N(0, std²/K)·N(0, 1/d): with std=1 vectors start like those of nn.Embedding, scaled by 1/√d."""
 
     small_init: ClassVar[float | None] = 0.1
     nonnegative: ClassVar[bool] = False  # whether U ≥ 0

@@ -18,8 +18,7 @@ def blocks_of(popularity: np.ndarray, blocks: int, d: int, alpha: float) -> list
     """Objects in falling order of popularity → (objects, width) of each block, at most `blocks` of them.
 
     Every block has about the same share of all occurrences. Its width is d·(p/p₀)^alpha, p the mean popularity in it and p₀
-    that of the first, rounded to a power of two, 1 at least; the first has d.
-    """
+    that of the first, rounded to a power of two, 1 at least; the first has d."""
     p = popularity if popularity.sum() > 0 else np.ones(len(popularity))
     if not len(p):
         return [(0, d)]

@@ -41,6 +41,13 @@ def learn_book(x: Tensor, entries: int, iterations: int, generator: torch.Genera
     return book
 
 
+def vectors_of(weight: Tensor | nn.Embedding | Embedding) -> Tensor:
+    """The vectors of a table or layer (V, d), on the CPU."""
+    if isinstance(weight, Embedding | nn.Embedding):
+        weight = weight.to_dense() if isinstance(weight, Embedding) else weight.weight
+    return weight.detach().cpu()
+
+
 @torch.no_grad()
 def quantize(
     weight: Tensor | nn.Embedding | Embedding,
@@ -52,10 +59,9 @@ def quantize(
     padding_idx: int | None = None,
 ) -> "QuantizedEmbedding":
     """weight (V, d) → `parts` codes of `bits` bits for each vector. `parts` divides d; parts=d, bits=4 gives 4-bit numbers."""
-    if isinstance(weight, Embedding | nn.Embedding):
-        padding_idx = weight.padding_idx if padding_idx is None else padding_idx
-        weight = weight.to_dense() if isinstance(weight, Embedding) else weight.weight
-    weight = weight.detach().cpu()
+    if isinstance(weight, Embedding | nn.Embedding) and padding_idx is None:
+        padding_idx = weight.padding_idx
+    weight = vectors_of(weight)
     V, d = weight.shape
     if parts < 1 or d % parts:
         raise ValueError(f"{d} dimensions cannot be cut into {parts} equal parts; take a divisor of {d}")

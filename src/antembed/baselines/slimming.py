@@ -11,8 +11,7 @@ from antembed.layer.optim.prox import L1, Prox, SubgradientL1
 class SparseEmbedding(PlainTable):
     """ids (*batch) → vectors (*batch, d), with the penalty l1_penalty·‖E‖₁. The two-sided prox ends with exact zeros.
 
-    It is not lazy: every step goes over all of the table.
-    """
+    It is not lazy: every step goes over all of the table."""
 
     prox: ClassVar[type[Prox]] = L1
 

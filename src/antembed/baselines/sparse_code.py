@@ -36,8 +36,7 @@ class SparseCodeEmbedding(LowRankEmbedding):
     """ids (*batch) → vectors (*batch, d) = T[ids]·A with T (V, K) = `codes`, fixed, and A learned: the common words' vectors.
 
     Without `codes` they are random: each of the first K words is itself, every other word a mix of at most four of them. That
-    is no more than a hash, and meant for tests and for loading a checkpoint.
-    """
+    is no more than a hash, and meant for tests and for loading a checkpoint."""
 
     requires = frozenset({"features"})
     small_init = None

@@ -38,14 +38,8 @@ class TensorTrainEmbedding(SharedRows):
     uses_anchors = True
     small_init = 0.1  # a product of three has hardly a gradient near 0
 
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        **options: Unpack[TableOptions],
-    ):
-        super().__init__(num_embeddings, embedding_dim, padding_idx, **options)
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **more: Unpack[TableOptions]):
+        super().__init__(num_embeddings, embedding_dim, padding_idx, **more)
         self.rank = r = RANK if self.num_rows is None else self.num_rows
         check_sizes(num_embeddings, embedding_dim, r, self._like.dtype)
         self.digits = three_factors(max(num_embeddings, 1), exact=False)

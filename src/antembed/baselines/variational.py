@@ -68,8 +68,7 @@ class VariationalTable(PlainTable):
     """ids (*batch) → vectors (*batch, d): means in `rows`, and further tables for their noise.
 
     `speed`: the noise tables hold log σ² (or log α) divided by it. Adam and Yogi step by about lr whatever the gradient, and
-    would need thousands of steps for a logarithm that has to move by 10.
-    """
+    would need thousands of steps for a logarithm that has to move by 10."""
 
     variational = True
 

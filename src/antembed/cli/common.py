@@ -11,7 +11,6 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it 
 
 
 def folder_of(what: str) -> Any:
-    """The argument of a command that reads a folder."""
     return typer.Argument(help=f"Folder of {what}.")
 
 

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antembed.cli import show
 from antembed.cli.common import AsJson, Overwrite
 from antembed.files import JSON
 
 if TYPE_CHECKING:
     from antembed.compression.sources import Source
+
+Answer = tuple[JSON, list[str]]  # the result, and lines that say it
 
 
 def compress(
@@ -56,7 +59,6 @@ def compress(
 
     Example:  antembed compress all-MiniLM-L6-v2 small-MiniLM --budget 16x --distil texts.txt
     """
-    from antembed.cli import show
     from antembed.compression.sources import existing, is_static, read_source
 
     started = time.perf_counter()
@@ -64,9 +66,7 @@ def compress(
     if existing(source).is_dir() and out.suffix != ".ant":
         for name, value in (("words", words), ("tokenizer", tokenizer), ("word-tests", word_tests)):
             if value is not None:
-                raise ValueError(
-                    f"--{name} {value} goes with files NAME.ant, and {out} is to be a model's folder; leave it out"
-                )
+                raise ValueError(f"--{name} {value} goes with files NAME.ant, and {out} is to be a model folder; leave it out")
         _check_distil(distil, how, by_frequency)
         how["by_frequency"] = bool(by_frequency)
         result, lines = _compress_folder(source, out, how, tensor, distil, overwrite)
@@ -79,12 +79,7 @@ def compress(
         _check_distil(distil, how, by_frequency)
         how["by_frequency"] = found.by_frequency if by_frequency is None else by_frequency
         result, lines = _compress_table(found, out, how, distil, word_tests)
-    result = {"source": str(source), **result, "seconds": round(time.perf_counter() - started, 1)}
-    if as_json:
-        show.print_json(result)
-        return
-    for line in lines:
-        show.answer(line)
+    show.print_result({"source": str(source), **result, "seconds": round(time.perf_counter() - started, 1)}, lines, as_json)
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
@@ -103,9 +98,7 @@ def _check_distil(texts: Path | None, how: JSON, by_frequency: bool | None) -> N
     if texts is None:
         return
     if "tokenizer" in how and how["tokenizer"] is None:
-        raise ValueError(
-            f"--distil {texts} needs to know the tokens of texts; give --tokenizer tokenizer.json, or a model's folder"
-        )
+        raise ValueError(f"--distil {texts} needs to know the tokens of texts; give --tokenizer FILE, or a model's folder")
     sparse = how["method"] == "sparse" and "tokenizer" in how
     excluded = {"--by-frequency": by_frequency, "--method sparse": sparse, "--tolerance": how["tolerance"] is not None}
     for option, given in excluded.items():
@@ -113,11 +106,8 @@ def _check_distil(texts: Path | None, how: JSON, by_frequency: bool | None) -> N
             raise ValueError(f"--distil keeps a size, and weighs tokens by the texts: it cannot follow {option}; leave one out")
 
 
-def _compress_table(
-    found: "Source", out: Path, how: JSON, distil: Path | None, word_tests: Path | None
-) -> tuple[JSON, list[str]]:
-    """A table alone → the result, and lines that say it."""
-    from antembed.cli import show
+def _compress_table(found: "Source", out: Path, how: JSON, distil: Path | None, word_tests: Path | None) -> Answer:
+    """A table alone."""
     from antembed.compression import METHOD_OF, as_array
     from antembed.compression import compress as make
     from antembed.compression.quality import changes, compare, find_tests
@@ -158,11 +148,8 @@ def _similarity_in_words(spearman: dict[str, float]) -> list[str]:
     return [f"similarities of held-out texts follow the original's (Spearman): {after:.4f}, {before:.4f} without tuning"]
 
 
-def _compress_folder(
-    source: Path, out: Path, how: JSON, tensor: str, distil: Path | None, overwrite: bool
-) -> tuple[JSON, list[str]]:
-    """A model folder with a small input embedding → the result, and lines that say it."""
-    from antembed.cli import show
+def _compress_folder(source: Path, out: Path, how: JSON, tensor: str, distil: Path | None, overwrite: bool) -> Answer:
+    """A model folder with a small input embedding."""
     from antembed.compression import METHOD_OF, as_array
     from antembed.compression import compress as make
     from antembed.compression.quality import compare

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from antembed.cli import show
 from antembed.cli.common import AsJson, command
 
 data_app = typer.Typer(help="Public data sets: list, get, verify.", no_args_is_help=True)
@@ -25,7 +26,6 @@ def demo(
     """
     import torch
 
-    from antembed.cli import show
     from antembed.recommend.synthetic import compare
 
     torch.set_num_threads(1)
@@ -55,7 +55,6 @@ def list_sets(to: Folder = None, as_json: AsJson = False) -> None:
 
     Example:  antembed data list --to data --json
     """
-    from antembed.cli import show
     from antembed.data import download
 
     folder = to or download.default_folder()
@@ -63,11 +62,7 @@ def list_sets(to: Folder = None, as_json: AsJson = False) -> None:
         {"name": name, "about": each.about, "here": str(folder / name) if (folder / name).is_dir() else None}
         for name, each in download.DATA_SETS.items()
     ]
-    if as_json:
-        show.print_json(rows)
-        return
-    for row in rows:
-        show.answer(f"{row['name']:12} {row['about']:60} {row['here'] or '–'}")
+    show.print_result(rows, (f"{row['name']:12} {row['about']:60} {row['here'] or '–'}" for row in rows), as_json)
 
 
 @data_app.command()
@@ -82,7 +77,6 @@ def get(
 
     Example:  antembed data get ml-1m --to data --from downloads
     """
-    from antembed.cli import show
     from antembed.data import download
 
     with show.fetching(name) as callback:
@@ -92,8 +86,7 @@ def get(
 
 @data_app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Default: all that have been fetched.")] = None,
-    to: Folder = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Default: all that have been fetched.")] = None, to: Folder = None
 ) -> None:
     """Compare the files of data sets with the checksums of when they were fetched.
 
@@ -101,7 +94,6 @@ def verify(
 
     Example:  antembed data verify ag-news ml-1m
     """
-    from antembed.cli import show
     from antembed.data import download
 
     folder = to or download.default_folder()
@@ -137,7 +129,6 @@ def warm_up(call: Callable[[list[str]], object]) -> None:
     from tempfile import TemporaryDirectory
     from time import perf_counter
 
-    from antembed.cli import show
     from antembed.native.compile import FOLDER, HERE, KERNELS, WITHOUT, kept_in
 
     if FOLDER is None:
@@ -149,15 +140,11 @@ def warm_up(call: Callable[[list[str]], object]) -> None:
         files = write_data(Path(name)) | {"RUN": Path(name)}
         for n, line in enumerate(WARM_UP, 1):
             progress(line, n, len(WARM_UP) + 1)
-            words = [(word.partition("/"), word) for word in line.split()]
+            parts = [word.partition("/") for word in line.split()]
+            words = [f"{files.get(first, first)}{slash}{rest}" for first, slash, rest in parts]
             try:
                 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # small models have many warnings
-                    call(
-                        [
-                            "--quiet",
-                            *(f"{files[first]}{slash}{rest}" if first in files else w for (first, slash, rest), w in words),
-                        ]
-                    )
+                    call(["--quiet", *words])
             finally:
                 show.verbosity.quiet, show.verbosity.debug = asked
     compiled = sum(len(list((FOLDER / kept_in(file)).glob("*.nbi"))) for file in [*HERE.glob("*.py"), *KERNELS.values()])

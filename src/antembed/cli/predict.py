@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from antembed.cli import show
 from antembed.cli.common import AsJson, folder_of
-from antembed.cli.show import printable
 
 if TYPE_CHECKING:
     from antembed.classify.predictor import TextPredictor
-    from antembed.recommend.predictor import LightTables, RatingTables
+    from antembed.recommend.predictor import RatingTables
 
 
 def recommend(
@@ -30,32 +30,20 @@ def recommend(
 
     Example:  antembed recommend runs/ml-1m 42 4711 --items 5 --seen
     """
-    from antembed.cli import show
+    from antembed.recommend.predictor import LightTables
     from antembed.tables.model_folder import source_of
 
-    tables = _tables(run)
-    if not seen and tables.seen is None and source_of(run):
-        tables = _with_seen(run)
+    tables: LightTables | RatingTables = LightTables.load(run)  # without polars, where the folder allows it
+    if not seen and tables.seen is None and source_of(run):  # a stream: what users have rated is in its file
+        from antembed.recommend.recommender import Recommender
+
+        recommender = Recommender.load(run)
+        recommender.remember_training_data()
+        tables = recommender.tables
     columns, remarks = tables.recommend_columns(users, k, filter_seen=not seen)
     for line in remarks:
         show.say(line)
     show.listing(columns, as_json)
-
-
-def _tables(run: Path) -> "LightTables | RatingTables":
-    """Without polars, where the folder allows it."""
-    from antembed.recommend.predictor import LightTables
-
-    return LightTables.load(run)
-
-
-def _with_seen(run: Path) -> "RatingTables":
-    """What users have rated, from the file that a run was trained on, if the run does not hold it (a stream)."""
-    from antembed.recommend.recommender import Recommender
-
-    recommender = Recommender.load(run)
-    recommender.remember_training_data()
-    return recommender.tables
 
 
 def similar(
@@ -70,16 +58,15 @@ def similar(
 
     Example:  antembed similar runs/ml-1m 260 --items 5 --json
     """
-    from antembed.cli import show
+    from antembed.recommend.predictor import LightTables
 
-    show.listing(_tables(run).similar_columns(item, k), as_json)
+    show.listing(LightTables.load(run).similar_columns(item, k), as_json)
 
 
 def _predictor(run: Path) -> "TextPredictor":
     from antembed.classify.predictor import light_predictor
 
-    light = light_predictor(run)
-    if light is not None:
+    if (light := light_predictor(run)) is not None:
         return light
     from antembed.classify.task import open_predictor
 
@@ -99,8 +86,6 @@ def predict(
 
     Example:  antembed predict runs/news new.csv --text title,body --json
     """
-    from antembed.cli import show
-
     predictor = _predictor(run)
     if file == "-":
         documents, complaint = predictor.read_texts(line.rstrip("\n") for line in sys.stdin), ""
@@ -116,7 +101,7 @@ def predict(
                 probabilities = dict(zip(predictor.classes, (round(float(p), 6) for p in row), strict=True))
                 typer.echo(json.dumps({"class": predictor.classes[best], "probabilities": probabilities}))
             else:
-                typer.echo(f"{printable(predictor.classes[best])}\t{row[best]:.4f}")
+                typer.echo(f"{show.printable(predictor.classes[best])}\t{row[best]:.4f}")
     for line in predictor.remarks(documents):
         show.say(line)
 
@@ -138,18 +123,13 @@ def generate(
 
     Example:  antembed generate runs/ptb --words 30 --temperature 0.8 --top-k 40 --seed 1
     """
-    from antembed.cli import show
     from antembed.language.task import TextGenerator
 
     model = TextGenerator(run)
     if unknown := sorted({word for word in prompt.split() if word not in set(model.vocabulary.words)}):
         show.say(f"{len(unknown)} words of the prompt are unknown, and taken as <unk>: {', '.join(unknown[:5])}")
     text = model.generate(prompt, words=words, temperature=temperature, top_k=top_k, seed=seed)
-    if as_json:
-        show.print_json({"text": text})
-        return
-    for line in text.split("\n"):
-        typer.echo(printable(line))
+    show.print_result({"text": text}, text.split("\n"), as_json)
 
 
 def neighbours(
@@ -164,7 +144,6 @@ def neighbours(
 
     Example:  antembed neighbours glove.ant stock bond -k 5 --json
     """
-    from antembed.cli import show
     from antembed.tables.save import load_table
 
     table = load_table(file)

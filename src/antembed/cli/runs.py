@@ -5,8 +5,11 @@ from typing import Annotated
 
 import typer
 
+from antembed.cli import show
 from antembed.cli.common import AsJson, Overwrite, command, folder_of
 from antembed.files import JSON, write_atomically
+
+Written = tuple[dict[Path, int], list[str]]  # the sizes of files, and remarks
 
 
 def evaluate(
@@ -20,7 +23,6 @@ def evaluate(
 
     Example:  antembed evaluate runs/ml-1m --data data/ml-1m/ratings.dat --json
     """
-    from antembed.cli import show
     from antembed.train import run as runs
 
     result = runs.evaluate(run, str(data) if data else None) | {"command": command()}
@@ -54,7 +56,6 @@ def export(
 
     Example:  antembed export runs/ml-1m items.onnx --table items --values int8
     """
-    from antembed.cli import show
     from antembed.tables.formats import BY_NAME
 
     if not overwrite and out.exists() and not out.is_dir():
@@ -72,9 +73,8 @@ def export(
 
 def _small(
     run: Path, out: Path, table: str | None, values: str | None, encoding: str | None, seen: bool, overwrite: bool
-) -> tuple[dict[Path, int], list[str]]:
+) -> Written:
     """The run's tables, or one of them; → the sizes of the files, and of the folder by part."""
-    from antembed.cli import show
     from antembed.cli.train import usage_errors
     from antembed.tables.model_folder import by_part
     from antembed.train import run as runs
@@ -91,9 +91,7 @@ def _small(
     return {out / name: size for name, size in sizes.items()}, [f"{out}: {show.parts(shown)}"]
 
 
-def _for_others(
-    source: Path, out: Path, to: str | None, table: str | None, values: str | None
-) -> tuple[dict[Path, int], list[str]]:
+def _for_others(source: Path, out: Path, to: str | None, table: str | None, values: str | None) -> Written:
     """A table in another format; → the sizes of the files, and remarks."""
     from antembed.tables.formats import format_of, open_named, write
 
@@ -121,17 +119,11 @@ def explain(
 
     Example:  antembed explain runs/news --text 'stocks fell again'
     """
-    from antembed.cli import show
     from antembed.tasks import explain as explain_model
 
     if text is not None and items is not None:
         raise typer.BadParameter("--items goes with a recommender, --text with a classifier; give one", param_hint="--items")
-    found, lines = explain_model(run, top, items, text)
-    if as_json:
-        show.print_json(found)
-        return
-    for line in lines:
-        show.answer(line)
+    show.print_result(*explain_model(run, top, items, text), as_json)
 
 
 def inspect(
@@ -145,7 +137,6 @@ def inspect(
 
     Example:  antembed inspect items.ant --verify --json
     """
-    from antembed.cli import show
     from antembed.tables.save import load_table
 
     table = load_table(file, verify=True if verify else None)
@@ -164,10 +155,9 @@ def inspect(
         "times_smaller": round(dense / (table.size - words), 2),  # as `antembed compress` counts
         "checksums": table.checksums,
     }
-    if as_json:
-        show.print_json(about)
-        return
-    show.facts(about | {"times_smaller": f"{about['times_smaller']} (words not counted)" if words else about["times_smaller"]})
+    if words and not as_json:
+        about["times_smaller"] = f"{about['times_smaller']} (words not counted)"
+    show.facts(about, as_json)
 
 
 def report(
@@ -181,15 +171,11 @@ def report(
 
     Example:  antembed report runs/* --out report.md
     """
-    from antembed.cli import show
     from antembed.report.page import compare_runs, report_table
 
     rows = compare_runs(runs)
-    if as_json:
-        show.print_json(rows)
-    elif out is not None:
+    if out is not None and not as_json:
         write_atomically(out, (report_table(rows) + "\n").encode())
         show.say(str(out))
     else:
-        for line in report_table(rows).splitlines():
-            show.answer(line)
+        show.print_result(rows, report_table(rows).splitlines(), as_json)

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -69,10 +69,18 @@ def print_json(result: object) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def facts(about: JSON) -> None:
+def print_result(found: object, lines: Iterable[str], as_json: bool) -> None:
+    """Print a result as JSON, or the lines that say it."""
+    if as_json:
+        print_json(found)
+        return
+    for line in lines:
+        answer(line)
+
+
+def facts(about: JSON, as_json: bool) -> None:
     """Print names and values, one a line."""
-    for name, value in about.items():
-        answer(f"{name.replace('_', ' '):20} {pairs(value)}")
+    print_result(about, (f"{name.replace('_', ' '):20} {pairs(value)}" for name, value in about.items()), as_json)
 
 
 def listing(columns: Mapping[str, Sequence[object]], as_json: bool) -> None:
@@ -183,7 +191,6 @@ def is_terminal(file: IO[str]) -> bool:
 
 
 def moves() -> bool:
-    """Whether bars are shown."""
     return is_terminal(sys.stderr) and not verbosity.quiet
 
 
@@ -296,7 +303,6 @@ class Lines:
 
 
 def training_bar(label: str, task: "Task", config: "TaskConfig", examples: int) -> "AbstractContextManager[Callback]":
-    """The progress of a run of this task."""
     weighted = config.model_dump()["solver"].get("unobserved_weight")  # then the loss is about pairs without a rating, too
     metric = "MSE" if task.metric.label == "MSE" and not weighted else ""
     return progress_bar(label, config.solver.records, examples, metric)

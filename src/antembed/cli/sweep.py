@@ -16,9 +16,7 @@ if TYPE_CHECKING:  # `antembed inspect` imports this module, and must not wait f
     from antembed.train.task import Splits, Task
 
 Penalty = Annotated[float | None, typer.Option(min=0, help="With --select: λ1 of eq. 5, the cost of an anchor.")]
-L0Penalty = Annotated[
-    float | None, typer.Option(min=0, help="With --select: λ2, the cost of a non-zero; default: that of each run.")
-]
+L0Penalty = Annotated[float | None, typer.Option(min=0, help="With --select: λ2, the cost of a non-zero; default: each run's.")]
 
 
 def sweep(
@@ -27,8 +25,7 @@ def sweep(
         typer.Argument(help="As for antembed train TASK; with --select, runs and files of records.", show_default=False),
     ],
     vary: Annotated[
-        list[str] | None,
-        typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for two tables) or OPTION=LOW..HIGH[:log]."),
+        list[str] | None, typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for two tables) or OPTION=LOW..HIGH[:log].")
     ] = None,
     task: Annotated[str, typer.Option(help="As after antembed train: recommend, classify, …")] = "recommend",
     set_: Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")] = None,

@@ -94,9 +94,8 @@ def command_of(name: str, config: type[TaskConfig]) -> Any:
     parameters = [*parameters_of(config), *fixed]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__doc__ = "\n\n".join(
-        [str(inspect.getdoc(config)), *(f"Example:  antembed train {name} {line}" for line in config.usage)]
-    )
+    examples = [f"Example:  antembed train {name} {line}" for line in config.usage]
+    call.__doc__ = "\n\n".join([str(inspect.getdoc(config)), *examples])
     return call
 
 
@@ -116,7 +115,6 @@ def parameters_of(config: type[TaskConfig]) -> list[inspect.Parameter]:
 
 
 def is_main(leaf: Option) -> bool:
-    """Whether --help shows it."""
     return leaf.name in MAIN and leaf.owners != ("online",)
 
 
@@ -157,11 +155,6 @@ def kind_of(annotation: Any) -> type:
     return kind_of(inner[0]) if len(inner) == 1 and get_origin(annotation) not in (tuple, Literal) else str
 
 
-def usage_error(error: ConfigError) -> typer.BadParameter:
-    """A setting that makes no sense is a wrong call: exit code 2."""
-    return typer.BadParameter(show.printable(error), param_hint=typed(error.name) if error.name else None)
-
-
 def run_training(kind: type[TaskConfig], given: JSON, asked: SimpleNamespace) -> None:
     """Read the data, train, print. Under torchrun the processes do it together, and rank 0 prints."""
     started = time.perf_counter()
@@ -181,8 +174,7 @@ def run_training(kind: type[TaskConfig], given: JSON, asked: SimpleNamespace) ->
     config, splits = read_options(task, given, search=search) if ranks is None else read_together(task, given, ranks)
     task = TASKS[config.task]
     if asked.dry_run:
-        facts = budget_facts(task, config, splits)
-        show.print_json(facts) if asked.as_json else show.facts(facts)
+        show.facts(budget_facts(task, config, splits), asked.as_json)
         return
     folder = asked.out or usual_folder(config)
     label, advice = f"{task.name} {config.embedding_name}", f"continue with the same command and --resume --out {folder}"
@@ -197,11 +189,11 @@ def run_training(kind: type[TaskConfig], given: JSON, asked: SimpleNamespace) ->
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Wrong settings as wrong calls."""
+    """A setting that makes no sense is a wrong call: exit code 2."""
     try:
         yield
     except ConfigError as error:
-        raise usage_error(error) from error
+        raise typer.BadParameter(show.printable(error), param_hint=typed(error.name) if error.name else None) from error
 
 
 def read_options(task: "Task", given: JSON, *, search: bool = True) -> "tuple[TaskConfig, Splits]":

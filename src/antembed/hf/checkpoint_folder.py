@@ -13,7 +13,7 @@ from antembed.compression.sources import inner_folder
 from antembed.data.safetensors_map import Tensor, read_safetensors, safetensors_chunks
 from antembed.data.text_file import DataError
 from antembed.data.word_vectors import choose_table, find_embedding
-from antembed.files import JSON, TEMPORARY, is_temporary, locked, write_atomically
+from antembed.files import JSON, TEMPORARY, is_temporary, locked, sync_folder, write_atomically
 from antembed.tables.table import Table
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -62,9 +62,7 @@ def _weights(folder: Path) -> list[Path]:
         shards = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
         files = [folder / name for name in sorted(set(shards))]
         if lost := [file.name for file in files if not file.is_file()]:
-            raise DataError(
-                f"{folder / INDEX} names {lost[0]}, which is not there ({len(lost)} missing); download the model again"
-            )
+            raise DataError(f"{folder / INDEX} names {lost[0]}, which is not there ({len(lost)} missing); download it again")
         return files
     files = [folder / WEIGHTS] if (folder / WEIGHTS).is_file() else sorted(folder.glob("*.safetensors"))
     if len(files) != 1:
@@ -163,10 +161,8 @@ def _write_weights(model: ModelFolder, to: Path, coded: bytes) -> list[str]:
         dropped += sorted(name.removesuffix(".weight") for name in same)
         kept = [tensor for tensor in others if tensor.name not in same]
         if file == model.file:
-            kept += [
-                Tensor(key, old.dtype, [0], old.data[:0]),
-                Tensor(f"{model.name}.coded", "U8", [len(coded)], np.frombuffer(coded, np.uint8)),
-            ]
+            kept.append(Tensor(key, old.dtype, [0], old.data[:0]))
+            kept.append(Tensor(f"{model.name}.coded", "U8", [len(coded)], np.frombuffer(coded, np.uint8)))
         name = file.name if len(model.files) > 1 else WEIGHTS
         weight_map |= {tensor.name: name for tensor in kept}
         total += sum(len(tensor.data) for tensor in kept)
@@ -185,12 +181,9 @@ def _move(temporary: Path, out: Path) -> None:
     if out.exists():
         os.rename(out, aside)
     os.rename(temporary, out)
-    handle = os.open(out.parent, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+    sync_folder(out.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -16,8 +16,7 @@ class CodedEmbedding(nn.Module):
     """ids (*batch) → vectors (*batch, d), as `load_table(file)[ids]` gives them. It cannot be trained.
 
     `coded` has the bytes of a file that `antembed compress` writes. A tied output layer (`logits`) needs all rows at each
-    step: it decodes them once and keeps them.
-    """
+    step: it decodes them once and keeps them."""
 
     coded: Tensor
     like: Tensor

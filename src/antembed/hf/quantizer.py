@@ -46,7 +46,6 @@ class AntembedConfig(QuantizationConfigMixin):
             raise ValueError(f"quantization_config of antembed has {', '.join(others)}, unknown here; upgrade antembed")
 
     def set_tables(self, model: PreTrainedModel) -> None:
-        """As they are in a model now."""
         (self.coded, self.anchored), self.tied = _tables(model), []
 
 
@@ -91,9 +90,7 @@ class AntembedQuantizer(HfQuantizer):
             model._keys_to_ignore_on_load_unexpected.add(re.escape(f"{name}.weight") + "$")
         for name in config.tied:
             if (own := own_name(model, name)) is not None and own not in tied:
-                raise ValueError(
-                    f"{own} is not tied to the embedding, and its copy was left out; set tie_word_embeddings to true"
-                )
+                raise ValueError(f"{own} is not tied to the embedding, and its copy was left out; set tie_word_embeddings=true")
         _prepare(model)
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: object) -> PreTrainedModel:

@@ -49,19 +49,6 @@ def checkpoint_error(state: Mapping[str, Tensor], prefix: str, V: int, d: int) -
     return None
 
 
-def more_half_normal(table: RowTable, n: int) -> Tensor:
-    """n more rows for a table initialized by half_normal, as if they had been drawn with it."""
-    return table.new_normal(n).abs_().mul_(math.sqrt(2 / max(table.num_embeddings + n, 1)))
-
-
-@torch.no_grad()
-def draw_again(pairs: list[tuple[RowTable, Tensor]]) -> None:
-    """Initialize each T and A by half_normal."""
-    for table, A in pairs:
-        table.reset_to(half_normal(*table.weight.shape, device=A.device, dtype=A.dtype))
-        A.copy_(half_normal(*A.shape, device=A.device, dtype=A.dtype))
-
-
 def suited_anchors(num_anchors: int | None, allowed: Budget | None, V: int, d: int) -> int:
     """How many anchors a table gets: as asked for, or as many as suit its budget."""
     if num_anchors is not None:
@@ -78,11 +65,30 @@ class AnchorOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class AnchoredTable(Embedding):
-    """E = T·A: T (V, K) in an inner nn.Embedding, A (K, d) as one parameter."""
+class MixOfAnchors(Embedding):
+    """E = T·A, or a sum of several: every T and A starts half-normal, and every T has the ℓ1 penalty."""
 
     anchored = True
     uses_anchors = True
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialize T and A anew, as at construction. An optimizer keeps its moments: make a new one."""
+        for table, A in self.pairs:
+            table.reset_to(half_normal(*table.weight.shape, device=A.device, dtype=A.dtype))
+            A.copy_(half_normal(*A.shape, device=A.device, dtype=A.dtype))
+
+    def penalty(self, l1_penalty: float) -> Prox | None:
+        return NonNegativeL1(l1_penalty)
+
+    def new_rows(self, table: RowTable, n: int) -> Tensor:
+        """n more rows as if they had been drawn with the others."""
+        return table.new_normal(n).abs_().mul_(math.sqrt(2 / max(table.num_embeddings + n, 1)))
+
+
+class AnchoredTable(MixOfAnchors):
+    """E = T·A: T (V, K) in an inner nn.Embedding, A (K, d) as one parameter."""
+
     reconstruction_error: float | None = None  # ‖E − T·A‖/‖E‖ of from_pretrained
 
     def __init__(
@@ -120,8 +126,7 @@ class AnchoredTable(Embedding):
     def weight(self) -> Tensor:
         """E (V, d) = to_dense(), where code for nn.Embedding reads it: computed anew at each access, not a parameter.
 
-        Setting it raises. Instead of `lm_head.weight = layer.weight`, which would not be tied, call `layer.logits(hidden)`.
-        """
+        Setting it raises. Instead of `lm_head.weight = layer.weight`, which would not be tied, call `layer.logits(hidden)`."""
         return self.to_dense()
 
     @weight.setter
@@ -134,15 +139,8 @@ class AnchoredTable(Embedding):
         super().register_parameter(name, param)
 
     def reset_parameters(self) -> None:
-        """Initialize T and A anew, as at construction. An optimizer keeps its moments: make a new one."""
-        draw_again(self.pairs)
+        super().reset_parameters()
         self.reconstruction_error = None
-
-    def penalty(self, l1_penalty: float) -> Prox | None:
-        return NonNegativeL1(l1_penalty)
-
-    def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table, n)
 
     def fit_to(
         self, weight: Tensor, allowed: Budget | None, *, l1_penalty: float = 0.0, iterations: int = 50, seed: int = 0

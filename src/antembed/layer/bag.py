@@ -14,8 +14,7 @@ class AnchorEmbeddingBag(AnchoredTable):
     """A drop-in replacement for nn.EmbeddingBag with mode "sum" or "mean": ids → one vector per bag, (B, d).
 
     ids is (B, n), one bag per row, or 1-D with `offsets` (B), where each bag starts; with include_last_offset, offsets end
-    with len(ids). Padding ids are left out of sums and counts. `per_sample_weights` (as ids) go with mode "sum" only.
-    """
+    with len(ids). Padding ids are left out of sums and counts. `per_sample_weights` (as ids) go with mode "sum" only."""
 
     def __init__(
         self,

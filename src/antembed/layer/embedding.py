@@ -55,27 +55,17 @@ class Embedding(nn.Module, ABC):
     """ids (*batch) → vectors (*batch, d), held in one or more tables of rows.
 
     A class in EMBEDDINGS is constructed as cls(num_embeddings, embedding_dim, padding_idx, *, num_anchors=…, sparse=…,
-    device=…, dtype=…, **options). What differs between embeddings is said by these attributes, and nowhere by name.
-    """
+    device=…, dtype=…, **options). What differs between embeddings is said by these attributes, and nowhere by name."""
 
+    # What must be known of the objects: "counts" and "tf-idf" are passed as `counts`, "features" as `codes`.
     requires: ClassVar[frozenset[str]] = frozenset()
-    """What must be known of the objects: "counts" and "tf-idf" are passed as `counts`, "features" as `codes`."""
-
-    anchored: ClassVar[bool] = False
-    """E = T·A with anchors A that an orthogonality penalty can act on."""
-
-    uses_anchors: ClassVar[bool] = False
-    """Whether `num_anchors` has an effect (for hashed tables it is the number of rows)."""
-
-    softmax: ClassVar[bool] = False
-    """The weights of T go through a softmax: scaling T does not scale the vectors."""
-
-    variational: ClassVar[bool] = False
-    """The loss must add `divergence()`."""
-
+    anchored: ClassVar[bool] = False  # E = T·A with anchors A that an orthogonality penalty can act on
+    uses_anchors: ClassVar[bool] = False  # whether `num_anchors` has an effect (for hashed tables it is the number of rows)
+    softmax: ClassVar[bool] = False  # the weights of T go through a softmax: scaling T does not scale the vectors
+    variational: ClassVar[bool] = False  # the loss must add `divergence()`
+    # `std` for a product of two tables (ratings), where larger vectors start as noise that is never unlearned; None: the layer
+    # has no `std` that suits, and T is rescaled after construction.
     small_init: ClassVar[float | None] = None
-    """`std` for a product of two tables (ratings), where larger vectors start as noise that is never unlearned; None: the
-    layer has no `std` that suits, and T is rescaled after construction."""
 
     ridge_total: Tensor | None = None  # (V,): `set_ridge`
     ridge_per_lookup: Tensor | None = None
@@ -200,8 +190,7 @@ class Embedding(nn.Module, ABC):
     def prune(self, share: float) -> int:
         """Set weights to zero whose contribution t_k·‖a_k‖ is below `share` of the mean one; → how many. Gradient noise keeps
         such weights at a small fraction of the others, where no penalty removes them. Tables without a penalty on every
-        weight are meant to be dense and stay so.
-        """
+        weight are meant to be dense and stay so."""
         proxes = [(group.get("table"), group.get("prox")) for group in self.param_groups(0.0)]
         penalized = {id(table) for table, prox in proxes if isinstance(prox, L1 | SubgradientL1) and prox.scheduled}
         pruned = 0
@@ -269,8 +258,7 @@ class Embedding(nn.Module, ABC):
         prox, or not the layer's groups.
 
         A new layer has no zero either, and l1_penalty=0 leaves none. So nothing is said of a T that an optimizer with a prox
-        (or a solver) has had, and `usage` says it only of one that is being trained: it has a gradient.
-        """
+        (or a solver) has had, and `usage` says it only of one that is being trained: it has a gradient."""
         for group in self.param_groups(0.0):
             prox, table = group.get("prox"), group.get("table")
             if not isinstance(prox, NonNegativeL1) or not prox.scheduled or not isinstance(table, RowTable):
@@ -322,8 +310,7 @@ def param_groups(model: nn.Module, l1_penalty: float, weight_decay: float = 0.0)
 
     `weight_decay` (decoupled) applies to tables without a penalty and to anchors, not to T and not to the rest of the model.
 
-    optimizer = ProximalYogi(param_groups(model, l1_penalty=2e-6), lr=0.01)
-    """
+    optimizer = ProximalYogi(param_groups(model, l1_penalty=2e-6), lr=0.01)"""
     groups = [group for layer in model.modules() if isinstance(layer, Embedding) for group in layer.param_groups(l1_penalty)]
     for group in groups:
         prox = group.get("prox")

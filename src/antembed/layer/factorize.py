@@ -149,8 +149,7 @@ def factorize_within(E: Tensor, allowed: Budget, K: int, *, seed: int = 0) -> tu
     """E (V, d) → T (V, K), A (K, d) of at most this size, and ‖E − T·A‖/‖E‖.
 
     From the dense factorization on, the smallest contributions t_k·‖a_k‖ are dropped in rounds; after each, the anchors and the
-    weights that are left are fitted anew.
-    """
+    weights that are left are fitted anew."""
     T, A, _ = nonnegative_factorize(E, K, iterations=DENSE, seed=seed)
     first, last = max(int(T.count_nonzero()), 1), _weights(allowed, A)
     for step in range(1, ROUNDS + 1):

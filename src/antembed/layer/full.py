@@ -23,8 +23,7 @@ class TableOptions(TypedDict, total=False):
 class PlainTable(Embedding):
     """ids (*batch) → vectors (*batch, d), one vector per object, initialized with N(0, 1/d) or N(0, std²).
 
-    `num_anchors` is accepted, since every embedding takes it, and has no effect: `uses_anchors` is False.
-    """
+    `num_anchors` is accepted, since every embedding takes it, and has no effect: `uses_anchors` is False."""
 
     small_init = 0.01
 

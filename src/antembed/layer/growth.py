@@ -31,8 +31,7 @@ class Keep:
 class Add:
     """Add n anchors, in one table or (None) in each. `undo`: restore the last snapshot first.
 
-    `fresh`: removed anchors have been tried again without success; add new ones.
-    """
+    `fresh`: removed anchors have been tried again without success; add new ones."""
 
     n: int
     table: int | None = None
@@ -119,8 +118,7 @@ class Plateau:
     others, and a model grown one by one stays worse than one that had too many anchors and lost some. Then it tries directions
     in turn: fewer in all tables, more in all tables, and (for several tables) fewer and more in each one. The first trial
     removes half of K, later ones start with one anchor; a success doubles the size of the next trial, a failure halves it, and
-    a failure with one anchor ends the direction. When all directions have failed since the last success, K is final.
-    """
+    a failure with one anchor ends the direction. When all directions have failed since the last success, K is final."""
 
     tables: int = 1
     patience: int = 3  # so many checks without a fall are a plateau
@@ -223,8 +221,7 @@ def sample_ibp(num_objects: int, a: float, b: float = 1.0, *, rng: np.random.Gen
 
     Object i (from 1) uses each anchor that m_k objects use before it with probability m_k/(b + i − 1), and
     Poisson(a·b/(b + i − 1)) new ones. (The paper's appendix prints the denominators as i + b, which contradicts its own
-    probability of Z; this is Ghahramani et al. 2007.)
-    """
+    probability of Z; this is Ghahramani et al. 2007.)"""
     Z = np.zeros((num_objects, 0), np.int8)
     for i in range(num_objects):
         old = rng.random(Z.shape[1]) < Z.sum(axis=0) / (b + i)
@@ -237,8 +234,7 @@ def sample_ibp(num_objects: int, a: float, b: float = 1.0, *, rng: np.random.Gen
 def log_probability(Z: np.ndarray, log_a: float, log_b: float = 0.0) -> float:
     """log p([Z]) of the two-parameter process (Appendix A). a and b are given as logarithms, so that e^(±βλ) does not overflow.
 
-    [Z] is the class of matrices with the same columns in any order; empty columns do not count.
-    """
+    [Z] is the class of matrices with the same columns in any order; empty columns do not count."""
     Z = Z[:, Z.any(axis=0)]
     V, K = Z.shape
     m = Z.sum(axis=0).astype(float)

@@ -42,13 +42,11 @@ class LookUp(torch.autograd.Function):
     """T[ids]·A of grouped ids, read from `pending`: (n, d). One compiled pass, and one for both gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, anchors: Tensor, groups: Groups, padding_idx: int | None, pending: LazyRows
-    ) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, anchors: Tensor, groups: Groups, padding: int | None, pending: LazyRows) -> Tensor:
         out = anchors.new_empty(len(groups.group), anchors.shape[1])
         ctx.read = kernel.look_up(groups, *pending.state(), anchors.detach().numpy(), out.numpy(), torch.get_num_threads())
         ctx.save_for_backward(anchors)
-        ctx.weight, ctx.groups, ctx.padding_idx, ctx.pending = weight, groups, padding_idx, pending
+        ctx.weight, ctx.groups, ctx.padding_idx, ctx.pending = weight, groups, padding, pending
         return out
 
     @staticmethod

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from antembed.layer.anchor import draw_again, more_half_normal
-from antembed.layer.embedding import Embedding, Usage
-from antembed.layer.optim.prox import NonNegativeL1
+from antembed.layer.anchor import MixOfAnchors
+from antembed.layer.embedding import Usage
 from antembed.layer.row_table import RowTable, check_sizes, half_normal
 
 
@@ -20,8 +19,7 @@ def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:
     """softmax(t) over K, for t ≥ 0 mostly zero, as w + c: w (*batch, K) is zero where t is, c (*batch, 1) is common to a row.
 
     softmax_k = e^{t_k}/Z = (e^{t_k} − 1)/Z + 1/Z with Z = K + Σ(e^{t_k} − 1); the row's maximum is subtracted from all
-    exponents, so nothing overflows.
-    """
+    exponents, so nothing overflows."""
     top = t.amax(dim=-1, keepdim=True).detach()
     base = torch.exp(-top)
     risen = torch.exp(t - top) - base
@@ -29,14 +27,10 @@ def sparse_softmax_weights(t: Tensor) -> tuple[Tensor, Tensor]:
     return risen / total, base / total
 
 
-class MixtureEmbedding(Embedding):
+class MixtureEmbedding(MixOfAnchors):
     """ids (*batch) → vectors (*batch, d), the sum of the vectors of several sets of anchors.
 
-    `num_anchors` is the size of each set, or one number, which is split into two sets.
-    """
-
-    anchored = True
-    uses_anchors = True
+    `num_anchors` is the size of each set, or one number, which is split into two sets."""
 
     def __init__(
         self,
@@ -76,16 +70,6 @@ class MixtureEmbedding(Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         return torch.stack([table(ids) @ A for table, A in self.pairs]).sum(0)
-
-    def reset_parameters(self) -> None:
-        """Initialize all T_m and A_m anew, as at construction. An optimizer keeps its moments: make a new one."""
-        draw_again(self.pairs)
-
-    def new_rows(self, table: RowTable, n: int) -> Tensor:
-        return more_half_normal(table, n)
-
-    def penalty(self, l1_penalty: float) -> NonNegativeL1:
-        return NonNegativeL1(l1_penalty)
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """All T_m side by side, all A_m stacked."""

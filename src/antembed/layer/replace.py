@@ -64,9 +64,7 @@ class TiedHead(nn.Module):
 def check_plain(name: str, layer: nn.Module) -> None:
     """Raise if a layer does more than look vectors up (BART's and Gemma's, which scale them)."""
     if type(layer) not in (nn.Embedding, nn.EmbeddingBag):
-        raise ValueError(
-            f"{name} is a {type(layer).__name__}, which does more than an nn.Embedding; only plain layers can be replaced"
-        )
+        raise ValueError(f"{name} is a {type(layer).__name__}, which does more than an nn.Embedding; only that can be replaced")
 
 
 def put_layer(model: nn.Module, old: nn.Module, new: nn.Module, weight: Tensor | None) -> None:
@@ -103,9 +101,7 @@ def replace_embeddings(
             f"a budget of {budget} is met by fitting trained weights, and fresh layers have none; leave out one of the two, or "
             f"train with Recode(model, optimizer, budget={budget!r})"
         )
-    known = {
-        name: layer for name, layer in model.named_modules() if isinstance(layer, Layer) and not isinstance(layer, RowTable)
-    }
+    known = {name: part for name, part in model.named_modules() if isinstance(part, Layer) and not isinstance(part, RowTable)}
     found = {name: layer for name, layer in known.items() if re.search(pattern, name)}
     if not found:
         raise ValueError(f"0 embeddings match {pattern!r}; the model has: {', '.join([*known][:8]) or 'none'}")
@@ -133,18 +129,13 @@ def replace_embeddings(
 
 
 def _check(name: str, layer: Layer) -> None:
-    """Raise if T·A cannot do what the layer does."""
     check_plain(name, layer)
     if not layer.weight.numel():
         raise ValueError(f"{name} has {layer.weight.shape[0]} rows, nothing to replace; leave it out by pattern")
     if layer.max_norm is not None:
-        raise ValueError(
-            f"{name} has max_norm={layer.max_norm}, which T·A cannot follow; set it to None, or leave it out by pattern"
-        )
+        raise ValueError(f"{name} has max_norm={layer.max_norm}, which T·A cannot follow; set None, or leave it out by pattern")
     if layer.scale_grad_by_freq:
-        raise ValueError(
-            f"{name} has scale_grad_by_freq, which anchored layers lack; set it to False, or leave it out by pattern"
-        )
+        raise ValueError(f"{name} has scale_grad_by_freq, which anchored layers lack; set False, or leave it out by pattern")
 
 
 def _parts(found: Mapping[str, Layer], budget: str) -> dict[str, Budget]:

@@ -6,7 +6,7 @@ Anchors that stay do not change, to the last bit. Removed anchors are returned a
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn.functional import pad
 
 from antembed.layer.anchor import AnchoredTable
@@ -76,7 +76,7 @@ def add_anchors(
     n: int,
     removed: RemovedAnchors | None = None,
     *,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
 ) -> RemovedAnchors | None:
     """Add n anchors: removed ones first, the last removed before others, then new ones; → removed anchors that are left."""
     layer = _resizable(layer)
@@ -95,9 +95,7 @@ def add_anchors(
     return removed if removed is not None and len(removed) else None
 
 
-def _new_anchors(
-    layer: AnchoredTable, optimizer: ProximalOptimizer, n: int, generator: torch.Generator | None
-) -> RemovedAnchors:
+def _new_anchors(layer: AnchoredTable, optimizer: ProximalOptimizer, n: int, generator: Generator | None) -> RemovedAnchors:
     """Anchors of both signs and about unit length; T half-normal, scaled to a share of the present mean contribution."""
     weight, anchors = layer.rows.weight, layer.anchors
     V, d = layer.num_embeddings, layer.embedding_dim

@@ -28,15 +28,12 @@ ROWS_AT_ONCE = 1 << 20  # where intermediate results for all rows might not fit 
 IN_CACHE = 1 << 21  # scores that are held at a time
 MOSTLY_DISTINCT = 0.75  # share of distinct ids above which torch's products are not faster for grouping
 
+# Positions of entries → their numbers, which do not depend on how many processes there are.
 Numbers = Callable[[Tensor], Tensor]
-"""Positions of entries → their numbers, which do not depend on how many processes there are."""
-
+# first, stop, K, dtype → N(0, 1) for the ids first … stop of a table (stop − first, K), by a seed and the ids alone.
 Noise = Callable[[int, int, int, torch.dtype], Tensor]
-"""first, stop, K, dtype → N(0, 1) for the ids first … stop of a table (stop − first, K), by a seed and the ids alone."""
-
+# V, K, padding_idx, sparse, dtype, std → a table whose rows start as N(0, std²), or, if that is None, as |N(0, 1)|·√(2/V).
 MakeRows = Callable[[int, int, int | None, bool, torch.dtype | None, float | None], "RowTable"]
-"""V, K, padding_idx, sparse, dtype, std → a table whose rows start as N(0, std²), or, if that is None, as |N(0, 1)|·√(2/V)."""
-
 _make: ContextVar[MakeRows | None] = ContextVar("make_rows", default=None)
 
 
@@ -53,9 +50,7 @@ class RowTable(nn.Embedding):
     def __init__(self, weight: Tensor, padding_idx: int | None, sparse: bool):
         V, K = weight.shape
         super().__init__(V, K, from_the_front(padding_idx, V), sparse=sparse, _weight=weight)
-        if self.padding_idx is not None:
-            with torch.no_grad():
-                self.weight[self.padding_idx].zero_()
+        self._zero_padding()
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.pending is not None:
@@ -197,14 +192,18 @@ class RowTable(nn.Embedding):
         self.num_embeddings, self.embedding_dim = weight.shape
         self.penalized = True
 
+    @torch.no_grad()
     def reset_to(self, weight: Tensor) -> None:
         """Start again from these weights; the padding row is zero."""
         self.release()
-        with torch.no_grad():
-            self.weight.copy_(weight)
-            if self.padding_idx is not None:
-                self.weight[self.padding_idx].zero_()
+        self.weight.copy_(weight)
+        self._zero_padding()
         self.penalized = False
+
+    @torch.no_grad()
+    def _zero_padding(self) -> None:
+        if (row := self.own_padding) is not None:
+            self.weight[row].zero_()
 
     def reset_parameters(self) -> None:
         """Nothing: the layer initializes its tables. (nn.Embedding's N(0, 1) would make T negative.)"""

@@ -50,9 +50,7 @@ class SparsityController:
         if steps < 1 or (every is not None and every < 1):
             raise ValueError(f"steps and every must be ≥ 1, got {steps} and {every}")
         found = layers.modules() if isinstance(layers, nn.Module) else layers
-        self.layers = [
-            layer for layer in found if isinstance(layer, Embedding) and any(map(_sets_to_zero, layer.param_groups(0.0)))
-        ]
+        self.layers = [each for each in found if isinstance(each, Embedding) and any(map(_penalized, each.param_groups(0.0)))]
         self.groups = _groups_of(self.layers, optimizer)
         self.base = [group["prox"].strength for group in self.groups]
         self.every = max(steps // ADJUSTMENTS, 1) if every is None else every
@@ -96,7 +94,6 @@ class SparsityController:
 
     @property
     def l1_penalty(self) -> list[float]:
-        """The present penalty of each group."""
         return [group["prox"].strength for group in self.groups]
 
     @torch.no_grad()
@@ -133,7 +130,7 @@ class SparsityController:
         self._use_penalty()
 
 
-def _sets_to_zero(group: Group) -> bool:
+def _penalized(group: Group) -> bool:
     return isinstance(prox := group.get("prox"), L1) and prox.scheduled
 
 
@@ -142,7 +139,7 @@ def _groups_of(layers: list[Embedding], optimizer: Optimizer) -> list[Group]:
     if not layers:
         raise ValueError("0 layers have an ℓ1 penalty, at least 1 is needed; give an AnchorEmbedding, or a model that has one")
     wanted = {id(table.weight) for layer in layers for table in layer.tables}
-    groups = [group for group in optimizer.param_groups if _sets_to_zero(group)]
+    groups = [group for group in optimizer.param_groups if _penalized(group)]
     groups = [group for group in groups if any(id(weight) in wanted for weight in group["params"])]
     held = len(wanted & {id(weight) for group in groups for weight in group["params"]})
     if held < len(wanted):

@@ -18,8 +18,7 @@ NEEDED = {"anchors", "metric", "nnz", "validation", "test", "parameters", "confi
 def pareto(points: Sequence[Sequence[float]]) -> list[int]:
     """The positions of the points that no other point beats, in the order of their first number.
 
-    A point is beaten by one that is nowhere larger and somewhere smaller; one that is not finite is on no front.
-    """
+    A point is beaten by one that is nowhere larger and somewhere smaller; one that is not finite is on no front."""
     finite = [n for n, point in enumerate(points) if all(math.isfinite(number) for number in point)]
 
     def beats(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -117,8 +116,7 @@ def rank(rows: Sequence[JSON], anchor_penalty: float, l0_penalty: float | None =
     """By eq. 5, best first; → the part of the data it was evaluated on, and the ranking. No λ2: that of each run itself.
 
     Full tables have no T and are left out. The loss is the mean loss on validation data if every run has them, else on test
-    data.
-    """
+    data."""
     rows = [row for row in rows if any(by_table(row["anchors"]).values()) or not any(by_table(row["nnz"]).values())]
     if not rows:
         raise ValueError("0 runs with anchors to select among; give run folders or files of records")

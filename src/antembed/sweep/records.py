@@ -46,7 +46,6 @@ def environment() -> JSON:
 
 
 def append_record(path: str | Path, record: JSON) -> None:
-    """Add a row to a file of records."""
     append_json(path, {**record, **environment()})
 
 

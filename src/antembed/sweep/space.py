@@ -39,7 +39,6 @@ def option_of(name: str, task: Task) -> Option:
 
 
 def value_of(option: Option, text: object) -> Any:
-    """The text as a value of the option's type."""
     if option.choices:
         if text not in option.choices:
             raise ConfigError(f"{option.name} {text!r} is none of: {', '.join(option.choices)}", option.name)
@@ -55,8 +54,6 @@ def value_of(option: Option, text: object) -> Any:
 
 @dataclass(frozen=True)
 class Choices:
-    """An option and its values."""
-
     option: Option
     values: tuple[Any, ...]
 
@@ -152,7 +149,6 @@ def parse_axes(texts: Sequence[str], task: Task) -> list[Axis]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`0,1,2`."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise ConfigError(f"{text!r} is no list of different seeds; say 0,1,2")

@@ -29,8 +29,6 @@ from antembed.train.task import Splits, Task
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep."""
-
     varied: JSON
     config: TaskConfig
     command: str  # that would do the same run alone
@@ -128,8 +126,7 @@ def sweep(
     """Do the trials that `records` lacks, one row each as soon as it is done; → the rows of all, in the order of the trials.
 
     `splits`: the data of all trials; records of other data are an error. `keep`: a folder for the runs, which are
-    otherwise temporary.
-    """
+    otherwise temporary."""
     if not trials:
         raise ValueError("a sweep of 0 trials; say what to vary, as in --vary l1_penalty=1e-5,1e-4")
     records, task = Path(records), trials[0].task

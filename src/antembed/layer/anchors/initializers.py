@@ -106,8 +106,6 @@ def coreset(features: np.ndarray, K: int, seed: int, reserved: int = RESERVED) -
 
 @dataclass(frozen=True)
 class ObjectStatistics:
-    """What is known of V objects."""
-
     counts: np.ndarray | None = None  # (V,)
     document_counts: np.ndarray | None = None  # (V,)
     documents: int | None = None

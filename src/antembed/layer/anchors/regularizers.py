@@ -30,8 +30,7 @@ class UnrelatedPairs:
         u, v = pairs(256, step, among=words_of_the_batch)
         loss = loss + weight * negative_pairs(layer.rows(u), layer.rows(v))
 
-    With lazy rows, draw among the words of the batch, so that a step touches no other rows.
-    """
+    With lazy rows, draw among the words of the batch, so that a step touches no other rows."""
 
     def __init__(self, relations: sparse.csr_array, *, seed: int = 0, reserved: int = RESERVED):
         self.V, self.seed, self.reserved = relations.shape[0], seed, reserved

@@ -60,9 +60,7 @@ class LazyRows:
         self, weight: Tensor, momentum: Tensor | None, second: Tensor | None, rule: Rule, compiled: bool | None = None
     ):
         if any(buffer is not None and buffer.device != weight.device for buffer in (momentum, second)):
-            raise ValueError(
-                f"the layer is on {weight.device}, its optimizer is not; move the model, then create the optimizer"
-            )
+            raise ValueError(f"the layer is on {weight.device}, its optimizer is not; move the model, then make the optimizer")
         self.weight, self.momentum, self.second = weight, momentum, second
         self.compiled = weight.device.type == "cpu" and weight.is_contiguous() and compiled is not False
         self.free: FreeEntries | None = None

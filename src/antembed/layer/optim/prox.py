@@ -29,8 +29,7 @@ def group_soft_threshold(t: Tensor, amount: Amount, newton_steps: int = 20) -> T
 
     With one amount for a row this is t·max(1 − amount/‖t‖, 0). With an amount for each coordinate (the diagonal metric)
     x_k = t_k·r/(r + amount_k), where r = ‖x‖ solves Σ_k (t_k/(r + amount_k))² = 1. The left side falls and is convex in r,
-    so Newton's steps from below rise to the root and never pass it.
-    """
+    so Newton's steps from below rise to the root and never pass it."""
     norm = t.norm(dim=-1, keepdim=True)
     if not isinstance(amount, Tensor) or amount.dim() == 0:
         return t * (1 - amount / norm.clamp(min=torch.finfo(t.dtype).tiny)).clamp(min=0)
@@ -178,8 +177,7 @@ class GroupL2(Prox):
     """strength·Σ_rows ‖row‖₂ (group lasso): entire rows become zero, so there are no single free entries.
 
     With every > 1 an optimizer applies it at every `every`-th step only, with the amount lr·strength of all skipped steps:
-    without a gradient, shrinking a row n times by a equals shrinking it once by n·a. In between, rows may be lazy.
-    """
+    without a gradient, shrinking a row n times by a equals shrinking it once by n·a. In between, rows may be lazy."""
 
     every: int = 1
 

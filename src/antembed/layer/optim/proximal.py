@@ -99,10 +99,8 @@ def load_keeping_objects(optimizer: Optimizer, load: Callable[[State], None], sa
 class StepOptions(TypedDict, total=False):
     """Keyword arguments of every proximal optimizer."""
 
-    metric: str
-    """Of the prox: "diagonal" or "plain"."""
-    compiled: bool | None
-    """False: lazy rows in plain torch, as on other devices."""
+    metric: str  # of the prox: "diagonal" or "plain"
+    compiled: bool | None  # False: lazy rows in plain torch, as on other devices
     max_grad_norm: float | None
 
 
@@ -298,7 +296,6 @@ class ProximalOptimizer(Optimizer):
             state[name] = move(state[name], self._fresh(name, new, group))
 
     def group_of(self, weight: Tensor) -> Group:
-        """The group that has this parameter."""
         for group in self.param_groups:
             if any(weight is own for own in group["params"]):
                 return group
@@ -331,8 +328,7 @@ class ProximalOptimizer(Optimizer):
         """From now on only the entries in `support` (a mask; default: those that are not zero) can move; the others are zero
         and stay zero, in every engine, lazy or not. Call it again to change the support; a mask of ones lifts it.
 
-        Entries that come in begin with momentum 0 and the second moment `second` (default: the rule's initial one).
-        """
+        Entries that come in begin with momentum 0 and the second moment `second` (default: the rule's initial one)."""
         group = self.group_of(weight)
         if group["table"] is not None:
             group["table"].release()

@@ -86,8 +86,7 @@ class _Adaptive(ProximalOptimizer):
 class ProximalYogi(_Adaptive):
     """Yogi (Zaheer et al. 2018): v ← v − (1−β2)·sign(v − g²)·g², D = √v + eps. Exactly lazy for row-sparse gradients.
 
-    The defaults are those of the paper's results: eps is 1e-3, and v starts at its square.
-    """
+    The defaults are those of the paper's results: eps is 1e-3, and v starts at its square."""
 
     def __init__(
         self,
@@ -112,8 +111,7 @@ class ProximalAdam(_Adaptive):
     """Adam: v ← β2·v + (1−β2)·g², D = √v + eps, bias-corrected through a_t (eps is outside the correction).
 
     Exact but not lazy: v fades while a row is idle, so a row-sparse gradient is made dense, at the cost of all rows.
-    Use ProximalYogi for large tables.
-    """
+    Use ProximalYogi for large tables."""
 
     lazy = False
 

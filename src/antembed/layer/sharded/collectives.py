@@ -119,7 +119,6 @@ class Ranks:
             raise RankError(message)
 
     def wait(self) -> None:
-        """Until all have come here."""
         self.sum(torch.zeros(1))
 
     def check_same(self, numbers: Mapping[str, float], remedy: str) -> None:

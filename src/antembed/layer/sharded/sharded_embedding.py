@@ -33,8 +33,7 @@ class ShardedAnchorEmbedding(AnchorEmbedding):
     All processes call it at the same time, each with its own ids, perhaps none, and make the same optimizer steps. Wrap the
     model in DistributedDataParallel by `data_parallel`, which leaves T alone: its gradients arrive at their owner, averaged
     over the processes as DDP does. They are row-sparse; use ProximalYogi or ProximalSGD. `seed` decides the start, whatever the
-    number of processes. (Bags: AnchorEmbeddingBag in `drawn_by_block`, or `shard_`.)
-    """
+    number of processes. (Bags: AnchorEmbeddingBag in `drawn_by_block`, or `shard_`.)"""
 
     def __init__(
         self,

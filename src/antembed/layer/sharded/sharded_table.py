@@ -41,8 +41,7 @@ class Spread:
     """V rows over n processes: the row of an id is (a·id) mod V, and each process holds a range of rows.
 
     Ids are often sorted by frequency, and a range of them would make rank 0 serve most of the rows. The row does not depend on
-    the number of processes, so that a checkpoint can be cut anew.
-    """
+    the number of processes, so that a checkpoint can be cut anew."""
 
     V: int
     n: int
@@ -84,8 +83,7 @@ class Move:
     """From the rows of `old` and new ones, `drawn[r]` by rank r, to the rows of `new`; made and called by all processes.
 
     When a table grows, (a·id) mod V is elsewhere: each process sends every row that it holds, or has drawn, to its holder in
-    the larger table. Ids are not sent: both ends know from the two spreads which rows these are, and in which order.
-    """
+    the larger table. Ids are not sent: both ends know from the two spreads which rows these are, and in which order."""
 
     def __init__(self, ranks: Ranks, old: Spread, drawn: list[int]):
         self.ranks, self.new = ranks, Spread(old.V + sum(drawn), ranks.size)
@@ -120,8 +118,7 @@ class SharedLogTotal(torch.autograd.Function):
     up the rows that it holds and returns one number a state; on the way back, the gradients of the states and of b. So each
     sends about 2·(n − 1)·m·K numbers, and V·(n − 1)/n for the gradient of b, where the rows and their gradients would be
     2·(n − 1)·V·K/n. The gradient of the rows is divided by n, as that of all shared rows is; those of states and b are of this
-    process's own result. `fixed`: a row that has no gradient.
-    """
+    process's own result. `fixed`: a row that has no gradient."""
 
     @staticmethod
     def forward(
@@ -217,11 +214,6 @@ class ShardedRowTable(RowTable):
         own = int(self.spread.rows(torch.tensor(self.padding_idx))) - self.start
         return own if 0 <= own < len(self.weight) else None
 
-    @torch.no_grad()
-    def _zero_padding(self) -> None:
-        if (row := self.own_padding) is not None:
-            self.weight[row].zero_()
-
     def forward(self, ids: Tensor) -> Tensor:
         check_integers(ids)
         flat = ids.reshape(-1)
@@ -284,13 +276,9 @@ class ShardedRowTable(RowTable):
         low = self._nth_bits(bits, n)
         mask = bits > low
         equal = (bits == low).nonzero()[:, 0]
-        left = n - int(self.summed(mask.sum()))
-        mask[equal[self._first(numbers(equal), left)]] = True
+        left, found = n - int(self.summed(mask.sum())), numbers(equal)  # of equal ones the first, of all processes together
+        mask[equal[found <= _bisect(-1, LARGEST, lambda bound: int(self.summed((found <= bound).sum())) <= left)]] = True
         return mask
-
-    def _first(self, numbers: Tensor, n: int) -> Tensor:
-        """True at the n smallest of these different numbers, of all processes together."""
-        return numbers <= _bisect(-1, LARGEST, lambda bound: int(self.summed((numbers <= bound).sum())) <= n)
 
     def ids_at(self, positions: Tensor) -> Tensor:
         return self.spread.ids_at(positions + self.start)
@@ -369,12 +357,6 @@ class ShardedRowTable(RowTable):
             raise ValueError(f"rank {self.ranks.rank} holds {len(self.weight)} rows, not {len(weight)}")
         super().replace(weight)
         self.num_embeddings = self.spread.V
-
-    def reset_to(self, weight: Tensor) -> None:
-        padding, self.padding_idx = self.padding_idx, None
-        super().reset_to(weight)
-        self.padding_idx = padding
-        self._zero_padding()
 
     def __getstate__(self) -> State:
         return {**super().__getstate__(), "optimizers": []}  # copies have none

@@ -19,13 +19,10 @@ class SparsifyCallback(Callback):
 
         Trainer(max_epochs=26, callbacks=[SparsifyCallback(make, loss_fn=lambda module, batch: module.loss(batch))])
 
-    The optimizer is the first of `configure_optimizers`, one of antembed's (ProximalAdam, ProximalYogi, Proximal(…)).
-    """
+    The optimizer is the first of `configure_optimizers`, one of antembed's (ProximalAdam, ProximalYogi, Proximal(…))."""
 
     def __init__(
-        self,
-        make: Callable[[LightningModule, Optimizer], Sparsifier],
-        loss_fn: Callable[[LightningModule, Batch], Tensor],
+        self, make: Callable[[LightningModule, Optimizer], Sparsifier], loss_fn: Callable[[LightningModule, Batch], Tensor]
     ):
         self.make, self.loss_fn = make, loss_fn
         self.sparsifier: Sparsifier | None = None

@@ -154,21 +154,17 @@ def evaluating(model: nn.Module, tables: list[SparsifiedTable]) -> Iterator[None
 
 
 def observe(model: nn.Module, tables: list[SparsifiedTable], batches: Batches, loss_fn: LossFunction) -> Pass:
-    """One pass over the batches."""
     weights = [table.rows.current for table in tables]
+    P = [torch.zeros(2 * T.shape[1:], dtype=torch.float64) for T in weights]
     found = [
-        Quadratic(
-            torch.zeros_like(T), T.new_zeros(len(T)), torch.zeros(2 * T.shape[1:], dtype=torch.float64), T.new_zeros(len(T))
-        )
-        for T in weights
+        Quadratic(torch.zeros_like(T), T.new_zeros(len(T)), p, T.new_zeros(len(T))) for T, p in zip(weights, P, strict=True)
     ]
     seen = Pass(found, 0, 0, [])
     with evaluating(model, tables):
         for batch in batches:
             n = examples_in(batch)
-            for quadratic, gradient in zip(
-                found, torch.autograd.grad(loss_fn(batch) * n, weights, allow_unused=True), strict=True
-            ):
+            gradients = torch.autograd.grad(loss_fn(batch) * n, weights, allow_unused=True)
+            for quadratic, gradient in zip(found, gradients, strict=True):
                 if gradient is not None:
                     _add(quadratic, gradient)
             if seen.batches % CHECKED == 0:
@@ -191,8 +187,7 @@ def _add(quadratic: Quadratic, gradient: Tensor) -> None:
         gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
         squares = values.square().sum(1)
-        parts = (quadratic.G, values), (quadratic.h, squares), (quadratic.n, torch.ones_like(squares))
-        for total, part in parts:
+        for total, part in ((quadratic.G, values), (quadratic.h, squares), (quadratic.n, torch.ones_like(squares))):
             total.index_add_(0, rows, part)
     else:
         values, squares = gradient, gradient.square().sum(1)
@@ -209,6 +204,5 @@ def mean_loss(model: nn.Module, tables: list[SparsifiedTable], batches: Batches,
     with evaluating(model, tables):
         for batch in batches:
             n = examples_in(batch)
-            total += float(loss_fn(batch)) * n
-            examples += n
+            total, examples = total + float(loss_fn(batch)) * n, examples + n
     return total / max(examples, 1)

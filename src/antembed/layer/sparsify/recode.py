@@ -32,7 +32,7 @@ class Recode(Sparsifier):
             sparsifier.step(loader, loss_fn)      # loss_fn(batch): the mean loss of a batch
     """
 
-    seen: Pass | None = None
+    seen: Pass  # of the event at hand
     state_names = (*Sparsifier.state_names, "penalty", "scale", "damp")
     penalty, scale, damp = 0.0, 1.0, DAMP
 
@@ -65,7 +65,6 @@ class Recode(Sparsifier):
         return coded if self._count(coded) <= 1.1 * aim else self.keep_best(coded, self.values(coded), aim)
 
     def _code(self, weights: Sequence[Tensor], penalty: float) -> list[Tensor]:
-        assert self.seen is not None
         coded = []
         for table, weight, quadratic, cost in zip(self.tables, weights, self.seen.tables, self._costs(), strict=True):
             T, Q = weight.cpu().numpy(), table.gram().numpy()
@@ -89,7 +88,6 @@ class Recode(Sparsifier):
 
     def values(self, weights: Sequence[Tensor]) -> list[Tensor]:
         """½·t²·H_kk of every weight."""
-        assert self.seen is not None
         found = []
         for table, weight, quadratic in zip(self.tables, weights, self.seen.tables, strict=True):
             diagonal = quadratic.P.diagonal().to(quadratic.h)
@@ -101,7 +99,6 @@ class Recode(Sparsifier):
 
     def learn(self, before: Sequence[Tensor], after: Sequence[Tensor], risen: float) -> bool:
         """The scale under which the model of the loss would have predicted what was seen."""
-        assert self.seen is not None
         terms = [table.change(a, b) for table, a, b in zip(self.seen.tables, before, after, strict=True)]
         first, second = self.tables[0].rows.summed(torch.tensor(terms, dtype=torch.float64).sum(0)).tolist()
         self.last = {"predicted": (first + self.scale * second) / self.seen.examples, "risen": risen}
@@ -113,7 +110,6 @@ class Recode(Sparsifier):
         return far
 
     def seconds(self) -> list[Tensor | float | None]:
-        assert self.seen is not None
         return [table.h.unsqueeze(1) * table.P.diagonal().to(table.h) * self.seen.second_of_mean for table in self.seen.tables]
 
     def facts(self) -> JSON:

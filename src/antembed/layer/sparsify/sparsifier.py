@@ -85,7 +85,6 @@ class Sparsifier(ABC):
 
     @property
     def done(self) -> bool:
-        """Whether all events have been."""
         return self.calls >= self.warmup + self.events
 
     def size(self) -> float:
@@ -118,7 +117,6 @@ class Sparsifier(ABC):
         return max(round(target + max(self.full - target, 0) * (1 - self._share()) ** 3), 1)
 
     def _share(self) -> float:
-        """Of the way to the target."""
         return min((self.calls - self.warmup) / (REACHED * self.events), 1.0)
 
     def _event(self, batches: Batches | None, loss_fn: LossFunction | None) -> JSON:
@@ -185,8 +183,7 @@ class Sparsifier(ABC):
         def keep(n: int) -> None:
             self._put(self.keep_best(weights, values, n))
 
-        nonzeros = self._count(weights)
-        BudgetController(self.budget, self.size, 1.0, 1, 1.0).trim(nonzeros, keep)
+        BudgetController(self.budget, self.size, 1.0, 1, 1.0).trim(self._count(weights), keep)
         for table in self.tables:
             self.optimizer.freeze_support(table.rows.weight)
 
@@ -220,7 +217,6 @@ class Sparsifier(ABC):
         return [None] * len(self.tables)
 
     def facts(self) -> JSON:
-        """More for the record of an event."""
         return {}
 
     def state_dict(self) -> JSON:
