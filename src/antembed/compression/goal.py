@@ -44,11 +44,6 @@ class Goal:
     def by_error(self) -> bool:
         return self.error > 0
 
-    @property
-    def slack(self) -> float:
-        """How much of what is allowed may be left."""
-        return 0.02 if self.by_error else 0.004
-
     def share(self, size: float, error: float) -> float:
         """How much of what is allowed was taken."""
         return error / self.error if self.by_error else size / self.size
@@ -155,6 +150,7 @@ def relative_error(E: np.ndarray, F: np.ndarray, weighting: float = 0.0) -> floa
 def meet(goal: Goal, E: np.ndarray, attempt: Callable[[float], Coded], step: float, progress: Progress) -> Coded:
     """The best of a few attempts that meets the goal; a larger step gives a smaller file and a larger error."""
     best: Coded | None = None
+    slack = 0.02 if goal.by_error else 0.004  # how much of what is allowed may be left
     tried: list[tuple[float, float]] = []  # log2 of the step, log2 of the share of what is allowed
     for number in range(MOST_ATTEMPTS):
         progress("coding", number, ATTEMPTS)
@@ -163,7 +159,7 @@ def meet(goal: Goal, E: np.ndarray, attempt: Callable[[float], Coded], step: flo
         tried.append((float(np.log2(step)), float(np.log2(max(share, 1e-9)))))
         if share <= 1 and (best is None or (found.size < best.size) == goal.by_error):
             best = found
-        if best is not None and (share <= 1 < (1 + goal.slack) * share or number + 1 >= ATTEMPTS):
+        if best is not None and (share <= 1 < (1 + slack) * share or number + 1 >= ATTEMPTS):
             break
         step = next_step(tried, 1 if goal.by_error else -1)
     if best is None:

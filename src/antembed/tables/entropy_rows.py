@@ -23,7 +23,7 @@ import numpy as np
 
 from antembed.files import JSON
 from antembed.tables.container import DamagedError
-from antembed.tables.rows import Rows, decode_on_all_cores, empty_rows, kernels
+from antembed.tables.rows import Rows, empty_rows, kernels, on_all_cores
 
 CLASSES, LARGEST, PRECISION = 48, 15, 14
 TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
@@ -130,7 +130,12 @@ class EntropyRows(Rows):
         rows, uses = ids[order][begins], np.append(begins, len(ids))
         wanted = Wanted(rows, row_weights(rows, self.weighting, self.mean_place), order, uses)
         if (decode := self.compiled(wanted, onto, out)) is not None:
-            decode_on_all_cores(decode, len(rows), out.shape[1])
+
+            def work(start: int, stop: int) -> None:
+                if (block := decode(start, stop)) >= 0:
+                    raise DamagedError(f"block {block} ends too soon")
+
+            on_all_cores(work, len(rows), out.shape[1])
             return out
         for block in np.unique(rows // self.per_block).tolist():
             here = np.flatnonzero(rows // self.per_block == block)
@@ -144,7 +149,7 @@ class EntropyRows(Rows):
         return out
 
     def compiled(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
-        """What decodes some of the wanted rows into `out`; None: Numba is not installed."""
+        """decode(start, stop) of the wanted rows into `out` → −1, or the block that is damaged; None: without Numba."""
         raise NotImplementedError
 
     def plain(self, data: np.ndarray, block: int, rows: range) -> Sequence[Sequence[np.float32] | np.ndarray]:

@@ -74,7 +74,10 @@ def write_onnx(table: Table, out: Path, values: str | None = None) -> list[Path]
         import onnx
     except ImportError as error:
         raise explained(error, "ONNX") from error
-    values = values or _own_values(table)
+    if not values:  # the table's own, where that adds no error; fp16 where they are entropy-coded
+        rows = table.rows.inner if isinstance(table.rows, SharedRows) else table.rows
+        coded = "int8" if isinstance(rows, ScaledRows) else "fp16"
+        values = table.values if table.values in ("fp32", "fp16") else coded
     if values not in ("fp32", "fp16", "int8"):
         raise ValueError(f"ONNX has fp32, fp16 or int8 numbers, not {values}")
     arrays, nodes = _graph(table, values)
@@ -94,14 +97,6 @@ def write_onnx(table: Table, out: Path, values: str | None = None) -> list[Path]
     onnx.checker.check_model(model)
     write_atomically(out, model.SerializeToString())
     return [out]
-
-
-def _own_values(table: Table) -> str:
-    """The numbers of the file, where no error is added by that; fp16 where they are entropy-coded."""
-    rows = table.rows.inner if isinstance(table.rows, SharedRows) else table.rows
-    if table.values in ("fp32", "fp16"):
-        return table.values
-    return "int8" if isinstance(rows, ScaledRows) else "fp16"
 
 
 def _graph(table: Table, values: str) -> Part:

@@ -50,16 +50,6 @@ def take_rows(rows: np.ndarray, where: np.ndarray) -> np.ndarray:
     return out
 
 
-def decode_on_all_cores(decode: Callable[[int, int], int], rows: int, width: int) -> None:
-    """decode(start, stop) → −1, or the block that is damaged."""
-
-    def work(start: int, stop: int) -> None:
-        if (block := decode(start, stop)) >= 0:
-            raise DamagedError(f"block {block} ends too soon")
-
-    on_all_cores(work, rows, width)
-
-
 class Rows:
     """Row look-up: ids (n,) → rows of T (n, K) in fp32."""
 
