@@ -86,9 +86,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if out.is_dir():
         raise ValueError(f"{out} is a folder; give a file in it, such as {out / 'vectors.ant'}")
     if out.suffix != ".ant":
-        raise ValueError(
-            f"{out} would be an .ant file: name it {out.with_suffix('.ant')}; `antembed export` writes other formats"
-        )
+        raise ValueError(f"{out} would be an .ant file: name it {out.with_suffix('.ant')}; `antembed export` writes others")
     if out.exists() and not overwrite:
         raise ValueError(f"{out} exists; choose another name, or say --overwrite")
 

@@ -107,9 +107,7 @@ def check_out(model: ModelFolder, out: Path, overwrite: bool) -> None:
     if out.exists() and not overwrite:
         raise DataError(f"{out} exists; choose another name, or say --overwrite")
     if out.exists() and not (out.is_dir() and (_is_ours(model, out) or not any(out.iterdir()))):
-        raise DataError(
-            f"{out} is no model's folder that antembed wrote, which alone --overwrite replaces; choose another name"
-        )
+        raise DataError(f"{out} is no model's folder that antembed wrote, which alone --overwrite replaces; give another name")
     if out.exists() and (strangers := _files_of(out) - _files_of(model.root) - {model.inner.relative_to(model.root) / WEIGHTS}):
         raise DataError(f"{out} has {min(strangers)}, which is not of the model, and would be lost; choose another name")
 

@@ -34,6 +34,7 @@ LONGEST = 128  # tokens of a text
 POOLINGS = ("mean", "cls")
 TRAINED = 2000  # texts
 BATCH, LEARNING_RATE = 16, 3e-4
+Texts = list[list[int]]  # the ids of each text
 
 
 def load_original(folder: ModelFolder) -> PreTrainedModel:
@@ -47,11 +48,11 @@ def load_original(folder: ModelFolder) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
-def tokenize(folder: ModelFolder, texts: list[str]) -> list[list[int]]:
+def tokenize(folder: ModelFolder, texts: list[str]) -> Texts:
     """Ids of each text, special ones included, at most LONGEST or what the folder says."""
     own = folder.root / "sentence_bert_config.json"
     longest = min(json.loads(own.read_text()).get("max_seq_length", LONGEST) if own.is_file() else LONGEST, LONGEST)
-    found: list[list[int]]
+    found: Texts
     if (file := folder.inner / "tokenizer.json").is_file():
         tokenizer = Tokenizer.from_file(str(file))
         tokenizer.no_padding()
@@ -80,7 +81,7 @@ def pooling_of(root: Path) -> str:
     return chosen[0]
 
 
-def sentence_vectors(model: nn.Module, batch: list[list[int]], pooling: str) -> Tensor:
+def sentence_vectors(model: nn.Module, batch: Texts, pooling: str) -> Tensor:
     """(texts, d), of length 1."""
     ids = pad_sequence([torch.tensor(row) for row in batch], batch_first=True)
     mask = pad_sequence([torch.ones(len(row), dtype=torch.int64) for row in batch], batch_first=True)
@@ -95,7 +96,7 @@ class Anchored(nn.Module):
     rows: Tensor
     index: Tensor
 
-    def __init__(self, table: Table, ids: list[list[int]]):
+    def __init__(self, table: Table, ids: Texts):
         super().__init__()
         if table.anchors is None:
             raise DataError("this table has no anchors to be trained; leave out --distil")
@@ -144,12 +145,12 @@ def distil(folder: ModelFolder, table: Table, texts: list[str], *, seed: int = 0
     return found
 
 
-def _batches(ids: list[list[int]]) -> list[list[list[int]]]:
+def _batches(ids: Texts) -> list[Texts]:
     return [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
 
 
 @torch.no_grad()
-def _all_vectors(model: nn.Module, ids: list[list[int]], pooling: str) -> Tensor:
+def _all_vectors(model: nn.Module, ids: Texts, pooling: str) -> Tensor:
     return torch.cat([sentence_vectors(model, batch, pooling) for batch in _batches(ids)])
 
 
@@ -163,9 +164,7 @@ def replaced(model: nn.Module, layer: nn.Module, student: nn.Module) -> Iterator
         put_layer(model, student, layer, None)
 
 
-def _trained(
-    model: nn.Module, layer: nn.Module, table: Table, ids: list[list[int]], pooling: str, progress: Progress
-) -> np.ndarray:
+def _trained(model: nn.Module, layer: nn.Module, table: Table, ids: Texts, pooling: str, progress: Progress) -> np.ndarray:
     """The anchors after one pass over the texts."""
     student = Anchored(table, ids)
     optimizer = torch.optim.Adam([student.anchors], lr=LEARNING_RATE)

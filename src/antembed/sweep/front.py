@@ -72,9 +72,7 @@ def gather(sources: Sequence[str | Path]) -> list[JSON]:
     rows = [row for source in map(Path, sources) for row in (of_folder(source) if source.is_dir() else of_records(source))]
     data = {row["sha256"]: row["source"] for row in rows if row.get("sha256")}
     if len(data) > 1:
-        raise ValueError(
-            f"runs on {len(data)} different sets of data, as {' and '.join([*data.values()][:2])}; select among one"
-        )
+        raise ValueError(f"runs on {len(data)} different sets of data, as {' and '.join([*data.values()][:2])}; choose one")
     return rows
 
 

@@ -314,10 +314,8 @@ class ProximalOptimizer(Optimizer):
     def _rows(self, weight: Tensor, group: Group) -> LazyRows:
         table, rows = group["table"], self._pending.get(weight)
         if rows is None or not rows.fits(weight):
-            state = self.state[weight]
-            rows = self._pending[weight] = LazyRows(
-                weight, state.get("momentum"), state.get("second"), self._idle_rule(group), group["compiled"]
-            )
+            momentum, second = (self.state[weight].get(name) for name in MOMENTS)
+            rows = self._pending[weight] = LazyRows(weight, momentum, second, self._idle_rule(group), group["compiled"])
         if table.pending is not rows:
             table.release()  # another optimizer applies its own deferred updates
             table.pending = rows
