@@ -39,9 +39,6 @@ PLAIN = {*"user userid item itemid movieid rating ratings timestamp time".split(
 UNIX = 1e8  # seconds since 1970: March 1973; no ratings and few counts are as large
 
 
-ROLE_NAMES = ("user", "item", "rating", "weight", "time")
-
-
 @dataclass(frozen=True)
 class Columns:
     """Names of columns. Without a rating, rows are events (implicit feedback)."""
@@ -56,15 +53,14 @@ class Columns:
     @property
     def roles(self) -> dict[str, str]:
         """Role → name, of the columns that there are."""
-        return {role: name for role in ROLE_NAMES if (name := getattr(self, role)) is not None}
+        return {role: name for role, name in vars(self).items() if isinstance(name, str)}
 
     def implicit(self, asked: bool) -> bool:
         """Whether rows are events."""
         return asked or self.rating is None or self.quantities
 
     def note(self, path: Path, present: Sequence[str], implicit: bool, given: bool) -> tuple[str, ...]:
-        """A line that says which columns are taken, if their names leave a doubt and none were given; or that rows are events,
-        what weighs them, and how to say otherwise."""
+        """A line that says which columns are taken, if that is in doubt and none were given; or that rows are events."""
         if not self.implicit(implicit):
             unusual = any(plain_name(name) not in PLAIN for name in self.roles.values())
             taken = ", ".join(f"{role} from {name!r}" for role, name in self.roles.items())
@@ -73,18 +69,15 @@ class Columns:
             weighed = f"every row is an event (implicit feedback); {self.rating!r} is its quantity q, 1 + ln q its weight"
             other = "--columns USER,ITEM" if implicit else "--columns USER,ITEM, or USER,ITEM,RATING if these are ratings"
             return (f"{path}: {weighed}; to count every row once, pass {other}",)
-        others = ", ".join(name for name in present if name not in self.roles.values())
-        remedy = (
-            f"; if one of {others} is the rating, pass --columns USER,ITEM,RATING (columns=[…] in Python)" if others else ""
-        )
         taken = f"users are {self.user!r}, items {self.item!r}"
-        return (f"{path}: there is no column of ratings, so every row is an event (implicit feedback); {taken}{remedy}",)
+        if others := ", ".join(name for name in present if name not in self.roles.values()):
+            taken += f"; if one of {others} is the rating, pass --columns USER,ITEM,RATING (columns=[…] in Python)"
+        return (f"{path}: there is no column of ratings, so every row is an event (implicit feedback); {taken}",)
 
 
 def plain_name(name: str) -> str:
     """Letters and digits alone, in lower case, without accents: "user_id" is userid, "Quantité" quantite."""
-    letters = unicodedata.normalize("NFKD", name.casefold())
-    return "".join(letter for letter in letters if letter.isalnum())
+    return "".join(letter for letter in unicodedata.normalize("NFKD", name.casefold()) if letter.isalnum())
 
 
 def role_of(name: str) -> tuple[str, bool] | None:
@@ -114,8 +107,7 @@ def choose_columns(path: Path, present: list[str], columns: Sequence[str] | None
             by_role[usual[0]].append(name)
     time = next(iter(by_role["time"]), None)
     if columns is not None:
-        named = _named(path, present, columns)
-        chosen = Columns(*named)
+        chosen = Columns(*_named(path, present, columns))
     elif present[0] == "column_1":
         if len(present) < 2:
             raise DataError(f"{path} has 1 column; give users and items, or users, items and ratings")

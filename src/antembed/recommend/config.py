@@ -222,8 +222,7 @@ class RatingsConfig(EmbeddingTaskConfig):
         if given.get("split") == "90/10":
             return None
         if sparsifies(given):
-            first = {**cls.defaults(len(given), given), **given}
-            return None if L2_OPTIONS.keys() & set(given) else (cls.name(), first)
+            return None if L2_OPTIONS.keys() & set(given) else (cls.name(), {**cls.defaults(len(given), given), **given})
         if given.get("solver", AUTO) not in (AUTO, "coordinate_descent"):
             return None
         if given.get("embedding", "anchor") not in ("anchor", "full"):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,10 +38,10 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         unobserved = own.unobserved_weight
         if isinstance(config, EventsConfig) and not unobserved:
             unobserved = likely_weight(len(self.splits.train), *self.splits.num_embeddings)
-        penalties = penalties_of(config, own.penalties, unobserved)
         self.share = RowShare(self.ranks)
         if self.ranks is not None:
             self.storage = FileStorage(self.ranks)
+        penalties = penalties_of(config, own.penalties, unobserved)
         self.descent = descent_of(config, self.splits, penalties, own.epochs, self.share)
         self.steered = max(own.epochs - POLISHED, 1)  # sweeps that a budget adjusts
         self.budget: BudgetController | None = None
@@ -50,9 +50,8 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
             self.budget = BudgetController(budget, self.size, FIRST_PENALTY, self.steered, AIM)
         self.search: ToleranceDescent | None = None
         if own.tolerance:
-            axes = own.basis == "axes"
-            settled = LISTS_SETTLED if unobserved else SETTLED
-            self.search = ToleranceDescent(self.descent, self._error, own.tolerance, self._baseline(), settled, axes)
+            goal, axes = (own.tolerance, self._baseline(), LISTS_SETTLED if unobserved else SETTLED), own.basis == "axes"
+            self.search = ToleranceDescent(self.descent, self._error, *goal, axes)
 
     def size(self) -> float:
         assert self.budget is not None
@@ -78,8 +77,7 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
         examples = len(self.splits.train)
         while self.epoch < self.own.epochs if self.search is None else not self.search.done:
             sweep = self.epoch + 1
-            l0 = self._sweep(sweep) if self.search is None else self.search.sweep()
-            record = self._record(sweep, l0)
+            record = self._record(sweep, self._sweep(sweep) if self.search is None else self.search.sweep())
             record["seconds"], started = time.perf_counter() - started, time.perf_counter()  # the first with the start
             self.epoch = sweep
             callback(Progress(sweep, examples, record["train_loss"], record["seconds"], record))
@@ -162,33 +160,19 @@ class CoordinateDescent(Solver[RatingsConfig, RatingsSplits, MatrixFactorization
 
 def penalties_of(config: RatingsConfig, own: PenaltyConfig, unobserved_weight: float = 0.0) -> Penalties:
     """What coordinate descent adds to the squared error."""
-    return Penalties(
-        own.l0_penalty,
-        own.ridge,
-        own.ridge_per_rating,
-        own.bias_ridge if config.tables.biases else NO_BIAS,
-        unobserved_weight,
-        own.penalize_biases and config.tables.embedding == "anchor",
-    )
+    bias_ridge = own.bias_ridge if config.tables.biases else NO_BIAS
+    biases = own.penalize_biases and config.tables.embedding == "anchor"
+    return Penalties(own.l0_penalty, own.ridge, own.ridge_per_rating, bias_ridge, unobserved_weight, biases)
 
 
 def descent_of(
     config: RatingsConfig, splits: RatingsSplits, penalties: Penalties, sweeps: int, share: RowShare = ALONE
 ) -> Descent:
     """Coordinate descent on the training ratings."""
-    anchors = config.num_anchors(2)
-    return Descent(
-        columns_of(splits.train),
-        splits.num_embeddings,
-        (anchors[0], anchors[1]) if config.tables.embedding == "anchor" else None,
-        config.tables.embedding_dim,
-        penalties,
-        sweeps=sweeps,
-        seed=config.machine.seed,
-        threads=config.machine.threads,
-        auto=config.auto,
-        share=share,
-    )
+    given, d, auto = (columns_of(splits.train), splits.num_embeddings), config.tables.embedding_dim, config.auto
+    anchors = config.num_anchors(2) if config.tables.embedding == "anchor" else None
+    seed, threads = config.machine.seed, config.machine.threads
+    return Descent(*given, anchors, d, penalties, sweeps=sweeps, seed=seed, threads=threads, auto=auto, share=share)
 
 
 def init_from_dense(config: RatingsConfig, model: MatrixFactorization, splits: RatingsSplits) -> None:
@@ -200,17 +184,10 @@ def init_from_dense(config: RatingsConfig, model: MatrixFactorization, splits: R
     copy_to_model(descent, model)
 
 
-class Tables(Protocol):
-    """Descent, or OnlineDescent: T, A, bias (and E = T·A) of users and items."""
-
-    users: Any
-    items: Any
-    mean: float
-
-
 @torch.no_grad()
-def copy_to_model(found: Tables, model: MatrixFactorization, values: str = "") -> None:
-    """What coordinate descent has found, into the model, whatever its size was; with `values`, as files of these have it."""
+def copy_to_model(found: Any, model: MatrixFactorization, values: str = "") -> None:
+    """What a Descent or OnlineDescent has found, into the model, whatever its size was; with `values`, as files of these have
+    it."""
     biases = (model.user_bias, model.item_bias)
     for table, bias, factor in zip(model.embeddings.values(), biases, (found.users, found.items), strict=True):
         anchored = isinstance(table, AnchorEmbedding)

@@ -83,8 +83,7 @@ def seen_of(ratings: Ratings, users: pl.Series, items: pl.Series) -> Seen:
 def cut(ratings: Ratings, kind: str, seed: int, device: str = "cpu", threads: int | None = 1) -> RatingsSplits:
     """A seeded split of this kind, as "80/10/10"; all ratings of a pair are in one part."""
     rows = split(len(ratings), kind, seed)
-    first = first_copies(ratings.users, ratings.items, len(ratings.item_labels))
-    if first is None:
+    if (first := first_copies(ratings.users, ratings.items, len(ratings.item_labels))) is None:
         return make_splits(ratings, rows, device, threads)
     splits = make_splits(ratings, kept_together(rows, first), device, threads)
     again = np.flatnonzero(first != np.arange(len(first)))
@@ -107,8 +106,7 @@ def kept_together(parts: dict[str, np.ndarray], first: np.ndarray) -> dict[str, 
     """The same parts, but every row in the part of its first copy; the order of rows stays."""
     order = np.concatenate(list(parts.values()))
     belongs = np.empty(len(order), np.int8)
-    for number, rows in enumerate(parts.values()):
-        belongs[rows] = number
+    belongs[order] = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts.values()])
     belongs = belongs[first]
     found = {name: order[belongs[order] == number] for number, name in enumerate(parts)}
     for name, rows in parts.items():
@@ -129,19 +127,12 @@ def all_for_training(ratings: Ratings, device: str = "cpu", threads: int | None 
 
 def make_splits(ratings: Ratings, rows: dict[str, np.ndarray], device: str, threads: int | None) -> RatingsSplits:
     """The parts that have these rows."""
-    parts = {name: Examples(ratings.columns, own, device, threads) for name, own in rows.items()}
+    train, validation, test = (Examples(ratings.columns, rows[n], device, threads) for n in ("train", "validation", "test"))
     values = torch.from_numpy(ratings.values[rows["train"]])
     labels = {"users": ratings.user_labels, "items": ratings.item_labels}
-    scale = (float(values.min()), float(values.max()))
-    skipped = f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}"
-    return RatingsSplits(
-        parts["train"],
-        parts["validation"],
-        parts["test"],
-        complaints=(*ratings.notes, *((skipped,) if ratings.skipped else ())),
-        labels=labels,
-        ratings=ratings,
-        mean=float(values.mean()),
-        deviation=float(values.double().std(correction=0)) or 1.0,
-        scale=scale,
-    )
+    complaints = ratings.notes
+    if ratings.skipped:
+        complaints += (f"skipped {ratings.skipped} rows that are no ratings; the first: {ratings.complaint}",)
+    found = RatingsSplits(train, validation, test, complaints=complaints, labels=labels, ratings=ratings)
+    mean, deviation = float(values.mean()), float(values.double().std(correction=0)) or 1.0
+    return replace(found, mean=mean, deviation=deviation, scale=(float(values.min()), float(values.max())))

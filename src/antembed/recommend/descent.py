@@ -14,7 +14,7 @@ recommend/descent_kernel.py has the arithmetic, recommend/short_rows.py the anch
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from antembed.recommend.normal_equations import (
     shared_cuts,
 )
 from antembed.recommend.short_rows import AnchorQuadratic, is_short
+from antembed.tables.row_labels import SIDES
 from antembed.train.checkpoint import Checkpoint
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12  # before anchors are made; of a factor in a sweep; over the weights of a row, at most
@@ -53,7 +54,7 @@ class Descent:
         self,
         columns: tuple[np.ndarray, ...],
         num_embeddings: tuple[int, int],
-        anchors: tuple[int, int] | None,
+        anchors: tuple[int, ...] | None,
         d: int,
         penalties: Penalties,
         *,
@@ -143,11 +144,9 @@ class Descent:
         own = self.penalties
         if number < WARM and self.weak:
             share, first, each = 1 - number / WARM, WARM_RIDGE * self.scale, WARM_PER_RATING * self.scale
-            self.penalties = replace(
-                own,
-                ridge=first**share * max(own.ridge, LEAST_RIDGE * first) ** (1 - share),
-                ridge_per_rating=each**share * max(own.ridge_per_rating, LEAST_RIDGE * each) ** (1 - share),
-            )
+            ridge = first**share * max(own.ridge, LEAST_RIDGE * first) ** (1 - share)
+            per_rating = each**share * max(own.ridge_per_rating, LEAST_RIDGE * each) ** (1 - share)
+            self.penalties = replace(own, ridge=ridge, ridge_per_rating=per_rating)
         self.sweep_dense()
         self.penalties = own
 
@@ -209,15 +208,12 @@ class Descent:
         """The same with another ℓ0 penalty."""
         if self.anchors is None:
             self.sweep_dense()
-        elif self.auto and not self.frozen:
-            self.alternate(partial(self._prune_and_descend, l0))
-        else:
-            for factor in self.factors:
-                self.descend(factor, l0)
-
-    def _prune_and_descend(self, l0: float, factor: Factor) -> None:
-        prune_anchors(factor, l0, l0 * factor.A.shape[1])
-        self.descend(factor, l0)
+            return
+        for factor in self.factors:
+            if self.auto and not self.frozen:
+                self.accumulate_normal_equations(factor)
+                prune_anchors(factor, l0, l0 * factor.A.shape[1])
+            self.descend(factor, l0)
 
     def weight_values(self, factor: Factor) -> tuple[np.ndarray, np.ndarray]:
         """By how much the objective would rise without each weight (V, K) and each bias (V,)."""
@@ -231,12 +227,6 @@ class Descent:
         self._equations(factor).visit(work)
         self.share.gather(shared_cuts(factor), weights, biases)
         return weights, biases
-
-    def alternate(self, work: Callable[[Factor], None]) -> None:
-        """Users, then items, with their normal equations at hand."""
-        for factor in self.factors:
-            self.accumulate_normal_equations(factor)
-            work(factor)
 
     def accumulate_normal_equations(self, factor: Factor) -> None:
         """Keep S and v of all rows of a factor, the other held; of all processes, since anchors are counted by them all."""
@@ -283,8 +273,7 @@ class Descent:
         """The anchors, the weights held: with moments, one after the other to its minimum; else all together towards it."""
         if moments is None:
             other = self._other(factor)
-            quadratic = AnchorQuadratic(factor, other, self.mean, self.penalties, self.threads, self.share)
-            factor.A += quadratic.minimize()
+            factor.A += AnchorQuadratic(factor, other, self.mean, self.penalties, self.threads, self.share).minimize()
         else:
             minimize_anchors(factor, *moments.total(self.share))
         self.share.same(factor.A)
@@ -334,14 +323,13 @@ class Descent:
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that a sweep starts from."""
-        named = {"users": self.users, "items": self.items}
-        parts = ("T", "A", "E", "bias")
-        return {f"{name}/{part}": torch.from_numpy(getattr(own, part)) for name, own in named.items() for part in parts}
+        named, parts = zip(SIDES, self.factors, strict=True), ("T", "A", "E", "bias")
+        return {f"{name}/{part}": torch.from_numpy(getattr(own, part)) for name, own in named for part in parts}
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
         """What `state` gave, checked: the kernels trust the shapes."""
         saved = Checkpoint(state)
-        for name, factor in (("users", self.users), ("items", self.items)):
+        for name, factor in zip(SIDES, self.factors, strict=True):
             V, d = factor.E.shape
             A = saved.array(f"{name}/A", None, d)
             T, E, bias = saved.array(f"{name}/T", V, len(A)), saved.array(f"{name}/E", V, d), saved.array(f"{name}/bias", V)

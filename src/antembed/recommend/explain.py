@@ -19,10 +19,8 @@ GENRES = "|"  # between the genres of an item
 
 
 def read_items(path: Path) -> pl.DataFrame:
-    """label, title, genres (a list) from MovieLens movies.dat, or a delimited file of item, title and maybe genres.
-
-    Text that is not UTF-8 is taken for Latin-1, as MovieLens has it.
-    """
+    """label, title, genres (a list) from MovieLens movies.dat (which is Latin-1), or a delimited file of item, title and maybe
+    genres."""
     if not path.is_file():
         raise DataError(f"{path} is no file; give the items, one a line: label, title, genres")
     raw = path.read_bytes()
@@ -51,17 +49,14 @@ def explain_items(folder: Path, top: int, items: Path | None) -> tuple[JSON, lis
     parts = contributions(load_table(folder / "items.ant"))
     alive = np.asarray(parts.any(1))
     home = np.where(alive, parts.argmax(1), -1)
-    groups = [(k, np.flatnonzero(home == k)) for k in range(parts.shape[1])]
-    anchors = [_anchor(k, own, parts[:, k], titles, genres, top) for k, own in groups if len(own)]
+    groups = {k: np.flatnonzero(home == k) for k in np.unique(home[alive]).tolist()}
+    anchors = [_anchor(k, own, parts[:, k], titles, genres, top) for k, own in groups.items()]
     pure = [(anchor["items"], anchor["purity"]) for anchor in anchors if anchor["purity"] is not None]
-    order = np.argsort(-parts, axis=None)[:top]
+    order, K = np.argsort(-parts, axis=None)[:top], parts.shape[1]
     found: JSON = {
         "anchors": sorted(anchors, key=lambda anchor: -anchor["items"]),
         "purity": round(sum(n * p for n, p in pure) / sum(n for n, _ in pure), 3) if pure else None,
-        "largest": [
-            {"item": titles[i // parts.shape[1]], "anchor": int(i % parts.shape[1]), "part": float(parts.flat[i])}
-            for i in order
-        ],
+        "largest": [{"item": titles[i // K], "anchor": int(i % K), "part": float(parts.flat[i])} for i in order],
         "zero_rows": zero_rows(Seen.read(folder, len(users), len(labels)), alive),
     }
     return found, _lines(found)
@@ -83,14 +78,8 @@ def _anchor(k: int, own: np.ndarray, part: np.ndarray, titles: list[str], genres
     counts = Counter(genre for item in own for genre in set(genres[item]))
     genre, n = counts.most_common(1)[0] if counts else (None, 0)
     known = sum(bool(genres[item]) for item in own)
-    best = own[np.argsort(-part[own])][:top]
-    return {
-        "anchor": k,
-        "items": len(own),
-        "genre": genre,
-        "purity": round(n / known, 3) if known else None,
-        "best": [titles[item] for item in best],
-    }
+    best, purity = own[np.argsort(-part[own])][:top], round(n / known, 3) if known else None
+    return {"anchor": k, "items": len(own), "genre": genre, "purity": purity, "best": [titles[item] for item in best]}
 
 
 def zero_rows(seen: Seen | None, alive: np.ndarray) -> JSON:

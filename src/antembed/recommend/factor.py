@@ -51,8 +51,7 @@ class Penalties:
 class Past:
     """What ratings of earlier batches say about a factor: −g·(z − z_old) + ½·n·(z − z_old)ᵀ·C·(z − z_old) for a row that stood
     at z_old = [e, b] with n ratings, of objects with the mean moments C, and slope g. Rows that are not in the batch count for
-    the anchors alone.
-    """
+    the anchors alone."""
 
     n: np.ndarray  # (V,): how many, or the sum of their weights
     count: np.ndarray  # (V,): how many, for the ridge

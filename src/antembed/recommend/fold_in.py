@@ -42,8 +42,7 @@ class Ridges:
         try:
             solver, biases = config["solver"], config["tables"]["biases"]
             if "penalties" in solver:
-                own = solver["penalties"]
-                found = [float(own[name]) for name in ("ridge", "ridge_per_rating", "bias_ridge")]
+                found = [float(solver["penalties"][name]) for name in ("ridge", "ridge_per_rating", "bias_ridge")]
             else:  # the stochastic solver: those that were given, else the usual ones
                 scale = float(np.std(ratings)) or 1.0
                 usual = {"l2_penalty": RIDGE * scale, "l2_per_rating": RIDGE_PER_RATING * scale, "bias_l2_penalty": BIAS_RIDGE}

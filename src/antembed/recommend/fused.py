@@ -66,7 +66,7 @@ def unsupported_reason(model: nn.Module, optimizer: ProximalOptimizer) -> str | 
 
 def _settings(optimizer: ProximalYogi, weight: Tensor) -> tuple[Any, ...]:
     """What must be the same for users and items."""
-    group = _group_of(optimizer, weight)
+    group = optimizer.group_of(weight)
     return group["weight_decay"], group["prox"] is None, group["prox"] is not None and group["prox"].scheduled
 
 
@@ -79,7 +79,7 @@ class _Table:
         biased, number = bias is not None, weight.detach().numpy().dtype
         self.head = kernel.head_of(K, biased)
         self.rows = kernel.make_rows(V, kernel.row_length(K, biased, number.itemsize), number)
-        prox = _group_of(optimizer, weight)["prox"]
+        prox = optimizer.group_of(weight)["prox"]
         self.free: FreeEntries | None = prox.free if isinstance(prox, NonNegativeL1) else None
         _adopt(optimizer, weight, self.rows, 0, self.K)
         if bias is not None:
@@ -95,13 +95,9 @@ class _Table:
         return kernel.Table(self.rows, ints, self.width, self.head, inside, starts, columns, slots, x, bias)
 
 
-def _group_of(optimizer: ProximalYogi, weight: Tensor) -> dict[str, Any]:
-    return next(g for g in optimizer.param_groups if any(p is weight for p in g["params"]))
-
-
 def _adopt(optimizer: ProximalYogi, weight: Tensor, rows: np.ndarray, at: int, apart: int) -> None:
     """Move a parameter and its moments into the rows, `apart` numbers from each other, and leave views behind."""
-    group = _group_of(optimizer, weight)
+    group = optimizer.group_of(weight)
     if group["table"] is not None:
         group["table"].release()
     state = optimizer.state_of(weight, group)
@@ -153,7 +149,7 @@ class FusedEngine:
         self.users, self.items = (_Table(w, b, optimizer) for w, b in zip(self.tables, biases, strict=True))
         self.anchors = [t.anchors for t in (model.users, model.items) if isinstance(t, AnchoredTable)]
         self.kind = kernel.Model(bool(self.anchors), bool(self.biases))
-        group = _group_of(optimizer, self.tables[0])
+        group = optimizer.group_of(self.tables[0])
         beta1, beta2 = group["betas"]
         self.rule = kernel.Rule(beta1, beta2, group["eps"], 0.0 if isinstance(group["prox"], NonNegativeL1) else -np.inf)
 
@@ -189,7 +185,8 @@ class FusedEngine:
         finally:  # also if the rest of the epoch is not asked for
             if not self._torn and now:
                 self._flush(tables, history, now, anew=True)
-                self._give_back(A)
+                for inside, p in zip(self._unpadded(A), self._tensors(), strict=True):
+                    p[:] = inside
                 for weight in (*self.tables, *self.biases, *self.anchors, self.model.bias):
                     self.optimizer.state[weight]["step"] = first + now
                 set_rates(self.optimizer, lr(first + now - 1), l1(first + now - 1))
@@ -226,15 +223,12 @@ class FusedEngine:
 
     def _history(self, first: int, lr: Schedule, strengths: np.ndarray) -> kernel.History:
         """The epoch's steps, and what they will do to rows that are idle."""
-        batches = len(strengths)
-        group = _group_of(self.optimizer, self.tables[0])
+        batches, group = len(strengths), self.optimizer.group_of(self.tables[0])
         rates = [lr(first + b) for b in range(batches)]
         steps = np.array([self.optimizer._scale(first + b + 1, group | {"lr": rate}) for b, rate in enumerate(rates)])
-        prox = group["prox"]
-        scheduled = prox is not None and prox.scheduled
-        takes = steps * strengths if scheduled else 0 * steps
+        takes = steps * strengths if group["prox"] is not None and group["prox"].scheduled else 0 * steps
         some = [(weights[:1] or [None])[0] for weights in (self.tables, self.biases, self.anchors, [self.model.bias])]
-        decays = [0.0 if w is None else _group_of(self.optimizer, w)["weight_decay"] for w in some]
+        decays = [0.0 if w is None else self.optimizer.group_of(w)["weight_decay"] for w in some]
         keeps = [1 - np.array(rates) * decay for decay in decays]
         idle = np.zeros((batches + 1, kernel.IDLE))
         idle[:, [kernel.SCALE, kernel.BIAS_SCALE]] = 1.0
@@ -258,10 +252,6 @@ class FusedEngine:
             inside[:] = p
         return A
 
-    def _give_back(self, A: kernel.Anchors) -> None:
-        for inside, p in zip(self._unpadded(A), self._tensors(), strict=True):
-            p[:] = inside
-
     def _unpadded(self, A: kernel.Anchors) -> list[np.ndarray]:
         shapes = [(padded, weight.shape) for padded, weight in zip(A, self.anchors, strict=False)] + [(A.bias, (1, 1))]
         return [padded[part, : shape[0], : shape[1]] for padded, shape in shapes for part in range(3)]
@@ -269,11 +259,8 @@ class FusedEngine:
     def _tensors(self) -> list[np.ndarray]:
         found = []
         for weight in (*self.anchors, self.model.bias):
-            state = self.optimizer.state_of(weight, _group_of(self.optimizer, weight))
-            found += [
-                t.view(1, 1).numpy() if t.dim() == 0 else t.numpy()
-                for t in (weight.detach(), state["momentum"], state["second"])
-            ]
+            state = self.optimizer.state_of(weight, self.optimizer.group_of(weight))
+            found += [np.atleast_2d(t.numpy()) for t in (weight.detach(), state["momentum"], state["second"])]
         return found
 
     def _flush(self, tables: list[kernel.Table], history: kernel.History, now: int, anew: bool) -> None:

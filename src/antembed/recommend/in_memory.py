@@ -17,6 +17,7 @@ from antembed.recommend.ratings_table import Irregular, Ratings, check_counts, c
 from antembed.recommend.read_ratings import chosen_frame, read_ratings
 
 SOURCE = Path("the table given")
+Known = pl.Series | None  # None: not known
 
 
 def ratings_from(
@@ -43,8 +44,7 @@ def ratings_from(
         entries = matrix.tocoo()
         users, items = (pl.Series(np.asarray(ids, np.int64)) for ids in (entries.row, entries.col))
         return ratings_of(users, items, pl.Series(np.asarray(entries.data)), implicit=implicit is not False)
-    frame = _frame(data)
-    if frame is None:
+    if (frame := _frame(data)) is None:
         raise TypeError(
             "give a file, a table (polars, pandas), a sparse matrix of users × items, or users, items and ratings; "
             f"got one {type(data).__name__}"
@@ -56,12 +56,7 @@ def ratings_from(
 
 
 def ratings_of(
-    users: pl.Series,
-    items: pl.Series,
-    values: pl.Series | None = None,
-    times: pl.Series | None = None,
-    *,
-    implicit: bool = False,
+    users: pl.Series, items: pl.Series, values: Known = None, times: Known = None, *, implicit: bool = False
 ) -> Ratings:
     """Ratings from columns; events without `values`, or with `implicit`, where values are counts."""
     ratings = None if values is None else values.cast(pl.Float32, strict=False)
@@ -80,8 +75,7 @@ def as_events(ratings: Ratings) -> Ratings:
     if ratings.implicit:
         return ratings
     check_counts("ratings", float(ratings.values.min()))
-    there = np.flatnonzero(ratings.values)
-    if not len(there):
+    if not len(there := np.flatnonzero(ratings.values)):
         raise DataError(f"all {len(ratings)} ratings are 0, which is no event; give some that are larger")
     columns = {"users": ratings.users, "items": ratings.items, "weights": ratings.values, "times": ratings.times}
     own = {name: column[there] for name, column in columns.items() if column is not None}

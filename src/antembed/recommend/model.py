@@ -37,9 +37,7 @@ class MatrixFactorization(EmbeddingModel):
     @torch.no_grad()
     def table_biases(self) -> dict[str, TableBias]:
         """The global bias is the items' offset: added to each item's own, it would leave no zeros among them."""
-        users, items = (
-            None if table is None else table.to_dense().cpu().numpy()[:, 0] for table in (self.user_bias, self.item_bias)
-        )
+        users, items = (None if own is None else own.to_dense().cpu().numpy()[:, 0] for own in (self.user_bias, self.item_bias))
         return {"users": TableBias(users), "items": TableBias(items, float(self.bias))}
 
     @torch.no_grad()
@@ -95,6 +93,5 @@ def best_bias_ridge(train: Columns, validation: Columns, num_embeddings: tuple[i
 def baseline_errors(train: Columns, validation: Columns, test: Columns, num_embeddings: tuple[int, int]) -> dict[str, float]:
     """The test errors of the mean and of biases whose ridge was chosen on validation ratings."""
     mean = float(np.average(train[2], weights=train[3] if len(train) > 3 else None))
-    ridge = best_bias_ridge(train, validation, num_embeddings)
-    found = {"the mean": float(np.square(test[2] - mean).mean())}
-    return found | {"biases alone": biases_error(train, test, num_embeddings, ridge)}
+    ridge, error = best_bias_ridge(train, validation, num_embeddings), float(np.square(test[2] - mean).mean())
+    return {"the mean": error, "biases alone": biases_error(train, test, num_embeddings, ridge)}

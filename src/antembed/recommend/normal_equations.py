@@ -28,12 +28,11 @@ class NormalEquations:
 
     def __init__(self, own: Factor, other: Factor, mean: float, penalties: Penalties, threads: int, share: RowShare = ALONE):
         self.own, self.penalties, self.threads, self.share = own, penalties, threads, share
-        self.d, self.held = own.E.shape[1], None
+        self.d = own.E.shape[1]
+        self.held: tuple[np.ndarray, np.ndarray] | None = None
         ridges = penalties.ridge, penalties.ridge_per_rating, penalties.bias_ridge
         rated = own.starts, own.others, own.ratings, own.weights, padded_columns(other.E), other.bias
         self.given = *rated, mean, ridges, *all_pairs(other, mean, penalties.unobserved_weight)
-
-    held: tuple[np.ndarray, np.ndarray] | None
 
     def into(self, S: np.ndarray, v: np.ndarray, first: int, stop: int) -> None:
         """Those of rows [first, stop); the padding of S must be zero."""
@@ -97,8 +96,7 @@ def balanced_cuts(starts: np.ndarray, parts: int) -> np.ndarray:
     """Rows → at most so many parts of them, about as costly as each other; → where they begin, and the end."""
     V = len(starts) - 1
     cost = starts + ROW_COST * np.arange(V + 1)
-    cuts = np.searchsorted(cost, cost[-1] * np.arange(1, parts) // parts)
-    return np.unique(np.concatenate([[0], cuts, [V]]))
+    return np.unique(np.concatenate([[0], np.searchsorted(cost, cost[-1] * np.arange(1, parts) // parts), [V]]))
 
 
 def shared_cuts(factor: Factor) -> np.ndarray:

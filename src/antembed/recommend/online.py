@@ -14,7 +14,6 @@ import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +39,7 @@ from antembed.train.solver import Callback, Progress, Solver, ignore
 MOST_ADDED = 8  # anchors of a factor at once
 SETTLED = 20  # ratings for each object, from which on l0 has its full height
 BY_ROW = ("T", "bias", "n", "count", "g")
+Sizes = tuple[int, ...]  # of users, of items
 ENOUGH = 1e-4  # a sweep that lowers the objective by less than this share is the last
 
 
@@ -89,18 +89,11 @@ class OnlineDescent:
     """users, items, ratings (n,) a batch → two tables of width d that have learned all batches so far."""
 
     def __init__(
-        self,
-        d: int,
-        penalties: Penalties,
-        *,
-        anchors: tuple[int, int] = (8, 8),
-        auto: bool = True,
-        sweeps: int = 20,
-        seed: int = 0,
-        threads: int = 1,
+        self, d: int, penalties: Penalties, *, anchors: Sizes = (8, 8), auto: bool = True, sweeps: int = 20, **machine: int
     ):
+        """`machine`: seed and threads, as Descent has them."""
         self.d, self.penalties, self.anchors, self.auto = d, penalties, anchors, auto
-        self.sweeps, self.seed, self.threads = sweeps, seed, threads
+        self.sweeps, self.machine = sweeps, machine
         self.users, self.items = OnlineState.empty(d), OnlineState.empty(d)
         self.mean, self.batches, self.ratings = 0.0, 0, 0
 
@@ -116,16 +109,8 @@ class OnlineDescent:
             state.grow(int(here.max(initial=-1)) + 1)
         compact = tuple(np.ascontiguousarray(index, dtype=np.int32) for _, index in ids)
         full = self._l0(len(columns[0]))
-        descent = Descent(
-            (*compact, *columns[2:]),
-            (len(rows[0]), len(rows[1])),
-            self.anchors,
-            self.d,
-            replace(self.penalties, l0=full),
-            sweeps=self.sweeps,
-            seed=self.seed,
-            threads=self.threads,
-        )
+        batch, sizes, penalties = (*compact, *columns[2:]), (len(rows[0]), len(rows[1])), replace(self.penalties, l0=full)
+        descent = Descent(batch, sizes, self.anchors, self.d, penalties, sweeps=self.sweeps, **self.machine)  # type: ignore[arg-type]
         first = self.batches == 0
         if first:
             self.mean = descent.mean
@@ -138,7 +123,11 @@ class OnlineDescent:
         objective, sweep = float("inf"), 0
         for sweep in range(1, self.sweeps + 1):
             l0 = descent.l0_of(sweep) if first else full
-            descent.alternate(partial(self._improve, descent, l0))
+            for factor in descent.factors:
+                descent.accumulate_normal_equations(factor)
+                if self.auto:
+                    self._fit_anchors(factor, l0)
+                descent.descend(factor, l0)
             anchors = sum(len(factor.A) for factor in descent.factors)
             before, objective = objective, descent.objective() + full * self.d * anchors
             if l0 == full and before - objective < ENOUGH * abs(objective):
@@ -158,42 +147,29 @@ class OnlineDescent:
             "sweeps": sweep,
         }
 
-    def _improve(self, descent: Descent, l0: float, factor: Factor) -> None:
-        """A sweep of one factor: how many anchors, then weights and anchors."""
-        if self.auto:
-            if factor.past is None:  # else rows outside the batch may need them
-                prune_anchors(factor, l0, l0 * self.d)
-            for _ in range(MOST_ADDED):
-                if add_anchor(factor, l0, l0 * self.d) <= 0:
-                    break
-        descent.descend(factor, l0)
+    def _fit_anchors(self, factor: Factor, l0: float) -> None:
+        """How many anchors, each at the price of d weights."""
+        if factor.past is None:  # else rows outside the batch may need them
+            prune_anchors(factor, l0, l0 * self.d)
+        for _ in range(MOST_ADDED):
+            if add_anchor(factor, l0, l0 * self.d) <= 0:
+                break
 
     def _l0(self, more: int) -> float:
         """The ℓ0 penalty with so many more ratings: little at first, or nothing would be learned from small batches, and where
-        both factors are zero nothing can be. Weights that came early go later, when their rows come again.
-        """
-        objects = len(self.users.T) + len(self.items.T)
-        return self.penalties.l0 * min(1.0, (self.ratings + more) / (SETTLED * objects))
+        both factors are zero nothing can be. Weights that came early go later, when their rows come again."""
+        return self.penalties.l0 * min(1.0, (self.ratings + more) / (SETTLED * (len(self.users.T) + len(self.items.T))))
 
     def recall(self, factor: Factor, state: OnlineState, here: np.ndarray, C: np.ndarray) -> None:
         """Start the batch's rows from what is known of them."""
         factor.T, factor.A, factor.bias = state.T[here], state.A.copy(), state.bias[here]
         factor.E = factor.T @ factor.A
-        away = np.ones(len(state.T), bool)
-        away[here] = False
+        away = np.isin(np.arange(len(state.T)), here, invert=True)
         T, n = state.T[away], state.n[away]
         ridges = self.penalties.ridge + self.penalties.ridge_per_rating * state.count[away]
-        factor.past = Past(
-            state.n[here],
-            state.count[here],
-            np.column_stack([factor.E, factor.bias]),
-            state.g[here],
-            C,
-            state.A.copy(),
-            weighted_gram=(T * n[:, None]).T @ T,
-            ridge_gram=(T * ridges[:, None]).T @ T,
-            linear=T.T @ state.g[away, :-1],
-        )
+        z, linear = np.column_stack([factor.E, factor.bias]), T.T @ state.g[away, :-1]
+        grams = (T * n[:, None]).T @ T, (T * ridges[:, None]).T @ T
+        factor.past = Past(state.n[here], state.count[here], z, state.g[here], C, state.A.copy(), *grams, linear)
 
     def _remember(self, factor: Factor, state: OnlineState, here: np.ndarray) -> None:
         """Put the batch's rows back; anchors that no row uses any more go."""
@@ -203,13 +179,11 @@ class OnlineDescent:
             state.T = np.column_stack([state.T, np.zeros((len(state.T), len(factor.A) - state.T.shape[1]))])
         state.T[here], state.A, state.bias[here] = factor.T, factor.A, factor.bias
         z = np.column_stack([factor.E, factor.bias])
-        ridges = np.column_stack(
-            [np.repeat(factor.ridges(self.penalties)[:, None], self.d, 1), np.full(len(z), self.penalties.bias_ridge)]
-        )
+        ridges = np.full(z.shape, self.penalties.bias_ridge)
+        ridges[:, :-1] = factor.ridges(self.penalties)[:, None]
         state.g[here] = factor.v - np.einsum("rab,rb->ra", factor.S, z) + ridges * z
         if factor.past is not None:  # rows elsewhere have moved with the anchors, and so has their gradient
-            away = np.ones(len(state.T), bool)
-            away[here] = False
+            away = np.isin(np.arange(len(state.T)), here, invert=True)
             moved = state.T[away, : len(factor.past.A)] @ (factor.A[: len(factor.past.A)] - factor.past.A)
             state.g[away] -= state.n[away, None] * (moved @ factor.past.C[:-1])
         counts = np.diff(factor.starts)
@@ -222,11 +196,11 @@ class OnlineDescent:
 
     def predict(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Ratings of pairs; objects that have not come yet have the mean."""
-        found = np.full(len(users), self.mean)
-        known = [ids < len(state.T) for ids, state in ((users, self.users), (items, self.items))]
-        found[known[0]] += self.users.bias[users[known[0]]]
-        found[known[1]] += self.items.bias[items[known[1]]]
-        both = known[0] & known[1]
+        found, both = np.full(len(users), self.mean), np.ones(len(users), bool)
+        for ids, state in ((users, self.users), (items, self.items)):
+            known = ids < len(state.T)
+            found[known] += state.bias[ids[known]]
+            both &= known
         E_users, E_items = (state.T @ state.A for state in self.states.values())
         found[both] += np.einsum("nd,nd->n", E_users[users[both]], E_items[items[both]])
         return found
@@ -244,8 +218,8 @@ class OnlineDescent:
         """Continue where `state` was taken."""
         saved = Checkpoint(state)
         self.users, self.items = (self._loaded(saved, name) for name in self.states)
-        self.mean, batches, ratings = (float(value) for value in saved.array("progress", 3))
-        self.batches, self.ratings = int(batches), int(ratings)
+        mean, batches, ratings = saved.array("progress", 3)
+        self.mean, self.batches, self.ratings = float(mean), int(batches), int(ratings)
 
     def _loaded(self, saved: Checkpoint, name: str) -> OnlineState:
         A = saved.array(f"{name}/A", None, self.d)
@@ -263,16 +237,9 @@ class Online(Solver[RatingsConfig, RatingsSplits, MatrixFactorization, OnlineCon
         config, own = self.config, self.own
         if own.test and not find_data(own.test).is_file():
             raise ValueError(f"{own.test} is no file; --test takes a file of ratings")
-        anchors = config.num_anchors(2)
-        self.online = OnlineDescent(
-            config.tables.embedding_dim,
-            penalties_of(config, own.penalties),
-            anchors=(anchors[0], anchors[1]),
-            auto=config.auto,
-            sweeps=own.epochs,
-            seed=config.machine.seed,
-            threads=config.machine.threads,
-        )
+        penalties, anchors, machine = penalties_of(config, own.penalties), config.num_anchors(2), config.machine
+        options = {"sweeps": own.epochs, "seed": machine.seed, "threads": machine.threads}
+        self.online = OnlineDescent(config.tables.embedding_dim, penalties, anchors=anchors, auto=config.auto, **options)
         source = config.input.data if config.input.data == "-" else config.input.file
         self.stream = RatingStream(source, config.input.columns, batch_size=own.batch_size)
         self.squared, self.first = 0.0, 0  # Σ squared errors of later batches before they were learned; the first batch's size

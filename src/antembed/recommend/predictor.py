@@ -175,8 +175,7 @@ class RatingTables(PairTables):
         return float(self.items.offset)
 
     def predict(self, users: Labels, items: Labels) -> np.ndarray:
-        """Ratings of pairs: (n,). Of a user or item never seen only the mean and the other's bias are known: they decide, and a
-        warning says so of users."""
+        """As Recommender.predict."""
         ratings, remarks = self.predictions(users, items)
         warn(remarks)
         return ratings
@@ -197,12 +196,7 @@ class RatingTables(PairTables):
         return ratings, [f"{named(unknown)} unknown here: predicted by the mean and the items' biases"] if unknown else []
 
     def recommend(self, users: Labels, k: int = 10, *, filter_seen: bool = True) -> "pl.DataFrame":
-        """The k best items of each user: a table of user, item, score, best first. Items a user has rated are left out.
-
-        A user never seen gets the most popular items, whose scores are their popularity (from 0 to 1, on a log scale). A user
-        whose row of the table is empty gets a vector from what the user has rated. Warnings say who gets the most popular
-        items, and whether what users have rated is not known here, and not left out.
-        """
+        """As Recommender.recommend."""
         found, remarks = self.lists(users, k, filter_seen=filter_seen)
         warn(remarks)
         return found
@@ -225,8 +219,7 @@ class RatingTables(PairTables):
         """The k items whose vectors point most nearly the same way: a table of item, similarity (cosine), best first."""
         import polars as pl
 
-        row = int(find(self.item_labels, [item])[0])
-        if row < 0:
+        if (row := int(find(self.item_labels, [item])[0])) < 0:
             raise unknown_item(self.item_labels, item)
         items, scores = similar_rows(self.items, row, item, k)
         return pl.DataFrame({"item": self.item_labels.gather(items), "similarity": scores})
@@ -265,8 +258,7 @@ class LightTables(PairTables):
 
     def similar_columns(self, item: str, k: int) -> dict[str, list[object]]:
         """The k most similar items: item, similarity, best first."""
-        row = self.item_labels.find(item)
-        if row < 0:
+        if (row := self.item_labels.find(item)) < 0:
             raise unknown_item(series_of(self._named(np.arange(len(self.item_labels)))), item)
         items, scores = similar_rows(self.items, row, item, k)
         return {"item": self._named(items), "similarity": scores.tolist()}

@@ -89,15 +89,12 @@ class LabelNumbers:
         return numbers
 
 
-def are_integers(labels: pl.Series) -> bool:
-    """Whether all are integers in their usual form: "007" and "7" are two labels."""
-    numbers = labels.cast(pl.Int64, strict=False)
-    return len(labels) > 0 and bool(numbers.cast(pl.String).eq_missing(labels).all())
-
-
 def sorted_labels(labels: pl.Series, parse: bool) -> tuple[pl.Series, np.ndarray]:
     """Labels and their former indices; `parse`: text that is integers throughout becomes integers."""
-    labels = labels.cast(pl.Int64) if parse and are_integers(labels) else labels
+    if parse and len(labels):
+        numbers = labels.cast(pl.Int64, strict=False)
+        if numbers.cast(pl.String).eq_missing(labels).all():  # in their usual form: "007" and "7" are two labels
+            labels = numbers
     order = labels.arg_sort()
     return labels.gather(order), order.to_numpy()
 
@@ -126,9 +123,8 @@ def collect(
             check_magnitude(str(path), columns["values"])
             weights = columns.get("weights")
             if weights is not None and not (weights.min() >= 0 and weights.max() > 0):
-                raise DataError(
-                    f"{path}: weights must be ≥ 0 and not all 0; the smallest is {weights.min()}, the largest {weights.max()}"
-                )
+                found = f"the smallest is {weights.min()}, the largest {weights.max()}"
+                raise DataError(f"{path}: weights must be ≥ 0 and not all 0; {found}")
         for role, own in zip(("user", "item"), labels, strict=True):
             writer.labels(role, own)
         writer.done(about)
@@ -200,10 +196,8 @@ def check_magnitude(source: str, ratings: np.ndarray) -> None:
 
 
 def merged(columns: Mapping[str, np.ndarray], num_items: int) -> dict[str, np.ndarray]:
-    """Each pair once, in the order of first occurrence, with the sum of its weights (or its count) and its last time.
-
-    Without times, the time of a pair is the number of its last row.
-    """
+    """Each pair once, in the order of first occurrence, with the sum of its weights (or its count) and its last time: without
+    times, the number of its last row."""
     weights, times = columns.get("weights"), columns.get("times")
     keys = columns["users"].astype(np.int64) * num_items + columns["items"]
     order = np.argsort(keys, kind="stable")

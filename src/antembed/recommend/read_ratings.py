@@ -8,7 +8,7 @@ the hash of the contents (data/cache.py). A file that polars cannot read is chec
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -105,7 +105,7 @@ class _RatingsFile:
         with plain_text(path, self.entry.scratch, dialect) as (plain, found):
             if is_json_lines(path, first_line(plain)):
                 with json_lines(path, plain) as (frame, present, _):
-                    return self._read_frame(frame, present, assumed(path, found, ""), as_text=True)
+                    return self._read_frame(frame, present, assumed(path, found, ""), parse=True)
             if is_sequences(plain):
                 return self._read_sequences(plain)
             form, roles, implicit, notes = self._inspect(plain)
@@ -154,10 +154,8 @@ class _RatingsFile:
         except (pl.exceptions.PolarsError, Irregular) as error:
             raise DataError(f"{self.path} could not be read as Parquet: {error}") from error
 
-    def _read_frame(
-        self, frame: pl.LazyFrame, present: list[str], notes: tuple[str, ...] = (), as_text: bool = False
-    ) -> Ratings:
-        """A table whose columns polars knows. `as_text`: all are text, whatever they are in the file."""
+    def _read_frame(self, frame: pl.LazyFrame, present: list[str], notes: tuple[str, ...] = (), parse: bool = False) -> Ratings:
+        """A table whose columns polars knows. `parse`: all are text, whatever they are in the file."""
         path = self.path
         chosen = choose_columns(path, present, self.columns, self.implicit)
         implicit = chosen.implicit(self.implicit)
@@ -166,7 +164,7 @@ class _RatingsFile:
         numbers = [name for name in kinds.names() if name in ("rating", "weight")]
         texts = pl.col([name for name in ("user", "item") if kinds[name] == pl.String])
         bad = pl.any_horizontal(pl.all().is_null(), *(~pl.col(name).is_finite() for name in numbers), texts == "")
-        if as_text:  # polars makes NUL of a lone surrogate in JSON, and other labels the same
+        if parse:  # polars makes NUL of a lone surrogate in JSON, and other labels the same
             bad |= pl.any_horizontal(texts.str.contains("\x00", literal=True))
         wrong = frame.with_row_index("row").filter(bad)
         skipped, complaint = int(wrong.select(pl.len()).collect().item()), ""
@@ -178,7 +176,7 @@ class _RatingsFile:
         notes = (*notes, *chosen.note(path, present, self.implicit, self.columns is not None))
         chunks = frame.filter(~bad).collect_batches(chunk_size=CHUNK)
         remarks = {"skipped": skipped, "complaint": complaint, "notes": notes}
-        return collect(path, chunks, self.entry, remarks, implicit=implicit, parse=as_text)
+        return collect(path, chunks, self.entry, remarks, implicit=implicit, parse=parse)
 
 
 @dataclass(frozen=True)
@@ -205,13 +203,14 @@ class _Delimited:
     def read_without_blank_lines(self, plain: Path, notes: tuple[str, ...]) -> Ratings | None:
         """Blank lines, which polars rejects, are often all that is wrong, and need no look at every line. None: not here."""
         with self.entry.temporary_file() as good:
-            if not without_blank_lines(plain, good):
-                return None
-            good.flush()
-            try:
-                return self.read(Path(good.name), {"notes": notes})
-            except (Irregular, pl.exceptions.PolarsError):
-                return None
+            return self._read_good(good, {"notes": notes}) if without_blank_lines(plain, good) else None
+
+    def _read_good(self, good: IO[bytes], remarks: dict[str, Any]) -> Ratings | None:
+        good.flush()
+        try:
+            return self.read(Path(good.name), remarks)
+        except (Irregular, pl.exceptions.PolarsError):
+            return None
 
     def read_valid_lines(self, plain: Path, notes: tuple[str, ...], on_error: str, reason: Exception) -> Ratings:
         """Look at every line: report the first invalid one, or skip them all."""
@@ -224,11 +223,9 @@ class _Delimited:
             break
         with self.entry.temporary_file() as good:  # without empty lines, which polars rejects
             skipped = sum(1 for _ in bad_lines(plain, self.form, self.roles, good))
-            good.flush()
-            try:
-                return self.read(Path(good.name), {"skipped": skipped, "complaint": complaint, "notes": notes})
-            except (Irregular, pl.exceptions.PolarsError):
+            if (found := self._read_good(good, {"skipped": skipped, "complaint": complaint, "notes": notes})) is None:
                 raise DataError(f"{self.path} could not be read: {reason}") from reason
+        return found
 
 
 def _csv_options(form: Format) -> dict[str, Any]:

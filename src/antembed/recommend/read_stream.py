@@ -103,20 +103,16 @@ class RatingStream:
         except pl.exceptions.PolarsError:
             pass
         for number, raw in block:
-            wrong = what_is_wrong(raw, form, indices)
-            if wrong is not None:
-                raise DataError(
-                    f"{self.source}, line {number}: {wrong}: {raw.decode('utf-8', 'replace').strip()[:80]!r}; correct it"
-                )
+            if (wrong := what_is_wrong(raw, form, indices)) is not None:
+                text = raw.decode("utf-8", "replace").strip()[:80]
+                raise DataError(f"{self.source}, line {number}: {wrong}: {text!r}; correct it")
         raise DataError(f"{self.source}: lines {block[0][0]} to {block[-1][0]} could not be read; correct them")
 
     def _batch(self, frame: pl.DataFrame, row: int) -> Batch:
-        user, item, *rest = frame.get_columns()
+        (user, item, *rest), source = frame.get_columns(), f"{self.source}, from row {row} on"
         if any(column.null_count() for column in (user, item, *rest)) or not all(c.is_finite().all() for c in rest):
-            raise DataError(
-                f"{self.source}, from row {row} on: a row is no rating; every row needs a user, an item and a number"
-            )
-        check_magnitude(f"{self.source}, from row {row} on", rest[0].to_numpy())
+            raise DataError(f"{source}: a row is no rating; every row needs a user, an item and a number")
+        check_magnitude(source, rest[0].to_numpy())
         return self.users.number(user), self.items.number(item), *(column.to_numpy() for column in rest)
 
 

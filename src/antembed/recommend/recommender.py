@@ -85,8 +85,7 @@ class Recommender(TableEstimator):
         """The config and the parts of the data: of the options, or what a search finds."""
         Config = EventsConfig if known.implicit else RatingsConfig
         options = suited(Config, self.given) if known.implicit else self.given
-        searched = Config.to_search(options)
-        if searched is None:
+        if (searched := Config.to_search(options)) is None:
             config = from_options(Config, options) if known.implicit else self._config(options, len(known))
             assert isinstance(config, RatingsConfig)
             return config, all_for_training(Events.weighted(known) if known.implicit else known, threads=config.machine.threads)
@@ -109,7 +108,11 @@ class Recommender(TableEstimator):
         user and item had; some thousand ratings at a time work well, single ones badly. After `save` and `load` it continues
         a little differently: the small files do not hold the gradients of the ratings so far, which are worked out from them.
         """
-        self._check_partial()
+        exact = isinstance(solver := self.config.solver, CoordinateDescentConfig) and not solver.unobserved_weight
+        if not (exact or isinstance(solver, OnlineConfig)) or self.config.tables.embedding != "anchor":
+            raise ValueError(
+                "partial_fit is for solver='coordinate_descent' with anchored tables and unobserved_weight=0; fit anew on all"
+            )
         if not hasattr(self, "model_"):
             self.config = from_options(RatingsConfig, self.defaults | self.given)
         more = ratings_from(data, items, ratings, implicit=False)
@@ -127,26 +130,12 @@ class Recommender(TableEstimator):
         with tempfile.TemporaryDirectory() as name:
             model.export(Path(name), self.config.values, self.config.encoding)
             self._files = {side: (Path(name) / f"{side}.ant").read_bytes() for side in SIDES}
-            table_u, table_i = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
-        self.model_ = RatingTables(
-            users=table_u,
-            items=table_i,
-            seen=seen,
-            popularity=popularity_of(np.bincount(seen.items, minlength=len(table_i))),
-            config=self.config.model_dump(mode="json"),
-            user_labels=splits.labels["users"],
-            item_labels=splits.labels["items"],
-        )
+            users, rated = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
+        counts, config = np.bincount(seen.items, minlength=len(rated)), self.config.model_dump(mode="json")
+        own = {"user_labels": splits.labels["users"], "item_labels": splits.labels["items"]}
+        self.model_ = RatingTables(users=users, items=rated, seen=seen, popularity=popularity_of(counts), config=config, **own)
         self._online = stream
         return self
-
-    def _check_partial(self) -> None:
-        solver = self.config.solver
-        exact = isinstance(solver, CoordinateDescentConfig) and not solver.unobserved_weight
-        if not (exact or isinstance(solver, OnlineConfig)) or self.config.tables.embedding != "anchor":
-            raise ValueError(
-                "partial_fit is for solver='coordinate_descent' with anchored tables and unobserved_weight=0; fit anew on all"
-            )
 
     def _stream(self) -> OnlineDescent:
         """What the next ratings are added to: the state of the last partial_fit, or what is worked out from the tables."""
@@ -156,17 +145,13 @@ class Recommender(TableEstimator):
         assert isinstance(config.solver, CoordinateDescentConfig | OnlineConfig)
         penalties, anchors = penalties_of(config, config.solver.penalties), config.num_anchors(2)
         seed, threads = config.machine.seed, config.machine.threads
-        stream = OnlineDescent(
-            config.tables.embedding_dim, penalties, anchors=(anchors[0], anchors[1]), seed=seed, threads=threads
-        )
+        stream = OnlineDescent(config.tables.embedding_dim, penalties, anchors=anchors, seed=seed, threads=threads)
         if hasattr(self, "model_"):
-            seen = self.tables.seen
-            if seen is None:
+            if (seen := self.tables.seen) is None:
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
             counts = np.diff(seen.starts), np.bincount(seen.items, minlength=len(self.item_labels_))
-            stream.users, stream.items = (
-                state_of(table, n, penalties) for table, n in zip((self.users_, self.items_), counts, strict=True)
-            )
+            sides = zip((self.users_, self.items_), counts, strict=True)
+            stream.users, stream.items = (state_of(table, n, penalties) for table, n in sides)
             stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(seen.items)
         return stream
 

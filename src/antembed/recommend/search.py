@@ -6,7 +6,7 @@ result depends on the data and the seed alone.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -170,10 +170,9 @@ class DenseSettings:
 
     def options(self, scale: float) -> JSON:
         """The options that mean these settings for ratings of this scale."""
-        found = {
-            name: value for name, value in asdict(self.penalties(scale)).items() if name in OPTIONS and 0 < value < NO_BIAS
-        }
-        return {"embedding_dim": self.embedding_dim, **{name: float(f"{value:.4g}") for name, value in found.items()}}
+        own = asdict(self.penalties(scale))
+        found = {name: float(f"{own[name]:.4g}") for name in OPTIONS if 0 < own[name] < NO_BIAS}
+        return {"embedding_dim": self.embedding_dim, **found}
 
     def __str__(self) -> str:
         return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in asdict(self).items() if value)
@@ -236,7 +235,9 @@ class DenseSearch:
 
         say()
         for round_ in range(ROUNDS):
-            for move in self._moves(coarse=round_ == 0):
+            for move in (*self.plan.coarse, *self.plan.fine) if round_ == 0 else self.plan.fine:
+                if self.fixed.keys() & move.keys():
+                    continue
                 while (settings := best.moved(move)) not in tried and settings.embedding_dim <= self.widest:
                     tried.add(settings)
                     if (error := self._try(settings, measure, lowest)) >= (1 - self.plan.better) * lowest:
@@ -245,10 +246,6 @@ class DenseSearch:
                     say()
         report(f"searched {len(tried)} dense models; the best has validation {metric} {shown(lowest):.4f}")
         return {"options": best.options(self.scale), "error": lowest, "trials": len(tried)}
-
-    def _moves(self, coarse: bool) -> Iterator[dict[str, float]]:
-        moves = (*self.plan.coarse, *self.plan.fine) if coarse else self.plan.fine
-        return (move for move in moves if not self.fixed.keys() & move.keys())
 
     @np.errstate(all="ignore")
     def _try(self, settings: DenseSettings, measure: Callable[[Descent], float], lowest: float) -> float:
@@ -278,9 +275,8 @@ class DenseSearch:
         penalties, width = settings.penalties(self.scale), settings.embedding_dim
         if self.descent is None or self.descent.users.E.shape[1] != width:
             self.descent = None  # before the next one takes its memory
-            self.descent = Descent(
-                self.train, self.num_embeddings, None, width, penalties, seed=self.seed, threads=self.threads
-            )
+            given, seed, threads = (self.train, self.num_embeddings), self.seed, self.threads
+            self.descent = Descent(*given, None, width, penalties, seed=seed, threads=threads)
         self.descent.use(penalties)
         return self.descent
 

@@ -24,6 +24,7 @@ from antembed.tables.encodings import spans
 from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, RunError, read_checked
 from antembed.tables.row_labels import pack_varints, unpack_varints
 
+Known = np.ndarray | None  # None: not known
 LEVELS, LOOKED = 255, 1 << 16  # different ratings that are coded, and ratings among which they are sought
 
 
@@ -33,18 +34,12 @@ class Seen:
 
     items: np.ndarray  # (n,)
     starts: np.ndarray  # (users + 1,) int64
-    ratings: np.ndarray | None = None  # (n,) float32; NaN: held out of training. None: not known
-    weights: np.ndarray | None = None  # (n,) float32, of the ratings
+    ratings: Known = None  # (n,) float32; NaN: held out of training
+    weights: Known = None  # (n,) float32, of the ratings
 
     @classmethod
     def of(
-        cls,
-        users: np.ndarray,
-        items: np.ndarray,
-        num_users: int,
-        num_items: int,
-        ratings: np.ndarray | None = None,
-        weights: np.ndarray | None = None,
+        cls, users: np.ndarray, items: np.ndarray, num_users: int, num_items: int, ratings: Known = None, weights: Known = None
     ) -> "Seen":
         """From pairs of rows, in any order."""
         order = np.argsort(users.astype(np.int64) * max(num_items, 1) + items, kind="stable")
@@ -84,8 +79,7 @@ class Seen:
         gaps = np.diff(self.items.astype(np.int64), prepend=0)
         firsts = self.starts[:-1][np.diff(self.starts) > 0]
         gaps[firsts] = self.items[firsts]
-        arrays = {"counts": pack_varints(np.diff(self.starts)), "gaps": pack_varints(gaps, zlib.Z_HUFFMAN_ONLY)}
-        return pack_arrays(arrays)
+        return pack_arrays({"counts": pack_varints(np.diff(self.starts)), "gaps": pack_varints(gaps, zlib.Z_HUFFMAN_ONLY)})
 
     def save(self, folder: Path, *, ratings: bool = True) -> None:
         """Write the pairs and, if they are known and wanted, the ratings."""
@@ -99,8 +93,7 @@ class Seen:
     @classmethod
     def read(cls, folder: Path, num_users: int, num_items: int) -> "Seen | None":
         """None: the folder does not have it."""
-        path = folder / SEEN
-        if not path.is_file():
+        if not (path := folder / SEEN).is_file():
             return None
         items, starts, is_sorted = _pairs(path)
         right = len(starts) == num_users + 1 and starts[0] == 0 and starts[-1] == len(items) and (np.diff(starts) >= 0).all()
@@ -145,7 +138,7 @@ def encode_ratings(ratings: np.ndarray) -> dict[str, np.ndarray]:
     return {"ratings": ratings}
 
 
-def _read_ratings(path: Path, pairs: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _read_ratings(path: Path, pairs: int) -> tuple[Known, Known]:
     """Ratings and weights; None: the folder does not have them."""
     if not path.is_file():
         return None, None
@@ -180,19 +173,11 @@ def write_popularity(folder: Path, popularity: np.ndarray) -> None:
 
 def read_popularity(folder: Path, seen: Seen | None, num_items: int) -> np.ndarray | None:
     """From 0 to 1 (items,). Folders of older versions lack the file, not the pairs; None: they lack both."""
-    path = folder / POPULARITY
-    if not path.is_file():
+    if not (path := folder / POPULARITY).is_file():
         return None if seen is None else popularity_of(np.bincount(seen.items, minlength=num_items))
     arrays = read_checked(path)
     if arrays.keys() != {"popularity"} or arrays["popularity"].dtype != np.uint8:
         raise _damaged(path, arrays)
     if arrays["popularity"].shape != (num_items,):
-        found = len(arrays["popularity"])
-        raise RunError(f"{path} has {found} items, the table has {num_items}; export them together")
+        raise RunError(f"{path} has {len(arrays['popularity'])} items, the table has {num_items}; export them together")
     return arrays["popularity"].astype(np.float32) / 255
-
-
-def copy_popularity(folder: Path, out: Path, seen: Seen | None, num_items: int) -> None:
-    """Into another folder."""
-    if (popularity := read_popularity(folder, seen, num_items)) is not None:
-        write_popularity(out, popularity)

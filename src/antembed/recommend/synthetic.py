@@ -48,10 +48,8 @@ def planted(
     seed: int = 0,
     like: Planted | None = None,
 ) -> Planted:
-    """A planted table. Popular objects differ from rare ones only in how often they occur (Zipf).
-
-    `like`: use that table's anchors, so that users and items are sums of the same ones.
-    """
+    """A planted table, with the anchors of `like`, if given. Popular objects differ from rare ones only in how often they
+    occur (Zipf)."""
     if like is not None:
         anchors, d = like.A.shape
     if not 1 <= per_object <= anchors:
@@ -75,18 +73,11 @@ def ratings(users: Planted, items: Planted, n: int, *, mean: float = 3.5, noise:
     rng = np.random.default_rng(seed)
     u = rng.choice(len(users.T), n, p=users.popularity)
     i = rng.choice(len(items.T), n, p=items.popularity)
-    # In chunks, to save memory.
-    scores = np.concatenate(
-        [np.einsum("nd,nd->n", users.E[u[s : s + 65536]], items.E[i[s : s + 65536]]) for s in range(0, n, 65536)]
-    )
+    E_u, E_i, chunk = users.E, items.E, 1 << 16  # pairs at a time, to save memory
+    scores = np.concatenate([np.einsum("nd,nd->n", E_u[u[s : s + chunk]], E_i[i[s : s + chunk]]) for s in range(0, n, chunk)])
     values = (mean + scores + noise * rng.standard_normal(n)).astype(np.float32)
-    return Ratings(
-        u.astype(np.int32),
-        i.astype(np.int32),
-        values,
-        pl.Series("user", np.arange(len(users.T))),
-        pl.Series("item", np.arange(len(items.T))),
-    )
+    labels = pl.Series("user", np.arange(len(users.T))), pl.Series("item", np.arange(len(items.T)))
+    return Ratings(u.astype(np.int32), i.astype(np.int32), values, *labels)
 
 
 RATINGS, NOISE = 300_000, 0.3  # of the demo; standard deviation
@@ -112,11 +103,9 @@ def compare(out: Path | None, seed: int, bar: Bar) -> dict[str, JSON]:
             splits = cut(data, config.input.split, seed)
             folder = RunFolder((out or Path(temporary)) / name)
             with bar(name, config.solver.epochs, len(splits.train), "MSE") as callback:
-                results[name] = train(config, folder.path, splits=splits, overwrite=True, callback=callback) | {
-                    "noise": NOISE**2
-                }
+                found = train(config, folder.path, splits=splits, overwrite=True, callback=callback)
             # ℓ1 leaves weights that hardly count; what the log counts is there before they are pruned.
-            results[name]["nnz_before_pruning"] = sum(folder.rows()[-1]["nnz"].values())
+            results[name] = found | {"noise": NOISE**2, "nnz_before_pruning": sum(folder.rows()[-1]["nnz"].values())}
     return results
 
 

@@ -23,7 +23,7 @@ from antembed.recommend.in_memory import as_events
 from antembed.recommend.model import MatrixFactorization, baseline_errors, half_squared_error
 from antembed.recommend.ranking import TOP, held_items, list_metrics, popular
 from antembed.recommend.ratings_table import Ratings as RatingsData
-from antembed.recommend.seen import Seen, copy_popularity
+from antembed.recommend.seen import Seen, read_popularity, write_popularity
 from antembed.tables.row_labels import read_labels
 from antembed.train.config import StochasticConfig
 from antembed.train.stochastic import Stochastic
@@ -100,15 +100,15 @@ class RatingsBase(Task[RatingsConfig, RatingsSplits, MatrixFactorization]):
         """How popular items are, and what users have rated: from the run, or, if it was trained on a stream, from the file."""
         users, items = read_labels(folder).values()
         found = Seen.read(folder, len(users), len(items))
-        copy_popularity(folder, out, found, len(items))
+        if (popularity := read_popularity(folder, found, len(items))) is not None:
+            write_popularity(out, popularity)
         if not seen:
             return
         if found is None:
             data = config.input.file
             if not data.is_file():
-                raise ValueError(
-                    f"{folder} does not hold what users have rated, and {data} is no file; export without --with-seen"
-                )
+                why = f"{folder} does not hold what users have rated, and {data} is no file"
+                raise ValueError(f"{why}; export without --with-seen")
             found = seen_of(read_input(config.input), users, items)
         found.save(out, ratings=False)
 
@@ -129,8 +129,7 @@ class Ratings(RatingsBase):
     def load(self, config: RatingsConfig) -> RatingsSplits:
         if isinstance(config.solver, OnlineConfig):
             return RatingsSplits()  # the solver reads the stream itself
-        ratings = config.ratings()
-        if ratings.implicit:
+        if (ratings := config.ratings()).implicit:
             return all_for_training(ratings)  # another task cuts them
         device = config.solver.train.device if isinstance(config.solver, StochasticConfig) else "cpu"
         return cut(ratings, config.input.split, config.machine.seed, device, config.machine.threads)
@@ -173,15 +172,13 @@ class Ratings(RatingsBase):
     def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:
         """Errors over examples, each counted once whatever its weight; `clipped_mse` keeps predictions inside the scale."""
         squared = clipped = absolute = 0.0
-        n = 0
+        if not (n := len(splits.part(part))):
+            raise ValueError(f"nothing to evaluate: the {part} part has 0 examples")
         for users, items, ratings, *_ in splits.part(part).batches(EVALUATION_BATCH):
             predicted, wanted = model(users, items).double(), ratings.double()
             squared += float((predicted - wanted).square().sum())
             absolute += float((predicted - wanted).abs().sum())
             clipped += float((predicted.clamp(*splits.scale) - wanted).square().sum())
-            n += len(ratings)
-        if n == 0:
-            raise ValueError(f"nothing to evaluate: the {part} part has 0 examples")
         mse = squared / n
         return {"loss": mse / 2, "mse": mse, "rmse": mse**0.5, "mae": absolute / n, "clipped_mse": clipped / n, "examples": n}
 
@@ -211,11 +208,8 @@ class Events(RatingsBase):
         events = self.weighted(ratings)
         rows = split_events(events, config.input.split)
         if not test:
-            rows = {
-                "train": np.union1d(rows["train"], rows["validation"]),
-                "validation": rows["test"],
-                "test": rows["test"][:0],
-            }
+            train = np.union1d(rows["train"], rows["validation"])
+            rows = {"train": train, "validation": rows["test"], "test": rows["test"][:0]}
         return make_splits(events, rows, "cpu", config.machine.threads)
 
     @staticmethod
@@ -229,11 +223,9 @@ class Events(RatingsBase):
     def evaluate(self, model: MatrixFactorization, splits: RatingsSplits, part: Part) -> Metrics:
         """Lists of the best items that a user has not chosen before, against those that were held out."""
         _, items = splits.num_embeddings
-        everything = torch.arange(items)
-        vectors, bias = model.items(everything).numpy(), np.zeros(items, np.float32)
-        if model.item_bias is not None:
-            bias = model.item_bias(everything)[:, 0].numpy()
-        held = held_items(splits, part)
+        rows, held = torch.arange(items), held_items(splits, part)
+        vectors = model.items(rows).numpy()
+        bias = np.zeros(items, np.float32) if model.item_bias is None else model.item_bias(rows)[:, 0].numpy()
         found = list_metrics(lambda users: model.users(torch.from_numpy(users)).numpy(), vectors, bias, held)
         return {"loss": 1 - found[f"ndcg@{TOP}"], "miss": 1 - found[f"ndcg@{TOP}"], **found, "examples": len(held.users)}
 
@@ -269,10 +261,8 @@ def split_events(events: RatingsData, kind: str) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def rescale_init_(users: Embedding, items: Embedding) -> None:
-    """Scale both T until e_u·e_i starts neither far from 0 nor at nothing.
-
-    T starts at √(2/V). With few objects that is too much; with millions it is so little that no gradient gets through.
-    """
+    """Scale both T until e_u·e_i starts neither far from 0 nor at nothing. T starts at √(2/V): with few objects that is too
+    much, with millions so little that no gradient gets through."""
     if not (users.num_embeddings and items.num_embeddings):
         return
     some = [torch.randint(0, layer.num_embeddings, (SAMPLE,), device=layer.tables[0].weight.device) for layer in (users, items)]

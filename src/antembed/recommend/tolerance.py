@@ -35,10 +35,7 @@ class PenaltyPath:
         self.penalty, self.good, self.bad = first, 0.0, 0.0  # 0: none yet
 
     def observe(self, good: bool) -> None:
-        if good:
-            self.good = self.penalty
-        else:
-            self.bad = self.penalty
+        self.good, self.bad = (self.penalty, self.bad) if good else (self.good, self.penalty)
         if not self.bad:
             self.penalty = self.good * self.step
         else:
@@ -88,20 +85,12 @@ class ToleranceDescent:
             self._dense()
             return 0.0
         self.todo -= 1
-        if self.phase == "path":
-            penalty = self.path.penalty
-            self._sweep(penalty)
-            if self.todo == 0:
-                self._evaluate_penalty()
-            return penalty
-        self.descent.frozen = True
-        self._sweep(0.0)
-        if self.todo == 0:
-            self._finish()
-        return 0.0
-
-    def _sweep(self, penalty: float) -> None:
+        self.descent.frozen = self.phase == "polish"
+        penalty = 0.0 if self.descent.frozen else self.path.penalty
         self.descent.sweep_axes(penalty) if self.axes else self.descent.sweep_at(penalty)
+        if self.todo == 0:
+            self._finish() if self.descent.frozen else self._evaluate_penalty()
+        return penalty
 
     def _dense(self) -> None:
         self.descent.sweep_warm(MOST_DENSE - self.todo)
