@@ -34,7 +34,6 @@ from antembed.recommend.normal_equations import (
     shared_cuts,
 )
 from antembed.recommend.short_rows import AnchorQuadratic, is_short
-from antembed.tables.row_labels import SIDES
 from antembed.train.checkpoint import Checkpoint
 
 DENSE_SWEEPS, INNER, PASSES = 8, 2, 12  # before anchors are made; of a factor in a sweep; over the weights of a row, at most
@@ -323,13 +322,13 @@ class Descent:
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that a sweep starts from."""
-        named, parts = zip(SIDES, self.factors, strict=True), ("T", "A", "E", "bias")
-        return {f"{name}/{part}": torch.from_numpy(getattr(own, part)) for name, own in named for part in parts}
+        named, parts = {"users": self.users, "items": self.items}, ("T", "A", "E", "bias")
+        return {f"{name}/{part}": torch.from_numpy(getattr(own, part)) for name, own in named.items() for part in parts}
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
         """What `state` gave, checked: the kernels trust the shapes."""
         saved = Checkpoint(state)
-        for name, factor in zip(SIDES, self.factors, strict=True):
+        for name, factor in (("users", self.users), ("items", self.items)):
             V, d = factor.E.shape
             A = saved.array(f"{name}/A", None, d)
             T, E, bias = saved.array(f"{name}/T", V, len(A)), saved.array(f"{name}/E", V, d), saved.array(f"{name}/bias", V)

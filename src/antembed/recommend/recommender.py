@@ -150,8 +150,8 @@ class Recommender(TableEstimator):
             if (seen := self.tables.seen) is None:
                 raise ValueError("what users have rated is not known here, so nothing can be added to it; fit anew")
             counts = np.diff(seen.starts), np.bincount(seen.items, minlength=len(self.item_labels_))
-            sides = zip((self.users_, self.items_), counts, strict=True)
-            stream.users, stream.items = (state_of(table, n, penalties) for table, n in sides)
+            tables = zip((self.users_, self.items_), counts, strict=True)
+            stream.users, stream.items = (state_of(table, n, penalties) for table, n in tables)
             stream.mean, stream.batches, stream.ratings = self.mean_, 1, len(seen.items)
         return stream
 
