@@ -23,8 +23,9 @@ from antembed.recommend.dataset import cut
 from antembed.recommend.fused import FusedEngine
 from antembed.recommend.model import MatrixFactorization
 from antembed.recommend.synthetic import planted, ratings
-from antembed.train.anchor_growth import Growth, pruned
-from antembed.train.engine import TorchEngine
+from antembed.train.anchor_growth import GrowthControl
+from antembed.train.callbacks import pruned
+from antembed.train.engine import Loop, TorchEngine, constant
 from antembed.train.examples import Examples
 from antembed.train.options import from_options
 from antembed.train.run import load_model, train
@@ -129,7 +130,9 @@ def test_one_table_with_any_loss(tmp_path):
     layer = AnchorEmbedding(60, 6, num_anchors=12, sparse=True)
     layer.anchors.data.normal_(std=0.4)
     held = ProximalYogi(param_groups(layer, 1e-4), lr=0.02)
-    growth = Growth(layer, {"words": layer}, held, Plateau(longest=8), anchor_penalty=0.01, l0_penalty=1e-4, epochs=150)
+    growth = control(layer, held, l0_penalty=1e-4, epochs=150, l1_warmup=0.0)
+    growth.policy = Plateau(longest=8)
+    growth.policy_state, growth.anneal = growth.policy.initial_state(), 0
 
     def loss(batch, step=0):
         return (layer(batch[0]) - batch[1]).square().sum(1).mean() / 2
@@ -145,11 +148,18 @@ def test_one_table_with_any_loss(tmp_path):
         layer.eval()
         with torch.no_grad():
             record = growth.evaluate(lambda: {"loss": float(loss((ids, E)))})
-        if growth.due(done) and growth.adjust(done, step, record, tmp_path / "snapshot") is not None:
+        if growth.adjust(done, step, record, tmp_path / "snapshot") is not None:
             engine = TorchEngine(held, loss)
     assert growth.stopped is not None
     assert abs(layer.num_anchors - 3) <= 1
     assert record["objective"] < 0.12  # no anchors: ½·E‖e‖² = 1.1; the answer: 0.04
+
+
+def control(layer, optimizer, **options):
+    """Of one table, without a task."""
+    layer.embeddings = {"words": layer}
+    config = from_options(RatingsConfig, {"solver": "stochastic", "anchors": "auto", "anchor_penalty": 0.01} | options)
+    return GrowthControl(Loop(config, config.solver, layer, optimizer, 60, "loss", constant(), constant()))
 
 
 class Pairs:
@@ -183,9 +193,8 @@ def test_the_engine_made_anew_trains_what_was_resized():
 def test_what_cannot_grow_says_so():
     layer = AnchorEmbedding(20, 4, num_anchors=5)
     held = ProximalYogi(param_groups(layer, 1e-4))
-    settings = {"anchor_penalty": 0.01, "l0_penalty": 1e-4, "epochs": 10}
-    with pytest.raises(ValueError, match="2 epochs to warm up and 8 to anneal leave none of 10 to grow; raise --epochs"):
-        Growth(layer, {"words": layer}, held, Plateau(), **settings, warmup=2, anneal=8)
+    with pytest.raises(ValueError, match="0 epochs to warm up and 1 to anneal leave none of 1 to grow; raise --epochs"):
+        control(layer, held, epochs=1)
 
 
 @pytest.fixture(scope="module")

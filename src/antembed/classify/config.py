@@ -67,21 +67,15 @@ def read_input(
     """
     files = [find_data(name) for name in (source.data, source.test) if name]
     stamps = tuple((str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in files)
-    return _read(stamps, source.text, source.label, source.max_length, min_count, max_vocab, share_words)
+    return _read(stamps, source, min_count, max_vocab, share_words)
 
 
 @lru_cache(maxsize=1)
 def _read(
-    files: tuple[tuple[str, int], ...],
-    text: tuple[str, ...] | None,
-    label: str | None,
-    length: int,
-    min_count: int,
-    max_vocab: int,
-    share_words: bool,
+    files: tuple[tuple[str, int], ...], source: TextInput, min_count: int, max_vocab: int, share_words: bool
 ) -> tuple[Documents, Documents | None]:
     (data, _), *test = files
-    read = partial(cached_documents, cache=default_cache(), text=text, label=label, length=length)
+    read = partial(cached_documents, cache=default_cache(), text=source.text, label=source.label, length=source.max_length)
     train_docs = read(data, min_count=min_count, max_vocab=max_vocab or None)
     if not test:
         return train_docs, None

@@ -13,17 +13,17 @@ from torch import Tensor
 from antembed.classify.documents import Documents
 from antembed.data.text_file import DataError
 from antembed.files import JSON
-from antembed.train.examples import Pieces, permutation
-from antembed.train.examples_kernel import shuffled
-from antembed.train.task import Batch
+from antembed.train.examples import RowExamples, permutation
+from antembed.train.task import Batch, Part
 from antembed.train.word_anchors import WordSplits
 
 PIECE = 1 << 16  # documents
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 HELD_OUT = 10  # one in so many documents for validation, and as many again for the test, if there is no file of them
 
 
 @dataclass(frozen=True)
-class DocumentExamples:
+class DocumentExamples(RowExamples):
     """Some documents; a batch is their words one after the other, where each begins, and their classes."""
 
     documents: Documents | None = None
@@ -33,18 +33,9 @@ class DocumentExamples:
     word_dropout: float = 0.0  # while training: words that are left out, anew each time
     training: bool = False
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def batches(self, size: int) -> Iterator[Batch]:
         for first in range(0, len(self), size):
             yield self._range(first, first + size)
-
-    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
-        """The same batches in n pieces; words are left out of each as it is fetched."""
-        for first in range(0, len(self), size):
-            own = self.with_rows(self.rows[first : first + size])
-            yield Pieces.cut(len(own), n, own._range)
 
     def _range(self, a: int, b: int) -> Batch:
         assert self.documents is not None
@@ -54,20 +45,7 @@ class DocumentExamples:
             words, starts = drop_words(words, starts, self.word_dropout)
         return words, starts, labels.long()
 
-    def shuffled(self, seed: int, epoch: int) -> "DocumentExamples":
-        """In the order of this epoch, which depends on the seed and the epoch only; for training."""
-        return self.in_order(self.order(seed, epoch))
-
-    def order(self, seed: int, epoch: int) -> np.ndarray:
-        """The rows in the order of an epoch."""
-        return shuffled(self.rows, seed, epoch, self.threads)
-
-    def with_rows(self, rows: np.ndarray) -> "DocumentExamples":
-        """Other rows of the same documents."""
-        return replace(self, rows=rows)
-
     def in_order(self, rows: np.ndarray) -> "DocumentExamples":
-        """For training, in this order."""
         return replace(self, rows=rows, training=True)
 
 
@@ -112,6 +90,11 @@ class TextSplits(WordSplits):
             counts += np.bincount(chosen.tokens, minlength=len(counts))
         return torch.from_numpy(counts).float()
 
+    def about(self) -> JSON:
+        """What a run remembers of the documents."""
+        documents = {part: len(self.part(part)) for part in PARTS}
+        return {"classes": self.classes, "columns": self.columns, "documents": documents}
+
 
 def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:
     """Rows of each part, seeded: a tenth for validation, and a tenth for the test if there is no file of it.
@@ -138,20 +121,13 @@ def make_splits(
     """The parts of these documents."""
     rows = cut(documents, test, seed)
     source = dict.fromkeys(rows, documents) | ({} if test is None else {"test": test})
-    parts = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
+    parts: JSON = {name: DocumentExamples(source[name], rows[name], device, threads, word_dropout) for name in rows}
     noticed = [_taken(documents.file_columns), *documents.notes, *(() if test is None else test.notes)]
     noticed += [documents.complaint, "" if test is None else test.complaint]
     noticed += [_header(documents) or _single(documents), documents.truncated]
     complaints = tuple(line for line in noticed if line)
-    return TextSplits(
-        parts["train"],
-        parts["validation"],
-        parts["test"],
-        complaints=complaints,
-        vocabulary=documents.vocabulary,
-        classes=documents.classes,
-        columns=documents.file_columns,
-    )
+    about: JSON = {"vocabulary": documents.vocabulary, "classes": documents.classes, "columns": documents.file_columns}
+    return TextSplits(**parts, complaints=complaints, **about)
 
 
 def _taken(columns: JSON | None) -> str:

@@ -209,7 +209,9 @@ def _classes(source: str, labels: pl.Series | None, classes: Sequence[str] | Non
 
 def check_single(source: str, documents: Mapping[str, int]) -> None:
     """Refuse several labels a document, in lists or separated: each combination would be a class. `documents`: of each name."""
-    several = _lists(documents) or next(filter(None, (_separated(documents, separator) for separator in SEPARATORS)), [])
+    several = [name for name in documents if _is_list_of_several(name)] or next(
+        filter(None, (_separated(documents, separator) for separator in SEPARATORS)), []
+    )
     if several:
         n, example = sum(documents[name] for name in several), max(several, key=lambda name: documents[name])
         raise DataError(
@@ -219,14 +221,10 @@ def check_single(source: str, documents: Mapping[str, int]) -> None:
         )
 
 
-def _lists(names: Iterable[str]) -> list[str]:
-    """Those that are lists of several labels, as JSON or Python writes them."""
-    return [name for name in names if name[:1] == "[" and name[-1:] == "]" and _is_list_of_several(name)]
-
-
 def _is_list_of_several(name: str) -> bool:
+    """As JSON or Python writes them."""
     try:
-        return len(ast.literal_eval(name)) > 1
+        return name[:1] == "[" and name[-1:] == "]" and len(ast.literal_eval(name)) > 1
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return False
 

@@ -204,7 +204,11 @@ class LabelledText:
                 yield opened
         else:
             bare = suffix_of(path) == ".txt"
-            form = _text_lines() if bare else format_of_text(path, plain, first, self.text, self.label)
+            form = (
+                Format(UNIT, False, ["column_1"], False, False)
+                if bare
+                else format_of_text(path, plain, first, self.text, self.label)
+            )
             self.notes = assumed(path, dialect, form.separator)
             with _delimited(path, plain, form) as opened:
                 yield opened
@@ -239,7 +243,3 @@ def _delimited(path: Path, plain: Path, form: Format) -> Iterator[Opened]:
                 remedy = "correct it" if "fields" not in wrong else "quote texts that contain the separator"
                 raise DataError(f"{path}, line {number}: {wrong}: {shown!r}; {remedy}") from None
         raise DataError(f"{path} could not be read: {error}") from error
-
-
-def _text_lines() -> Format:
-    return Format(UNIT, False, ["column_1"], False, False)

@@ -42,9 +42,8 @@ LONGEST = 31  # a longer gap takes several symbols
 def weights_of(symbols: np.ndarray, alphabet: int) -> np.ndarray:
     """Relative frequencies of the symbols, a byte each, as stored in files: (alphabet,) uint8, 0 only for unused symbols."""
     counts = np.bincount(symbols, minlength=alphabet)
-    return (-(-counts * 255 // max(counts.max(initial=0), 1))).astype(
-        np.uint8
-    )  # in integers, since 255.0…01 would become 256, that is 0
+    # In integers, since 255.0…01 would become 256, that is 0.
+    return (-(-counts * 255 // max(counts.max(initial=0), 1))).astype(np.uint8)
 
 
 def frequencies(weights: np.ndarray) -> np.ndarray:
@@ -320,22 +319,17 @@ def read_hashed_ngrams(data: bytes, path: str) -> HashedNgrams:
     """The classifier that these bytes hold; `path` is where they are from, for errors."""
     if data[:6] != MAGIC:
         raise HashedNgramsError(f"{path} is no hashed n-gram classifier: it starts with {data[:6]!r}, expected {MAGIC!r}")
+    again = "copy it again or train it anew"
     if len(data) < HEAD.size:
-        raise HashedNgramsError(
-            f"{path} has {len(data)} bytes, its header alone has {HEAD.size}; copy it again or train it anew"
-        )
+        raise HashedNgramsError(f"{path} has {len(data)} bytes, its header alone has {HEAD.size}; {again}")
     _, version, length, about_length, checksum = HEAD.unpack_from(data)
     if not 1 <= version <= VERSION:
         raise HashedNgramsError(f"{path} has version {version}, this antembed reads up to {VERSION}; upgrade antembed")
     body = data[HEAD.size :]
     if len(body) != length:
-        raise HashedNgramsError(
-            f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; copy it again or train it anew"
-        )
+        raise HashedNgramsError(f"{path} has {len(data)} bytes, {HEAD.size + length} are expected; {again}")
     if zlib.crc32(body) != checksum:
-        raise HashedNgramsError(
-            f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; copy it again or train it anew"
-        )
+        raise HashedNgramsError(f"{path} is damaged: its checksum is {zlib.crc32(body)}, expected {checksum}; {again}")
     try:
         return _parsed(_description(body[:about_length]), body[about_length:])
     except (DamagedError, zlib.error, RecursionError, ValueError) as error:
@@ -377,9 +371,8 @@ def _parsed(about: JSON, body: bytes) -> HashedNgrams:
     if len(body) != sum(sizes):
         raise DamagedError(f"its parts have {sum(sizes)} bytes, {len(body)} were found")
     ends = np.cumsum(sizes).tolist()
-    high, low, codes, gap_weights, code_weights, B, rest = (
-        body[end - size : end] for end, size in zip(ends, sizes, strict=True)
-    )
+    parts = (body[end - size : end] for end, size in zip(ends, sizes, strict=True))
+    high, low, codes, gap_weights, code_weights, B, rest = parts
     symbols = decode_symbols(high, gaps, np.frombuffer(gap_weights, np.uint8)) if n else np.empty(0, np.int64)
     code = decode_symbols(codes, n, np.frombuffer(code_weights, np.uint8)) if n else np.empty(0, np.int64)
     numbers = np.frombuffer(rest, "<f4").astype(np.float64)
@@ -392,16 +385,6 @@ def _parsed(about: JSON, body: bytes) -> HashedNgrams:
     reach = float(np.abs(scores).max(initial=0) * np.abs(numbers[C:]).max(initial=0))
     if reach > LARGEST_NUMBER:
         raise DamagedError(f"its scores multiply to {reach:.3g}, fp32 ends at {LARGEST_NUMBER:.3g}")
-    return HashedNgrams(
-        objects=objects,
-        anchors=code // Q,
-        levels=code % Q,
-        B=scores,
-        bias=numbers[:C],
-        values=numbers[C:],
-        classes=about["c"],
-        bits=bits,
-        orders=orders,
-        repeats=bool(about.get("r", 0)),
-        prefix=about.get("p", 0),
-    )
+    classes, repeats, prefix = about["c"], bool(about.get("r", 0)), about.get("p", 0)
+    bias, values = numbers[:C], numbers[C:]
+    return HashedNgrams(objects, code // Q, code % Q, scores, bias, values, classes, bits, orders, repeats, prefix)

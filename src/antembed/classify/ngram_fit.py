@@ -50,9 +50,8 @@ def logistic(
         B, bias = x[:size].reshape(shape), x[size:]
         penalty_slope = penalty * B if penalty.ndim == 2 else (penalty @ B[..., None])[..., 0]
         total, slopes, slope = logistic_loss(Z, labels, B, bias, threads)
-        return (total + 0.5 * (penalty_slope * B).sum()) / len(Z), np.concatenate(
-            [(slopes + penalty_slope).ravel(), slope]
-        ) / len(Z)
+        slopes = np.concatenate([(slopes + penalty_slope).ravel(), slope])
+        return (total + 0.5 * (penalty_slope * B).sum()) / len(Z), slopes / len(Z)
 
     found = minimize(loss, np.concatenate([B.ravel(), bias]), jac=True, method="L-BFGS-B", options={"maxiter": steps}).x
     return found[:size].reshape(shape), found[size:]
@@ -230,9 +229,8 @@ class NgramFit:
     def __init__(self, train: Documents, settings: NgramSettings) -> None:
         self.settings, self.classes = settings, train.classes
         self.labels = train.labels.astype(np.int32)
-        room = likely_objects(
-            parse_budget(settings.size, 0).amount, usual_bits(settings.anchors * len(settings.values)), settings.bits
-        )
+        code_bits = usual_bits(settings.anchors * len(settings.values))
+        room = likely_objects(parse_budget(settings.size, 0).amount, code_bits, settings.bits)
         self.data = incidence(train, settings, settings.bits, enough=max(CANDIDATES * room, LEAST_CANDIDATES))
         data = self.data
         self.arrays = (data.starts, data.documents, data.times, data.scales, self.labels)  # as kernels take them
@@ -256,9 +254,8 @@ class NgramFit:
     def overhead(self) -> int:
         """Bytes of a file without objects."""
         none = np.empty(0, np.int64)
-        return (
-            len(replace(self.classifier(), objects=none, anchors=none, levels=none).to_bytes()) + 20
-        )  # longer numbers in its head
+        empty = replace(self.classifier(), objects=none, anchors=none, levels=none)
+        return len(empty.to_bytes()) + 20  # longer numbers in its head
 
     @property
     def code_bits(self) -> float:
@@ -282,22 +279,12 @@ class NgramFit:
 
     def dense(self, settled: float = SETTLED) -> None:
         """Rows of all objects, until a sweep changes the loss by less than the share `settled`."""
-        data = self.data
-        longest = LONGEST_STEP / data.scales.mean()
+        noise, longest = self.settings.noise, LONGEST_STEP / self.data.scales.mean()
         for _ in range(DENSE_SWEEPS):
             before = self.loss
-            order = self.random.permutation(len(data.buckets))
+            order = self.random.permutation(len(self.data.buckets))
             descend_dense(
-                self.arrays,
-                self.ridge,
-                self.settings.noise,
-                order,
-                self.cuts(order),
-                longest,
-                self.R,
-                self.S,
-                self.P,
-                usable_cpus(),
+                self.arrays, self.ridge, noise, order, self.cuts(order), longest, self.R, self.S, self.P, usable_cpus()
             )
             if abs(self.loss - before) < settled * before:
                 break
@@ -376,19 +363,10 @@ class NgramFit:
 
     def classifier(self) -> HashedNgrams:
         used = np.flatnonzero(self.anchors >= 0)
-        return HashedNgrams(
-            objects=self.data.buckets[used],
-            anchors=self.anchors[used],
-            levels=self.levels[used],
-            B=self.B.astype(np.float16).astype(np.float64),  # as it is stored
-            bias=self.bias.astype(np.float32).astype(np.float64),
-            values=self.values.astype(np.float32).astype(np.float64),
-            classes=self.classes,
-            bits=self.settings.bits,
-            orders=self.settings.orders,
-            repeats=self.settings.repeats,
-            prefix=self.settings.prefix,
-        )
+        B = self.B.astype(np.float16).astype(np.float64)  # as they are stored
+        bias, values = (numbers.astype(np.float32).astype(np.float64) for numbers in (self.bias, self.values))
+        codes, own = (self.data.buckets[used], self.anchors[used], self.levels[used]), self.settings
+        return HashedNgrams(*codes, B, bias, values, self.classes, own.bits, own.orders, own.repeats, own.prefix)
 
 
 def directions(R: np.ndarray, worth: np.ndarray, K: int, most: int = 20_000, rounds: int = 20) -> np.ndarray:

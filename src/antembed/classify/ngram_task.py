@@ -15,7 +15,7 @@ from antembed.classify.dataset import DocumentExamples, TextSplits, largest_clas
 from antembed.classify.documents import Documents
 from antembed.classify.ngram_file import HashedNgrams, read_hashed_ngrams
 from antembed.classify.ngram_fit import SETTINGS, NgramSettings, fit_sweeps
-from antembed.classify.predictor import TextPredictor, light_predictor, ngram_probabilities, top_ngrams, word_hashes, write_top
+from antembed.classify.predictor import TextPredictor, light_predictor, ngram_probabilities, top_ngrams, write_top
 from antembed.data.download import find_data
 from antembed.files import JSON, write_atomically
 from antembed.tables.model_folder import TOP_NGRAMS
@@ -72,9 +72,6 @@ class NgramModel(TaskModel):
         self._classifier = read_hashed_ngrams(packed, "the checkpoint") if packed else None
 
 
-__all__ = ["HashedNgramTask", "word_hashes"]
-
-
 class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
     """A classifier of text: hashed words and n-grams in one file of a given size."""
 
@@ -108,8 +105,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
         assert isinstance(examples, DocumentExamples)
         assert examples.documents is not None
         documents = examples.documents.take(examples.rows)
-        right, total = 0, 0.0
-        start = 0
+        right, total, start = 0, 0.0, 0
         for chances in ngram_probabilities(model.classifier, documents):
             labels = documents.labels[start : start + len(chances)]
             right += int((chances.argmax(1) == labels).sum())
@@ -123,11 +119,7 @@ class HashedNgramTask(Task[NgramConfig, TextSplits, NgramModel]):
         return largest_class(splits)
 
     def facts(self, splits: TextSplits, model: NgramModel) -> JSON:
-        return {
-            "classes": splits.classes,
-            "columns": splits.columns,
-            "documents": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
-        }
+        return splits.about()
 
     def reopen(self, config: NgramConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(classes=facts["classes"])
@@ -156,13 +148,8 @@ class NgramDescent(Solver[NgramConfig, TextSplits, NgramModel, NgramDescentConfi
         train = self.splits.train
         assert train.documents is not None
         own, started = self.own, time.perf_counter()
-        settings = NgramSettings(
-            size=own.budget,
-            orders=own.ngrams,
-            ramp=own.epochs,
-            seed=self.config.machine.seed,
-            **own.model_dump(include=SETTINGS),
-        )
+        named = own.model_dump(include=SETTINGS)
+        settings = NgramSettings(own.budget, own.ngrams, ramp=own.epochs, seed=self.config.machine.seed, **named)
         documents = train.documents.take(train.rows)
         for epoch, fit in enumerate(fit_sweeps(documents, settings), 1):
             record: JSON = {

@@ -53,14 +53,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
 
     def split(self, config: TextConfig, documents: Documents, test: Documents | None = None) -> TextSplits:
         """The parts of documents in memory, and what the config wants to know of their words."""
-        splits = make_splits(
-            documents,
-            test,
-            config.machine.seed,
-            device=config.solver.train.device,
-            threads=config.machine.threads,
-            word_dropout=config.tables.word_dropout,
-        )
+        machine, device, dropped = config.machine, config.solver.train.device, config.tables.word_dropout
+        splits = make_splits(documents, test, machine.seed, device=device, threads=machine.threads, word_dropout=dropped)
         _gather(config, splits)
         return splits
 
@@ -128,13 +122,8 @@ class Text(Task[TextConfig, TextSplits, TextModel]):
         return largest_class(splits)
 
     def facts(self, splits: TextSplits, model: TextModel) -> JSON:
-        return {
-            "classes": splits.classes,
-            "columns": splits.columns,
-            "documents": {part: len(splits.part(part)) for part in ("train", "validation", "test")},
-            "without_vector": splits.without_vector,
-            **splits.anchor_facts(model.anchor_ids),
-        }
+        own: JSON = {"without_vector": splits.without_vector}
+        return splits.about() | own | splits.anchor_facts(model.anchor_ids)
 
     def reopen(self, config: TextConfig, facts: JSON, folder: Path) -> TextSplits:
         return TextSplits(vocabulary=Vocabulary.read(folder / "vocabulary.parquet"), classes=facts["classes"])
@@ -191,9 +180,8 @@ def init_table_(table: Embedding, splits: TextSplits, anchors: np.ndarray | None
         init_anchors_(table, splits, anchors, seed)
     free = [pair for pair in table.pairs if pair[0].weight.requires_grad]
     for rows, anchors_ in free:
-        if (
-            isinstance(table, MixtureEmbedding) and len(anchors_) > 1
-        ):  # what anchors have in common is in every vector, whatever T is
+        # What anchors have in common is in every vector, whatever T is.
+        if isinstance(table, MixtureEmbedding) and len(anchors_) > 1:
             anchors_.sub_(anchors_.mean(0))
         # A share of K moves by a K-th of its weight.
         longer = ANCHOR_LENGTH * (len(anchors_) ** 0.5 if table.softmax else 1.0) / float(anchors_.norm(dim=1).mean())

@@ -38,17 +38,8 @@ MOST_ANCHORS = 500  # if nothing else is said
 FEWEST_ANCHORS = 10
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 EVENTS = 4  # with a budget: dense first, then sparser after so many epochs, then tuned
-PROX_OPTIONS = {
-    "l1_penalty",
-    "l1_warmup",
-    "prune",
-    "max_nonzeros",
-    "polish",
-    "schedule",
-    "halve_every",
-    "embedding",
-    "optimizer",
-}
+PROX_OPTIONS = {"l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "schedule", "halve_every", "embedding",
+                "optimizer"}  # fmt: skip
 
 
 class CorpusInput(Config):

@@ -94,14 +94,8 @@ def make_splits(corpus: Corpus, config: LanguageConfig) -> LanguageSplits:
     measured = slice(own.measured_words + 1 if own.measured_words else None)
     validation, test = (Streams(part[measured], length, device) for part in (corpus.validation, corpus.test))
     epochs = max(round(len(corpus.train) / own.epoch_words), 1) if own.epoch_words else 1
-    return LanguageSplits(
-        Streams(corpus.train, length, device, epochs=epochs),
-        validation,
-        test,
-        complaints=corpus.notes,
-        vocabulary=corpus.vocabulary,
-        corpus_digest=corpus.digest,
-    )
+    train, words, digest = Streams(corpus.train, length, device, epochs=epochs), corpus.vocabulary, corpus.digest
+    return LanguageSplits(train, validation, test, complaints=corpus.notes, vocabulary=words, corpus_digest=digest)
 
 
 DOCUMENT = 1000  # words, where a corpus has no lines

@@ -38,12 +38,17 @@ class LSTM(Network):
         self.dropout = dropout
 
     def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        y, found = self.last(x, state)
+        return self.drop(y), found
+
+    def last(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """What the last layer says, and the state."""
         found: list[Tensor] = []
         for n, layer in enumerate(self.layers):
             before = None if state is None else (state[2 * n], state[2 * n + 1])
             x, after = self.run(layer, self.drop(x), before)
             found += after
-        return self.drop(x), tuple(found)
+        return x, tuple(found)
 
     def run(self, layer: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         y, after = layer(x, state)
@@ -64,18 +69,13 @@ class AwdLSTM(LSTM):
         self._penalty: Tensor | None = None
 
     def forward(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        found: list[Tensor] = []
-        y = x
-        for n, layer in enumerate(self.layers):
-            before = None if state is None else (state[2 * n], state[2 * n + 1])
-            y, after = self.run(layer, self.drop(y), before)
-            found += after
+        y, found = self.last(x, state)
         dropped = self.drop(y)
         self._penalty = None
         if self.training:
             slow = self.slowness * (y[1:] - y[:-1]).square().mean() if len(y) > 1 else y.sum() * 0
             self._penalty = self.activation * dropped.square().mean() + slow
-        return dropped, tuple(found)
+        return dropped, found
 
     def run(self, layer: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         assert isinstance(layer, nn.LSTM)

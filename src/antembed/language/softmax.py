@@ -4,7 +4,6 @@ All take states (n, d) and targets (n,), and are means over the n words. Evaluat
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,15 +67,9 @@ class SparseSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, T: Tensor, bias: Tensor, targets: Tensor, support: "Pattern", threads: int) -> Tensor:
-        found = sparse_cross_entropy(
-            X.detach().contiguous().numpy(),
-            (support.starts, support.columns, T.detach().reshape(-1)[support.flat].numpy()),
-            bias.detach().numpy(),
-            targets.numpy(),
-            threads,
-        )
-        loss, *gradients = found
-        n = len(targets)
+        rows, n = (support.starts, support.columns, T.detach().reshape(-1)[support.flat].numpy()), len(targets)
+        states = X.detach().contiguous().numpy()
+        loss, *gradients = sparse_cross_entropy(states, rows, bias.detach().numpy(), targets.numpy(), threads)
         ctx.save_for_backward(*(torch.from_numpy(part) / n for part in gradients))
         ctx.flat, ctx.shape = support.flat, T.shape
         return X.new_tensor(loss / n)
@@ -155,19 +148,15 @@ class Noise:
     `draws` draws on average, by a Poisson distribution: so each word is among them independently of all others."""
 
     def __init__(self, counts: np.ndarray, kind: str, draws: int):
-        weights = np.asarray(counts, np.float64) ** 0.75 if kind == "unigram" else np.zeros(len(counts))
-        if kind == "log-uniform":  # words are in the order of their counts
-            ranks = np.arange(len(counts))
-            weights = np.log1p(1 / (ranks + 1.0))
+        ranks = np.arange(len(counts))  # words are in the order of their counts
+        weights = np.asarray(counts, np.float64) ** 0.75 if kind == "unigram" else np.log1p(1 / (ranks + 1.0))
         weights[PADDING] = 0.0
         weights[1:] = np.maximum(weights[1:], weights[1:][weights[1:] > 0].min(initial=1.0))
         share = weights / weights.sum()
         self.cumulated = torch.from_numpy(np.cumsum(share))
         self.draws = draws
-        self.log_expected = torch.from_numpy(
-            np.log(-np.expm1(draws * np.log1p(-share)) + 1e-300)
-        ).float()  # P(drawn at least once)
-        self.log_count = torch.from_numpy(np.log(draws * share + 1e-300)).float()  # how often, on average
+        drawn = -np.expm1(draws * np.log1p(-share))  # P(drawn at least once)
+        self.log_expected = torch.from_numpy(np.log(drawn + 1e-300)).float()
 
     def draw(self) -> Tensor:
         """Different words, sorted: (m,)."""
@@ -272,12 +261,9 @@ def make_output(config: LanguageConfig, counts: np.ndarray | None) -> Output:
         if own.softmax == "sampled":
             return Sampled(noise)
         return NoiseContrast(noise, float(starting_biases(counts, own.count_smoothing).logsumexp(0)))
-    made: dict[str, Callable[[], Output]] = {
-        "full": lambda: Full(threads),
-        "thresholded": lambda: Thresholded(own.threshold),
-        "adaptive": Adaptive,
-    }
-    return made[own.softmax]()
+    if own.softmax == "adaptive":
+        return Adaptive()
+    return Full(threads) if own.softmax == "full" else Thresholded(own.threshold)
 
 
 class Likelihood:

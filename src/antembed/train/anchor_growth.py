@@ -8,14 +8,13 @@ While K moves, the learning rate stays: a falling one would make every later att
 rate is annealed over the epochs that were kept for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from antembed.files import JSON
 from antembed.layer.anchor import AnchoredTable, AnchorEmbedding
@@ -33,68 +32,76 @@ from antembed.layer.growth import (
     nbant_objective,
 )
 from antembed.layer.optim.prox import NonNegativeL1
-from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.resize_anchors import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
-from antembed.train.checkpoint import FileStorage, Storage, capture, restore
-from antembed.train.engine import cosine
-from antembed.train.task import Schedule
+from antembed.train.callbacks import Controller, pruned
+from antembed.train.checkpoint import capture, restore, with_prefix
+from antembed.train.engine import Loop, cosine, ramp, scaled
+from antembed.train.run_folder import RunFolder
 
+ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
 STATES: dict[type, type] = {Plateau: PlateauState, Trend: TrendState}
 
 
-class Growth:
-    """Moves the number of anchors of the tables of one model."""
+class GrowthControl(Controller):
+    """`--anchors auto`: moves the number of anchors of a model's tables between epochs."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tables: Mapping[str, nn.Module],
-        optimizer: ProximalOptimizer,
-        policy: Plateau | Trend,
-        *,
-        anchor_penalty: float,
-        l0_penalty: float,
-        epochs: int,
-        warmup: int = 0,
-        anneal: int = 0,
-        prune: float = 0.1,
-        seed: int = 0,
-        storage: Storage | None = None,
-    ):
-        if warmup + anneal >= epochs:
+    name: ClassVar[str] = "growth"
+
+    def __init__(self, loop: Loop):
+        super().__init__(loop)
+        own, tables = loop.own, loop.model.embeddings
+        plateau, epochs = own.growth.growth == "plateau", own.epochs
+        # The paper's rule runs to the last epoch of its usual schedule.
+        self.anneal = max(round(ANNEALED * epochs), 1) if plateau else 0
+        self.warmup = round(own.sparsity.l1_warmup * self.anneal)
+        if self.warmup + self.anneal >= epochs:
             raise ValueError(
-                f"{warmup} epochs to warm up and {anneal} to anneal leave none of {epochs} to grow; raise --epochs"
+                f"{self.warmup} epochs to warm up and {self.anneal} to anneal leave none of {epochs} to grow; raise --epochs"
             )
-        self.model, self.optimizer, self.policy = model, optimizer, policy
         self.tables = {name: table for name, table in tables.items() if isinstance(table, AnchorEmbedding)}
-        self.anchor_penalty, self.l0_penalty, self.prune, self.seed = anchor_penalty, l0_penalty, prune, seed
-        self.epochs, self.warmup, self.anneal = epochs, warmup, anneal
-        self.storage = storage or FileStorage()
-        self.policy_state: Any = policy.initial_state()  # of the policy's own kind
+        self.policy: Plateau | Trend = Plateau(tables=len(tables)) if plateau else Trend(own.growth.anchor_step)
+        self.policy_state: Any = self.policy.initial_state()  # of the policy's own kind
         self.removed: dict[str, RemovedAnchors] = {}
         self.stopped: tuple[int, int] | None = None  # epoch and step at which K stood still
         self.trial: JSON | None = None  # the change under way, and the objective before it
+        self.lowest, self.changes = float("inf"), 0
+        if plateau:
+            fall, steps = cosine(self.anneal * loop.steps_per_epoch), self.warmup * loop.steps_per_epoch
+            # The rate stays while K moves, then falls to 0.
+            loop.lr = lambda step: own.optimizer.lr * (1.0 if self.stopped is None else fall(step - self.stopped[1]))
+            loop.l1 = scaled(own.sparsity.l1_penalty, ramp(steps))
 
     @property
     def K(self) -> dict[str, int]:
         return {name: table.num_anchors for name, table in self.tables.items()}
 
-    def done(self, epoch: int) -> bool:
-        """Whether training ends after this epoch."""
-        return self.stopped is not None and epoch >= self.stopped[0] + self.anneal
+    def stops(self, epoch: int) -> bool:
+        return self.stopped is not None and epoch > self.stopped[0] + self.anneal
 
-    def due(self, epoch: int) -> bool:
-        return self.stopped is None and epoch > self.warmup
+    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
+        self.lowest = min(self.lowest, record["objective"])
+        if self.stopped is None and epoch > self.warmup:
+            record["growth"] = self.adjust(epoch, self.loop.step, record, files.snapshot)
+            if record["growth"] is not None:
+                self.changes += 1
+                self.loop.engine = None  # it holds the tensors of before
+
+    def summary(self) -> JSON:
+        """How the number of anchors came about."""
+        own = self.loop.own
+        costs = {"anchor_penalty": own.growth.anchor_penalty, "l0_penalty": own.l0_penalty}
+        return {"policy": own.growth.growth, **costs, "objective": self.lowest, "changes": self.changes}
 
     def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
         """Eq. 5 of the model as it would be exported, with its parts."""
-        with pruned(self.tables.values(), self.prune):
+        with pruned(self.tables.values(), self.loop.own.sparsity.prune):
             nnz = {name: table.rows.count_nonzeros() for name, table in self.tables.items()}
             used = {name: int(in_use(table).sum()) for name, table in self.tables.items()}
             errors = validate()
         # With nothing in use there is still one anchor to be paid for.
         K = sum(max(n, 1) for n in used.values())
-        objective = nbant_objective(errors["loss"], sum(nnz.values()), K, self.anchor_penalty, self.l0_penalty)
+        own = self.loop.own
+        objective = nbant_objective(errors["loss"], sum(nnz.values()), K, own.growth.anchor_penalty, own.l0_penalty)
         return {"validation": errors, "nnz": nnz, "anchors": self.K, "anchors_in_use": used, "objective": objective}
 
     def adjust(self, epoch: int, step: int, record: JSON, snapshot: Path) -> JSON | None:
@@ -107,7 +114,7 @@ class Growth:
         began = self.policy_state
         check = Check(objective, record["validation"]["loss"], K, removed=bool(self.removed))
         self.policy_state, decision = self.policy(self.policy_state, check)
-        if isinstance(decision, Keep) and epoch >= self.epochs - self.anneal:
+        if isinstance(decision, Keep) and epoch >= self.loop.own.epochs - self.anneal:
             decision = self.policy.finish(self.policy_state)
         if isinstance(decision, Keep):
             return None
@@ -120,12 +127,9 @@ class Growth:
         else:
             stands = objective
         self._apply(decision, epoch, step, snapshot)
-        change = {
-            "change": type(decision).__name__.lower(),
-            "n": decision.n if isinstance(decision, Add | Remove) else 0,
-            "before": stands,
-        }
-        self.trial = None if isinstance(decision, Stop) else change
+        self.trial = None
+        if isinstance(decision, Add | Remove):
+            self.trial = {"change": done["decision"], "n": decision.n, "before": stands}
         return done | {"objective": stands, "anchors": self.K}
 
     def _apply(self, decision: Decision, epoch: int, step: int, snapshot: Path) -> None:
@@ -133,7 +137,7 @@ class Growth:
             self._undo(step, snapshot)
         elif isinstance(self.policy, Plateau):
             self._drop_dead()
-            self.storage.save(snapshot, capture(self.model, self.optimizer, {}, self.tensors()))
+            self.loop.storage.save(snapshot, capture(self.loop.model, self.loop.optimizer, {}, self.tensors()))
         if isinstance(decision, Stop):
             self.stopped = (epoch, step)
             return
@@ -146,37 +150,38 @@ class Growth:
                     self._remove(name, table, min(decision.n, table.num_anchors - 1))
 
     def _add(self, name: str, table: AnchorEmbedding, decision: Add, draw: int) -> None:
-        generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + draw)
+        generator = torch.Generator().manual_seed(1_000_003 * (self.loop.config.machine.seed + 1) + draw)
         aside = self.removed.pop(name, None)
-        rest = add_anchors(table, self.optimizer, decision.n, None if decision.fresh else aside, generator=generator)
+        again = None if decision.fresh else aside
+        rest = add_anchors(table, self.loop.optimizer, decision.n, again, generator=generator)
         if rest is not None:
             self.removed[name] = rest
 
     def _remove(self, name: str, table: AnchorEmbedding, n: int) -> None:
         order = usage(table).argsort().tolist()
-        gone = remove_anchors(table, self.optimizer, order[:n])
+        gone = remove_anchors(table, self.loop.optimizer, order[:n])
         self.removed[name] = self.removed[name].append(gone) if name in self.removed else gone
 
     def _drop_dead(self) -> None:
         """Anchors that no object would use if the model were exported now: nothing is lost with them."""
-        with pruned(self.tables.values(), self.prune):
+        with pruned(self.tables.values(), self.loop.own.sparsity.prune):
             dead = {name: (~in_use(table)).nonzero()[:, 0].tolist() for name, table in self.tables.items()}
         for name, columns in dead.items():
-            remove_anchors(self.tables[name], self.optimizer, columns[: self.tables[name].num_anchors - 1])
+            remove_anchors(self.tables[name], self.loop.optimizer, columns[: self.tables[name].num_anchors - 1])
 
     def _undo(self, step: int, snapshot: Path) -> None:
-        saved = self.storage.load(snapshot)
-        restore(saved, self.model, self.optimizer)
+        saved = self.loop.storage.load(snapshot)
+        restore(saved, self.loop.model, self.loop.optimizer)
         self.load_tensors(saved.part("extra/"))
-        for state in self.optimizer.state.values():
+        for state in self.loop.optimizer.state.values():
             state["step"] = step  # steps do not go back, and both engines count them alike
 
-    # What a checkpoint keeps.
-
     def state(self) -> JSON:
-        return {"policy": asdict(self.policy_state), "stopped": self.stopped, "trial": self.trial}
+        own = {"policy": asdict(self.policy_state), "stopped": self.stopped, "trial": self.trial}
+        return {"growth": own, "lowest": self.lowest, "changes": self.changes}
 
     def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
+        self.lowest, self.changes, state = state["lowest"], state["changes"], state["growth"]
         plain = {name: tuple(v) if isinstance(v, list) else v for name, v in state["policy"].items()}
         self.policy_state = STATES[type(self.policy)](**plain)
         self.stopped = None if state["stopped"] is None else (state["stopped"][0], state["stopped"][1])
@@ -191,18 +196,12 @@ class Growth:
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         self.removed = {}
         for name, table in self.tables.items():
-            prefix = f"removed/{name}/"
-            if found := {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}:
+            if found := with_prefix(tensors, f"removed/{name}/"):
                 self.removed[name] = RemovedAnchors.from_tensors(found)
             set_free(self._prox(table), tensors[f"free/{name}"], table)
 
     def _prox(self, table: AnchoredTable) -> NonNegativeL1:
-        return next(g["prox"] for g in self.optimizer.param_groups if g["table"] is table.rows)
-
-    def annealed(self, base: float, steps_per_epoch: int) -> Schedule:
-        """The learning rate: `base` while K moves, then a cosine to 0."""
-        fall = cosine(self.anneal * steps_per_epoch)
-        return lambda step: base * (1.0 if self.stopped is None else fall(step - self.stopped[1]))
+        return next(g["prox"] for g in self.loop.optimizer.param_groups if g["table"] is table.rows)
 
 
 def usage(table: AnchoredTable) -> Tensor:
@@ -213,17 +212,3 @@ def usage(table: AnchoredTable) -> Tensor:
 def in_use(table: AnchoredTable) -> Tensor:
     """Whether any object has a weight on each anchor: (K,)."""
     return table.rows.summed((table.rows.current != 0).sum(0)) > 0
-
-
-@contextmanager
-def pruned(tables: Iterable[AnchorEmbedding], share: float) -> Iterator[None]:
-    """With weights that hardly count at zero; afterwards they are back."""
-    tables = list(tables)
-    kept = [table.rows.current.detach().clone() for table in tables]
-    try:
-        for table in tables:
-            table.prune(share)
-        yield
-    finally:
-        for table, weight in zip(tables, kept, strict=True):
-            table.rows.weight.data.copy_(weight)

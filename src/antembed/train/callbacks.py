@@ -1,16 +1,18 @@
 """What happens between the epochs of the stochastic solver: one object each, called at the begin and the end of an epoch.
 
+Growth of anchors is in train/anchor_growth.py.
+
 Polish          the last epochs: support frozen, no penalty
 BestEpoch       keeps the best model on validation data; patience
 Pruning         drops weights that hardly count, at the end
 BudgetSteering  adjusts λ2 until a budget is met, then removes what is too much
-GrowthControl   more or fewer anchors (eq. 5 of the paper)
 Averaging       the mean of the weights counts (NT-ASGD)
 Sparsify        --sparsify recode|prune: events at which T becomes sparser
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -20,15 +22,13 @@ from antembed.budget import BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import Embedding, keep_largest
-from antembed.layer.growth import Plateau, Trend
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
 from antembed.layer.optim.proximal import ProximalOptimizer
 from antembed.layer.sparsify.quadratic import Batches, LossFunction
 from antembed.layer.sparsify.recode import Recode
 from antembed.layer.sparsify.sparsifier import Prune, Sparsifier
-from antembed.train.anchor_growth import Growth, pruned
-from antembed.train.checkpoint import capture, restore
-from antembed.train.engine import Loop, constant, cosine, draw_seed, ramp, scaled
+from antembed.train.checkpoint import capture, restore, with_prefix
+from antembed.train.engine import Loop, constant, cosine, draw_seed, scaled
 from antembed.train.model import EmbeddingModel
 from antembed.train.run_folder import RunFolder
 from antembed.train.task import Schedule, Source
@@ -50,8 +50,7 @@ def freeze(optimizer: ProximalOptimizer, before: dict[int, FreeEntries | None]) 
         if isinstance(prox, NonNegativeL1) and prox.scheduled:
             (weight,) = group["params"]
             used = weight != 0
-            free = before.get(number)
-            if free is not None:
+            if (free := before.get(number)) is not None:
                 used |= free.mask().to(weight.device)
             objects, anchors = used.nonzero(as_tuple=True)
             prox.free = FreeEntries(objects, anchors, (weight.shape[0], weight.shape[1]))
@@ -73,7 +72,6 @@ SPARSIFIERS: dict[str, type[Sparsifier]] = {"recode": Recode, "prune": Prune}
 TUNED, LEAST = 1 / 3, 0.02  # the learning rate of the tuning, at its begin and end, as shares
 APART = 1 << 30  # epochs: the order of a pass without steps is none that training has
 POLISHED = 0.2  # share of the epochs, if there is a budget
-ANNEALED = 0.2  # share of the epochs that is left for the end, once the number of anchors stands
 DENSE = 0.55  # of the epochs that are not events of a sparsifier: dense ones before, the rest tunes
 AIM = 1.1  # of the budget: what is a little too much is removed before polishing
 
@@ -119,19 +117,32 @@ class Pruning(Controller):
     name: ClassVar[str] = "pruning"
 
     def apply(self) -> None:
-        sparsity, tables = self.loop.own.sparsity, self.loop.model.embeddings
+        sparsity, tables = self.loop.own.sparsity, [*self.loop.model.embeddings.values()]
         if sparsity.max_nonzeros and len(tables) == 1:
-            for table in tables.values():
-                table.keep(sparsity.max_nonzeros)  # some know better than by size what counts
+            tables[0].keep(sparsity.max_nonzeros)  # some know better than by size what counts
         elif sparsity.max_nonzeros:
-            keep_largest(tables.values(), sparsity.max_nonzeros)
+            keep_largest(tables, sparsity.max_nonzeros)
         else:
-            for table in tables.values():
+            for table in tables:
                 table.prune(sparsity.prune)
 
     def finish(self, files: RunFolder) -> None:
         if not polished_epochs(self.loop):  # or it was done before
             self.apply()
+
+
+@contextmanager
+def pruned(tables: Iterable[AnchorEmbedding], share: float) -> Iterator[None]:
+    """With weights that hardly count at zero; afterwards they are back."""
+    tables = list(tables)
+    kept = [table.rows.current.detach().clone() for table in tables]
+    try:
+        for table in tables:
+            table.prune(share)
+        yield
+    finally:
+        for table, weight in zip(tables, kept, strict=True):
+            table.rows.weight.data.copy_(weight)
 
 
 class BudgetSteering(Controller):
@@ -193,7 +204,7 @@ class BudgetSteering(Controller):
 
 
 class Polish(Controller):
-    """In the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1 (train/callbacks.py)."""
+    """In the last epochs the support of T is frozen and λ2 is 0, which takes away the bias of ℓ1."""
 
     name: ClassVar[str] = "polish"
 
@@ -248,74 +259,6 @@ class BestEpoch(Controller):
 
     def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
         self.lowest, self.epoch = state["lowest"], state["epoch"]
-
-
-class GrowthControl(Controller):
-    """`--anchors auto`: the number of anchors moves between epochs (train/anchor_growth.py)."""
-
-    name: ClassVar[str] = "growth"
-
-    def __init__(self, loop: Loop):
-        super().__init__(loop)
-        own = loop.own
-        plateau = own.growth.growth == "plateau"
-        # The paper's rule runs to the last epoch of its usual schedule.
-        anneal = max(round(ANNEALED * own.epochs), 1) if plateau else 0
-        self.growth = Growth(
-            loop.model,
-            loop.model.embeddings,
-            loop.optimizer,
-            Plateau(tables=len(loop.model.embeddings)) if plateau else Trend(own.growth.anchor_step),
-            anchor_penalty=own.growth.anchor_penalty,
-            l0_penalty=own.l0_penalty,
-            epochs=own.epochs,
-            warmup=round(own.sparsity.l1_warmup * anneal),
-            anneal=anneal,
-            prune=own.sparsity.prune,
-            seed=loop.config.machine.seed,
-            storage=loop.storage,
-        )
-        self.lowest, self.changes = float("inf"), 0
-        if anneal:
-            steps = loop.steps_per_epoch
-            loop.lr = self.growth.annealed(own.optimizer.lr, steps)
-            loop.l1 = scaled(own.sparsity.l1_penalty, ramp(self.growth.warmup * steps))
-
-    def stops(self, epoch: int) -> bool:
-        return self.growth.done(epoch - 1)
-
-    def evaluate(self, validate: Callable[[], dict[str, float]]) -> JSON:
-        """Metrics, counts and eq. 5 of the model as it would be exported."""
-        return self.growth.evaluate(validate)
-
-    def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
-        self.lowest = min(self.lowest, record["objective"])
-        if self.growth.due(epoch):
-            record["growth"] = self.growth.adjust(epoch, self.loop.step, record, files.snapshot)
-            if record["growth"] is not None:
-                self.changes += 1
-                self.loop.engine = None  # it holds the tensors of before
-
-    def summary(self) -> JSON:
-        """How the number of anchors came about."""
-        own = self.loop.own
-        return {
-            "policy": own.growth.growth,
-            "anchor_penalty": own.growth.anchor_penalty,
-            "l0_penalty": own.l0_penalty,
-            "objective": self.lowest,
-            "changes": self.changes,
-        }
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self.growth.tensors()
-
-    def state(self) -> JSON:
-        return {"growth": self.growth.state(), "lowest": self.lowest, "changes": self.changes}
-
-    def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
-        self.lowest, self.changes = state["lowest"], state["changes"]
-        self.growth.load(state["growth"], tensors)
 
 
 def dense_epochs(epochs: int, events: int) -> int:
@@ -399,14 +342,12 @@ class Averaging(Controller):
 
     def load(self, state: JSON, tensors: dict[str, Tensor]) -> None:
         self.seen, self.steps = list(state["seen"]), state["steps"]
-        kept = {name.removeprefix("mean/"): mean for name, mean in tensors.items() if name.startswith("mean/")}
-        own = dict(self.loop.model.named_parameters())
+        own, kept = dict(self.loop.model.named_parameters()), with_prefix(tensors, "mean/")
         self.means = {name: mean.to(own[name].device) for name, mean in kept.items()}
 
 
 class Sparsify(Controller):
-    """Makes T sparser between epochs until the budget is met; the learning rate stays up so long, since anchors must still
-    move."""
+    """Makes T sparser between epochs until the budget is met; the learning rate stays up so long: anchors must still move."""
 
     name: ClassVar[str] = "sparsify"
 
@@ -418,19 +359,13 @@ class Sparsify(Controller):
         warmup = dense_epochs(own.epochs, events)
         self.first_tuned = warmup + events + 1
         budget = parse_budget(own.sparsity.budget, model.dense_bytes())
-        self.sparsifier = SPARSIFIERS[own.sparsity.sparsify](
-            model,
-            loop.optimizer,
-            budget=budget,
-            events=events,
-            warmup=warmup,
-            also=list(biases),
-            size=lambda unit: model.stored_size(unit, config.values, config.encoding),
+        size, make = (
+            partial(model.stored_size, values=config.values, encoding=config.encoding),
+            SPARSIFIERS[own.sparsity.sparsify],
         )
-        steps = loop.steps_per_epoch
-        loop.lr = held_then_cosine(
-            own.optimizer.lr, (self.first_tuned - 1) * steps, (own.epochs - self.first_tuned + 1) * steps
-        )
+        self.sparsifier = make(model, loop.optimizer, budget=budget, events=events, warmup=warmup, also=list(biases), size=size)
+        held = (warmup + events) * loop.steps_per_epoch
+        loop.lr = held_then_cosine(own.optimizer.lr, held, own.epochs * loop.steps_per_epoch - held)
         loop.l1 = constant(0.0)
 
     def begin(self, epoch: int) -> None:
@@ -438,23 +373,19 @@ class Sparsify(Controller):
         self.loop.polishing = epoch >= self.first_tuned and self.sparsifier.met
 
     def end(self, epoch: int, record: JSON, files: RunFolder) -> None:
-        self._draw(epoch)
         record["event"] = self.sparsifier.step(self._batches(epoch), self.loss)
         if record["event"] is not None:
             self.loop.engine = None  # it holds the tensors of before
 
-    def _draw(self, epoch: int) -> None:
-        """The same random numbers in all processes that share batches."""
+    def _batches(self, epoch: int) -> Batches:
+        """And the same random numbers in all processes that share them."""
         if self.loop.own.train.pieces > 1:
             torch.manual_seed(draw_seed(self.loop.config.machine.seed, APART + epoch, 0))
-
-    def _batches(self, epoch: int) -> Batches:
         return self.train.shuffled(self.loop.config.machine.seed, APART + epoch).batches(self.loop.own.train.batch_size)
 
     def finish(self, files: RunFolder) -> None:
         budget = self.sparsifier.budget
         if self.sparsifier.size() > budget.amount:  # tuned numbers may be harder to pack
-            self._draw(0)
             self.sparsifier.prepare(self._batches(0), self.loss)
             self.sparsifier.trim()
         budget.check(self.sparsifier.size())

@@ -20,18 +20,8 @@ from antembed.tables import container
 
 PIECE = 1 << 18  # rows
 CUDA = "random cuda/"  # and the number of a GPU: its random state
-KINDS = {
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int8: "I8",
-    torch.int16: "I16",
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.int32: "I32",
-    torch.int64: "I64",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+KINDS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.bool: "BOOL",
+         torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64", torch.uint8: "U8"}  # fmt: skip
 
 
 class CheckpointError(ValueError):
@@ -61,8 +51,12 @@ class Checkpoint:
         return found.numpy().copy()
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin so, without that."""
-        return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+        return with_prefix(self.tensors, prefix)
+
+
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -172,9 +166,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: Mapping[str, RowB
     """Write it under a temporary name, sync, rename. Equal tensors and data give equal bytes, in whatever order they came.
     `rows` take the place of the tensors of their names."""
     plain = json.loads(json.dumps(checkpoint.plain))  # keys are strings, as they will be when it is read
-    tensors: dict[str, Tensor | RowBlocks] = {
-        name: rows.get(name, tensor) for name, tensor in sorted(checkpoint.tensors.items())
-    }
+    tensors = {name: rows.get(name, tensor) for name, tensor in sorted(checkpoint.tensors.items())}
     write_atomically(path, in_blocks(tensors, {container.FACTS: json.dumps(plain, sort_keys=True)}))
 
 
@@ -217,10 +209,7 @@ def in_blocks(tensors: Mapping[str, Tensor | RowBlocks], about: dict[str, str]) 
 
 
 def _bytes_of(tensor: Tensor | RowBlocks) -> Iterator[Buffer]:
-    """The bytes of a tensor."""
-    for block in (
-        tensor.reshape(1 if tensor.dim() == 0 else tensor.shape).split(PIECE) if isinstance(tensor, Tensor) else tensor.blocks()
-    ):
+    for block in torch.atleast_1d(tensor).split(PIECE) if isinstance(tensor, Tensor) else tensor.blocks():
         if block.numel():
             flat = block.detach().cpu().contiguous()
             # A tensor of one element is contiguous whatever its strides are, but only a stride of 1 can be viewed as bytes.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from antembed.files import JSON, default_cache, locked, read_checked, write_checked
 from antembed.train.config import TaskConfig
@@ -25,17 +25,12 @@ if TYPE_CHECKING:
 VERSION = 17  # of what is cached; a change of a search is another version
 SPLITTING = {"hold_out", "split"}  # options that decide the parts of the data
 Report = Callable[[str], None]
+# Of a task, where its config's `to_search` leaves choices to it: finds options, to be added to those given.
+Search = Callable[[TaskConfig, Options, "Splits", Report], JSON]
 
 
 def silent(line: str) -> None:
     """No-op report."""
-
-
-class Search(Protocol):
-    """The search of a task, where its config's `to_search` leaves the choice to it."""
-
-    def __call__(self, config: TaskConfig, given: Options, splits: "Splits", report: Report) -> JSON:
-        """Options that were found, to be added to those given."""
 
 
 def configure(task: "Task", given: Options, report: Report = silent, *, search: bool = True) -> "tuple[TaskConfig, Splits]":

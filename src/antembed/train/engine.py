@@ -142,7 +142,7 @@ class PieceEngine:
             mine = number < pieces
             share = batch.sizes[number] / sum(batch.sizes) if mine else 0.0
             self.model.state = self.states.get(number) if mine else None
-            self._draw(step, 1 + number)  # also for words that are left out
+            torch.manual_seed(draw_seed(self.seed, step, 1 + number))  # also for words that are left out
             # Ranks without a part run a zero-weight step so that collectives match.
             loss = self.loss(batch.fetch(number if mine else 0), step)
             (loss * (share * self.size)).backward()  # the mean over processes is taken of all gradients
@@ -150,9 +150,6 @@ class PieceEngine:
                 self.states[number] = self.model.state
                 total += loss.item() * share
         return total if self.ranks is None else float(self.ranks.sum(torch.tensor(total, dtype=torch.float64)))
-
-    def _draw(self, step: int, piece: int) -> None:
-        torch.manual_seed(draw_seed(self.seed, step, piece))
 
     def _average(self) -> None:
         """The mean over processes, of the gradients of what every process has; those of shared tables arrive so."""

@@ -15,15 +15,8 @@ from antembed.train.options import Options, from_options, nearest, options_of, t
 from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder
 
-FILES = {
-    "data",
-    "test",
-    "columns",
-    "on_error",
-    "split",
-    "text",
-    "label",
-}  # options of the command line: here data are arguments
+# Options of the command line: here data are arguments.
+FILES = {"data", "test", "columns", "on_error", "split", "text", "label"}
 
 
 class NotFittedError(ValueError, AttributeError):

@@ -1,9 +1,10 @@
 """Examples in the order of an epoch, read block by block: only the order is in memory, not a second copy of the data."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -30,8 +31,45 @@ class Pieces:
         return cls([each * (b - a) for a, b in parts], lambda number: fetch(*parts[number]))
 
 
+class RowExamples:
+    """Examples that are rows, in any order; a subclass, a dataclass, fetches those of a range."""
+
+    rows: np.ndarray  # (n,) int32 or int64
+    threads: int | None  # None: torch's
+
+    @abstractmethod
+    def _range(self, a: int, b: int) -> "tuple[Tensor, ...]": ...
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
+        """The batches in n parts."""
+        for start in range(0, len(self), size):
+            own = self.with_rows(self.rows[start : start + size])
+            yield Pieces.cut(len(own), n, own._range)
+
+    def shuffled(self, seed: int, epoch: int) -> Self:
+        """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees the same order."""
+        return self.in_order(self.order(seed, epoch))
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """The rows in the order of an epoch."""
+        import torch
+
+        return shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
+
+    def with_rows(self, rows: np.ndarray) -> Self:
+        """Other rows of the same data."""
+        return replace(self, rows=rows)  # type: ignore[type-var]
+
+    def in_order(self, rows: np.ndarray) -> Self:
+        """For training, in this order."""
+        return self.with_rows(rows)
+
+
 @dataclass(frozen=True)
-class Examples:
+class Examples(RowExamples):
     """Rows `rows` of aligned columns, which may be memory-mapped."""
 
     columns: tuple[np.ndarray, ...]
@@ -43,9 +81,6 @@ class Examples:
         n = min(len(column) for column in self.columns)
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < n):
             raise IndexError(f"rows {self.rows.min()} to {self.rows.max()} are not all within the {n} rows of the data")
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def __getitem__(self, piece: slice) -> "tuple[Tensor, ...]":
         """A slice of the examples, as tensors on the device."""
@@ -60,30 +95,8 @@ class Examples:
         for start in range(0, len(self), chunk):
             yield from zip(*(column.split(size) for column in self[start : start + chunk]), strict=True)
 
-    def pieces(self, size: int, n: int) -> Iterator[Pieces]:
-        """The same batches in n parts."""
-        for start in range(0, len(self), size):
-            own = self.with_rows(self.rows[start : start + size])
-            yield Pieces.cut(len(own), n, own._range)
-
     def _range(self, a: int, b: int) -> "tuple[Tensor, ...]":
         return self[a:b]
-
-    def shuffled(self, seed: int, epoch: int) -> "Examples":
-        """In the order of this epoch, which depends on the seed and the epoch only: a resumed run sees the same order."""
-        return self.in_order(self.order(seed, epoch))
-
-    def order(self, seed: int, epoch: int) -> np.ndarray:
-        """The rows in the order of an epoch."""
-        import torch
-
-        return shuffled(self.rows, seed, epoch, self.threads or torch.get_num_threads())
-
-    def with_rows(self, rows: np.ndarray) -> "Examples":
-        """Other rows of the same columns."""
-        return Examples(self.columns, rows, self.device, self.threads)
-
-    in_order = with_rows
 
 
 def chunk_size(batch_size: int) -> int:

@@ -110,8 +110,7 @@ class EmbeddingModel(TaskModel):
             return self.bias_parameters() + sum(table.count_parameters() for table in self.embeddings.values())
         total, biases = 0, self.table_biases()
         for name, table in self.embeddings.items():
-            T, A, rows = table.arrays()
-            own = biases.get(name, TableBias())
+            (T, A, rows), own = table.arrays(), biases.get(name, TableBias())
             options = {"values": values, "encoding": encoding}
             total += size_of(serialized(T, A, row_index=rows, bias=own.bias, offset=own.offset, **options))
         return total
@@ -120,23 +119,19 @@ class EmbeddingModel(TaskModel):
         """What is left of empty tables: no budget below it can be met."""
         if unit == "parameters":
             return 1
-        biased = {name for name, own in self.table_biases().items() if own.bias is not None}
-        return sum(
-            len(
-                serialize(
-                    np.zeros((table.num_embeddings, 1), np.float32),
-                    np.zeros((1, table.embedding_dim), np.float32),
-                    bias=np.zeros(table.num_embeddings, np.float32) if name in biased else None,
-                    values=values,
-                    encoding=encoding,
-                )
-            )
-            for name, table in self.embeddings.items()
-        )
+        total, biased = 0, self._biased()
+        for name, table in self.embeddings.items():
+            T, A = np.zeros((table.num_embeddings, 1), np.float32), np.zeros((1, table.embedding_dim), np.float32)
+            total += len(serialize(T, A, bias=T[:, 0] if name in biased else None, values=values, encoding=encoding))
+        return total
+
+    def _biased(self) -> set[str]:
+        """Tables with a bias for each row."""
+        return {name for name, own in self.table_biases().items() if own.bias is not None}
 
     def dense_bytes(self) -> int:
         """Of full tables of this width with their biases, in fp32."""
-        biased = {name for name, own in self.table_biases().items() if own.bias is not None}
+        biased = self._biased()
         return sum(
             4 * table.num_embeddings * (table.embedding_dim + (name in biased)) for name, table in self.embeddings.items()
         )

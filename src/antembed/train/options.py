@@ -107,7 +107,6 @@ class Option:
     field: FieldInfo
     heading: str
     owners: tuple[str, ...] = ()  # members of a union that have it; (): it is in every config
-
     choices: tuple[str, ...] = ()  # the words it may be, if they are listed
     inferred: tuple[str, ...] = ()  # of a union: members that are meant where only their options are given
 
@@ -154,9 +153,8 @@ def options_of(config: type[Config]) -> dict[str, Option]:
             continue
         before = found[leaf.name]
         if not (before.owners and leaf.owners):
-            raise TypeError(
-                f"{config.__name__} has two options {leaf.name!r}: {'.'.join(before.path)} and {'.'.join(leaf.path)}"
-            )
+            both = f"{'.'.join(before.path)} and {'.'.join(leaf.path)}"
+            raise TypeError(f"{config.__name__} has two options {leaf.name!r}: {both}")
         found[leaf.name] = replace(before, owners=(*before.owners, *leaf.owners))
     return found
 
@@ -206,9 +204,9 @@ def _chosen(union: Option, given: Options, known: Mapping[str, Option]) -> str:
     return fitting[0] if fitting else usual
 
 
-def _tree(flat: Options, chosen: Mapping[str, Option]) -> dict[str, Any]:
-    """Flat options, each at its place."""
-    tree: dict[str, Any] = {}
+def _tree(flat: Options, chosen: Mapping[str, Option], tree: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Flat options, each at its place, among those of `tree`."""
+    tree = {} if tree is None else tree
     for name, value in flat.items():
         *folders, last = chosen[name].path
         place = tree
@@ -247,14 +245,7 @@ def to_options(config: Config, *, all: bool = False) -> dict[str, Any]:
 def with_options(config: ConfigT, **changes: object) -> ConfigT:
     """The same config with some options changed, whether or not they go with each other by themselves."""
     chosen = chosen_options(type(config), {"solver": str(_at(config, ("solver", CHOICE)))})
-    tree = config.model_dump()
-    for name, value in changes.items():
-        *folders, last = chosen[name].path
-        place = tree
-        for folder in folders:
-            place = place[folder]
-        place[last] = value
-    return validated(type(config), tree)
+    return validated(type(config), _tree(changes, chosen, config.model_dump()))
 
 
 def _at(config: Config, path: tuple[str, ...]) -> Any:

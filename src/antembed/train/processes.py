@@ -29,7 +29,7 @@ from antembed.train.checkpoint import RowBlocks
 from antembed.train.config import SolverConfig, StochasticConfig, TaskConfig
 from antembed.train.model import TaskModel
 from antembed.train.options import AUTO, ConfigError, Options, members, options_of, to_options
-from antembed.train.task import Part, Pretrains, Rows, Splits, Task
+from antembed.train.task import Part, Rows, Splits, Task
 
 
 def one_copy(ranks: Ranks, make: Callable[[], np.ndarray], n: int, kind: np.dtype) -> np.ndarray:
@@ -198,7 +198,7 @@ def check_options(task: Task, config: TaskConfig, ranks: Ranks) -> None:
     under = f"under torchrun ({ranks.size} processes)"
     if config.embedding_name not in EMBEDDINGS:
         raise ConfigError(f"{under} embedding {config.embedding_name} is not possible; use anchor or full", "embedding")
-    if isinstance(task, Pretrains) and task.pretraining(config) is not None:
+    if task.pretraining(config) is not None:
         raise ConfigError(f"{under} an --anchor-init that trains a model first is not possible; use frequency", "anchor_init")
 
 

@@ -1,8 +1,8 @@
 """The life of a run, for every task and solver: create, train, resume, evaluate, export; and its result."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from operator import call
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +24,7 @@ from antembed.train.processes import build, check_alike, check_options, on_first
 from antembed.train.registry import TASKS
 from antembed.train.run_folder import BESIDE, RunFolder
 from antembed.train.solver import Callback, Solver, ignore, make_solver
-from antembed.train.task import Compares, ExportsMore, Pretrains, Reopens, Splits, Task
+from antembed.train.task import Splits, Task
 
 FILES = ("data", "test")  # options that name files
 
@@ -49,14 +49,13 @@ def train(
         check_options(task, config, ranks)
         check_alike(config, ranks)
     splits = task.load(config) if splits is None else splits
-    if isinstance(task, Pretrains) and (before := task.pretraining(config)) is not None:
+    if (before := task.pretraining(config)) is not None:
         with TemporaryDirectory() as name:  # nothing is left of it but its model
             train(before, Path(name) / "run", splits=splits)
             task.use_pretrained(splits, load_model(Path(name) / "run"))
     model = build(task, config, splits, ranks)
     check_budget(config, model)
-    own = task.facts(splits, model) if isinstance(task, Reopens) else splits.facts
-    facts, tables = {**own, "examples": splits.count, "sha256": splits.digest}, model.file_names()
+    facts, tables = {**task.facts(splits, model), "examples": splits.count, "sha256": splits.digest}, model.file_names()
 
     def create() -> None:
         folder.create(config, facts, tables, resume=resume, overwrite=overwrite)
@@ -66,7 +65,7 @@ def train(
         shard_(model, ranks)
         share_rows(splits, ranks)
     solver = make_solver(task, config, model, splits, ranks)
-    first, on_first = (True, _call) if ranks is None else (ranks.first, ranks.on_first)
+    first, on_first = (True, call) if ranks is None else (ranks.first, ranks.on_first)
     with folder.locked() if first else nullcontext():
         on_first(create)
         if resume and solver.storage.exists(folder.last):
@@ -78,10 +77,6 @@ def train(
             solver.storage.save(folder.last, solver.state_dict())
         work = partial(_finish, task, config, splits, solver, folder)
         return work() if ranks is None else on_first_served(model, ranks, work) or {}
-
-
-def _call(work: Callable[[], None]) -> None:
-    work()
 
 
 def _finish(task: Task, config: TaskConfig, splits: Splits, solver: Solver, folder: RunFolder) -> JSON:
@@ -123,18 +118,13 @@ def check_budget(config: TaskConfig, model: TaskModel) -> None:
         raise BudgetError(f"a budget of {budget} cannot be met: empty tables have {least:,.0f} {budget.unit}; allow more")
 
 
-def reopened(task: Task, config: TaskConfig, facts: JSON, folder: Path) -> Splits:
-    """What `build` needs of the data of a finished run."""
-    return task.reopen(config, facts, folder) if isinstance(task, Reopens) else Splits(facts=facts)
-
-
 def load_model(run: str | Path) -> TaskModel:
     """A finished run's model; its data are not needed."""
     folder = RunFolder(run)
     task = folder.task()
     config, facts = folder.open()
     folder.check_trained_here()
-    model = task.build(config.for_evaluation(), reopened(task, config, facts, folder.path))
+    model = task.build(config.for_evaluation(), task.reopen(config, facts, folder.path))
     restore(read_checkpoint(folder.final), model)
     return model.eval()
 
@@ -196,29 +186,21 @@ def export(
     model.export(out, values or config.values, encoding or config.encoding)
     for name in BESIDE if (out / "config.json").exists() else ():
         (out / name).unlink(missing_ok=True)  # of the export that is overwritten
-    _write_beside(task, config, model, folder, out, values, encoding, seen)
+    _write_beside(task, config, model, folder, out, seen, values=values, encoding=encoding)
     names = (*model.file_names(), *BESIDE, "config.json")
     return {name: (out / name).stat().st_size for name in names if (out / name).is_file()}
 
 
 def _write_beside(
-    task: Task,
-    config: TaskConfig,
-    model: TaskModel,
-    folder: RunFolder,
-    out: Path,
-    values: str | None = None,
-    encoding: str | None = None,
-    seen: bool = False,
+    task: Task, config: TaskConfig, model: TaskModel, folder: RunFolder, out: Path, seen: bool = False, **form: str | None
 ) -> None:
     """What an export has beside its tables."""
     facts = folder.raw()["data"]
-    reopened(task, config, facts, folder.path).save(out)
-    if isinstance(task, ExportsMore):
-        task.export_extras(folder.path, config, out, seen)
+    task.reopen(config, facts, folder.path).save(out)
+    task.export_extras(folder.path, config, out, seen)
     if others := outside_tables(model):
         write_weights(out, others)
-    write_description(out, standalone(config, values, encoding).model_dump(mode="json"), facts, model.file_names())
+    write_description(out, standalone(config, **form).model_dump(mode="json"), facts, model.file_names())
 
 
 def standalone(config: TaskConfig, values: str | None = None, encoding: str | None = None) -> TaskConfig:
@@ -265,7 +247,7 @@ BLOCK = 1 << 16  # rows
 def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
     """The result of a run, for result.json, --json and records."""
     rows, size = folder.rows(), model.eval().model_size()
-    files = {file.name: file.stat().st_size for file in exported_files(model, folder.path)}
+    files = {name: (folder.path / name).stat().st_size for name in model.file_names()}
     result: JSON = {
         "task": task.name,
         "embedding": config.embedding_name,
@@ -285,10 +267,9 @@ def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, 
         "seed": config.machine.seed,
     }
     if isinstance(model, EmbeddingModel):
-        result["dense_bytes"] = model.dense_bytes()
-        result["empty_rows"] = by_table(empty_rows(model, folder.path))
+        result |= {"dense_bytes": model.dense_bytes(), "empty_rows": by_table(empty_rows(model, folder.path))}
     result |= model.details
-    result["baselines"] = task.baselines(splits) if isinstance(task, Compares) else {}
+    result["baselines"] = task.baselines(splits)
     return result | {"remarks": remarks(task, model, result)}
 
 
@@ -319,10 +300,6 @@ def remarks(task: Task, model: TaskModel, result: JSON) -> list[str]:
     if full:
         found.append(f"no weight of T is zero ({', '.join(full)}): nothing was compressed; raise the penalty, or give a budget")
     return found
-
-
-def exported_files(model: TaskModel, folder: Path) -> list[Path]:
-    return [folder / name for name in model.file_names()]
 
 
 def _test(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: Path) -> JSON:

@@ -66,7 +66,9 @@ class ShardedStorage:
             packed = json.dumps({"tensors": shapes, "plain": checkpoint.plain, "sums": sums}).encode()
             write_atomically(folder / ABOUT, packed)
             write_atomically(_pointer(path), json.dumps({"number": number, "sum": zlib.crc32(packed)}).encode())
-            _remove_others(path, number)
+            for other in path.parent.glob(f"{path.stem}-[0-9]*/"):
+                if other != folder:
+                    shutil.rmtree(other)
         self.ranks.wait()
 
     def load(self, path: Path) -> Checkpoint:
@@ -79,11 +81,8 @@ class ShardedStorage:
         tensors, labelled = {}, {}
         for name, about in found["tensors"].items():
             shape, kind = list(about["shape"]), DTYPES[about["dtype"]]
-            if about["rows"]:
-                start, stop = Spread(shape[0], self.ranks.size).range(self.ranks.rank)
-                tensors[name] = torch.empty(stop - start, *shape[1:], dtype=kind)
-            else:
-                tensors[name] = torch.empty(shape, dtype=kind)
+            start, stop = Spread(shape[0], self.ranks.size).range(self.ranks.rank) if about["rows"] else (0, 0)
+            tensors[name] = torch.empty([stop - start, *shape[1:]] if about["rows"] else shape, dtype=kind)
             if torch.Size(shape).numel():
                 labelled[name] = self._label(tensors[name], shape[0] if about["rows"] else None)
         with self.ranks.reporting(f"reading {folder.name}"), _quiet():
@@ -118,13 +117,12 @@ class ShardedStorage:
             for weight, table in tables.items():  # anchors that growth has removed
                 if name.startswith(f"extra/removed/{weight.removesuffix('.rows.weight')}/T/"):
                     found[name] = table.num_embeddings
-        if self.optimizer is not None:
-            weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
-            for index, weight in enumerate(weights):
-                for table in tables.values():
-                    if weight is table.weight:
-                        own = [name for name in names if name.startswith(f"optimizer/{index}/")]
-                        found |= dict.fromkeys(own, table.num_embeddings)
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        for index, weight in enumerate(weight for group in groups for weight in group["params"]):
+            for table in tables.values():
+                if weight is table.weight:
+                    own = [name for name in names if name.startswith(f"optimizer/{index}/")]
+                    found |= dict.fromkeys(own, table.num_embeddings)
         return {name: rows for name, rows in found.items() if name in names}
 
 
@@ -178,10 +176,6 @@ def _folder(path: Path, number: int) -> Path:
     return path.with_name(f"{path.stem}-{number:06d}")
 
 
-def _numbered(path: Path) -> Iterator[Path]:
-    return (folder for folder in path.parent.glob(f"{path.stem}-[0-9]*") if folder.is_dir())
-
-
 def _begin(path: Path) -> int:
     """The number of the next checkpoint; what a killed process has left of it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,12 +183,6 @@ def _begin(path: Path) -> int:
     shutil.rmtree(_folder(path, number), ignore_errors=True)
     _folder(path, number).mkdir()
     return number
-
-
-def _remove_others(path: Path, number: int) -> None:
-    for folder in _numbered(path):
-        if folder != _folder(path, number):
-            shutil.rmtree(folder)
 
 
 def _about(path: Path) -> JSON:

@@ -6,11 +6,9 @@ import numpy as np
 
 from antembed.train.examples import permutation
 
-# name → shares of train, validation, test
-SPLITS = {
-    "80/10/10": (0.8, 0.1, 0.1),
-    "90/10": (0.9, 0.0, 0.1),  # as in the paper's MovieLens results: no validation, the last epoch counts
-}
+# name → shares of train, validation, test.
+# 90/10: as in the paper's MovieLens results, no validation, the last epoch counts.
+SPLITS = {"80/10/10": (0.8, 0.1, 0.1), "90/10": (0.9, 0.0, 0.1)}
 
 
 def split(n: int, kind: str, seed: int) -> dict[str, np.ndarray]:

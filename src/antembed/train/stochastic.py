@@ -13,7 +13,8 @@ from antembed.layer.embedding import param_groups
 from antembed.layer.growth import penalties
 from antembed.layer.optim import OPTIMIZERS
 from antembed.layer.optim.proximal import ProximalOptimizer
-from antembed.train.callbacks import Averaging, BestEpoch, BudgetSteering, Controller, GrowthControl, Polish, Pruning, Sparsify
+from antembed.train.anchor_growth import GrowthControl
+from antembed.train.callbacks import Averaging, BestEpoch, BudgetSteering, Controller, Polish, Pruning, Sparsify
 from antembed.train.checkpoint import Checkpoint, capture, restore
 from antembed.train.config import StochasticConfig, ThreadsConfig
 from antembed.train.engine import Loop, PieceEngine, TorchEngine, constant, cosine, halving, ramp, rates, scaled
@@ -27,12 +28,10 @@ from antembed.train.task import (
     Engine,
     ModelT,
     OffersEngine,
-    Regularizes,
     Rows,
     Schedule,
     Source,
     SplitsT,
-    Terms,
 )
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
@@ -47,7 +46,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
         task, config, own, model, splits = self.task, self.config, self.own, self.model, self.splits
         examples = len(splits.train)
         lr, l1 = schedules(own, examples)
-        self.terms = task.terms(config, splits, model) if isinstance(task, Regularizes) else Terms()
+        self.terms = task.terms(config, splits, model)
         if self.ranks is not None and config.auto and any(len(free) for free in self.terms.free_entries.values()):
             under = f"under torchrun ({self.ranks.size} processes)"
             raise ConfigError(f"{under} anchors auto goes without relations; give --anchors", "anchors")

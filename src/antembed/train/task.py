@@ -7,7 +7,7 @@
         def loss(self, model, batch): ...       # → a scalar, the mean over the batch
         def evaluate(self, model, splits, part): ...   # → {"loss": …, "error": …}
 
-and one entry in TASKS (antembed/tasks.py). What only some tasks can do is a protocol each, at the end of this file.
+and one entry in TASKS (antembed/tasks.py). What few tasks can do is a protocol each, at the end of this file.
 """
 
 import hashlib
@@ -129,6 +129,16 @@ SplitsT = TypeVar("SplitsT", bound=Splits)
 ModelT = TypeVar("ModelT", bound=TaskModel)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a task adds to stochastic training."""
+
+    regularizers: Sequence[Regularizer] = ()  # added to the loss
+    free_entries: Mapping[str, FreeEntries] = field(default_factory=dict)  # entries of T that cost nothing, by embedding
+    biases: Sequence[Embedding] = ()  # tables of single numbers that a sparsifier makes sparse, too
+    rates: Sequence[tuple[Tensor, float]] = ()  # parameters, and the multiple of the learning rate that is theirs
+
+
 class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     """Stateless: all that varies comes in as config, splits and model. What needs no torch is in its config (TaskConfig)."""
 
@@ -153,60 +163,31 @@ class Task(ABC, Generic[ConfigT, SplitsT, ModelT]):
     def evaluate(self, model: ModelT, splits: SplitsT, part: Part) -> Metrics:
         """Metrics over the examples of a part; "loss" is the mean loss."""
 
+    def terms(self, config: ConfigT, splits: SplitsT, model: ModelT) -> Terms:
+        """What stochastic training minimises beside the loss."""
+        return Terms()
 
-@dataclass(frozen=True)
-class Terms:
-    """What a task adds to stochastic training."""
+    def pretraining(self, config: ConfigT) -> TaskConfig | None:
+        """The run that comes before, of another model; None: there is none."""
+        return None
 
-    regularizers: Sequence[Regularizer] = ()  # added to the loss
-    free_entries: Mapping[str, FreeEntries] = field(default_factory=dict)  # entries of T that cost nothing, by embedding
-    biases: Sequence[Embedding] = ()  # tables of single numbers that a sparsifier makes sparse, too
-    rates: Sequence[tuple[Tensor, float]] = ()  # parameters, and the multiple of the learning rate that is theirs
-
-
-@runtime_checkable
-class Regularizes(Protocol):
-    """A task whose stochastic training minimises more than its loss."""
-
-    def terms(self, config: TaskConfig, splits: Splits, model: TaskModel) -> Terms: ...
-
-
-@runtime_checkable
-class Pretrains(Protocol):
-    """A task that may train another model first."""
-
-    def pretraining(self, config: TaskConfig) -> TaskConfig | None:
-        """The run that comes before; None: there is none."""
-
-    def use_pretrained(self, splits: Splits, model: TaskModel) -> None:
+    def use_pretrained(self, splits: SplitsT, model: ModelT) -> None:
         """Keep of its model what `build` needs."""
 
-
-@runtime_checkable
-class Reopens(Protocol):
-    """A task whose finished runs need more than `Splits.facts` in place of their data."""
-
-    def facts(self, splits: Splits, model: TaskModel) -> JSON:
+    def facts(self, splits: SplitsT, model: ModelT) -> JSON:
         """What a run remembers of its data (config.json)."""
+        return splits.facts
 
-    def reopen(self, config: TaskConfig, facts: JSON, folder: Path) -> Splits:
+    def reopen(self, config: ConfigT, facts: JSON, folder: Path) -> Splits:
         """What `build` needs of the data of a finished run: names and sizes, no examples."""
+        return Splits(facts=facts)
 
+    def export_extras(self, folder: Path, config: ConfigT, out: Path, seen: bool) -> None:
+        """Copy what an export has beside tables and network; `seen`: also what is left out unless asked for."""
 
-@runtime_checkable
-class ExportsMore(Protocol):
-    """A task whose exports have more than tables and network."""
-
-    def export_extras(self, folder: Path, config: TaskConfig, out: Path, seen: bool) -> None:
-        """Copy it from a run's folder; `seen`: also what is left out unless asked for."""
-
-
-@runtime_checkable
-class Compares(Protocol):
-    """A task with trivial models to compare a result with."""
-
-    def baselines(self, splits: Splits) -> dict[str, float]:
-        """Their headline metrics on the test part, by what they do."""
+    def baselines(self, splits: SplitsT) -> dict[str, float]:
+        """Headline metrics of trivial models on the test part, by what they do."""
+        return {}
 
 
 @runtime_checkable
