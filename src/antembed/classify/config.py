@@ -62,9 +62,7 @@ def read_input(
     source: TextInput, min_count: int = 1, max_vocab: int = 0, share_words: bool = True
 ) -> tuple[Documents, Documents | None]:
     """Documents to train on, and those to test on if there is a file of them. The last ones stay in memory for a sweep.
-
-    `share_words`: test documents are read with the vocabulary of the others; else with words of their own, for hashes.
-    """
+    `share_words`: test documents are read with the vocabulary of the others; else with words of their own, for hashes."""
     files = [find_data(name) for name in (source.data, source.test) if name]
     stamps = tuple((str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in files)
     return _read(stamps, source, min_count, max_vocab, share_words)

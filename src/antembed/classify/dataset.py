@@ -97,10 +97,8 @@ class TextSplits(WordSplits):
 
 
 def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np.ndarray]:
-    """Rows of each part, seeded: a tenth for validation, and a tenth for the test if there is no file of it.
-
-    Every model of text is given the same parts at the same seed. Documents without a class are left out.
-    """
+    """Rows of each part, seeded: a tenth for validation, and a tenth for the test if there is no file of it. Every model of
+    text is given the same parts at the same seed. Documents without a class are left out."""
     labelled = np.flatnonzero(documents.labels >= 0)
     order = labelled[permutation(len(labelled), seed)]
     n = len(order) // HELD_OUT

@@ -139,11 +139,9 @@ class OtherDialect(Exception):
 
 @dataclass
 class LabelledText:
-    """The file's documents, piece by piece: a column `text` (several joined by a space), and `label` if there is one.
-
-    `text`, `label`: columns by name, or by number from 1; label "": there is none. Empty lines of a table are skipped; in a
-    file without labels, an empty line is an empty document. `notes` are complete once a piece is there.
-    """
+    """The file's documents, piece by piece: a column `text` (several joined by a space), and `label` if there is one. `text`,
+    `label`: columns by name, or by number from 1; label "": there is none. Empty lines of a table are skipped; in a file
+    without labels, an empty line is an empty document. `notes` are complete once a piece is there."""
 
     path: Path
     text: Chosen | Sequence[Chosen] | None = None
@@ -203,12 +201,9 @@ class LabelledText:
             with json_lines(path, plain) as opened:
                 yield opened
         else:
-            bare = suffix_of(path) == ".txt"
-            form = (
-                Format(UNIT, False, ["column_1"], False, False)
-                if bare
-                else format_of_text(path, plain, first, self.text, self.label)
-            )
+            form = Format(UNIT, False, ["column_1"], False, False)
+            if suffix_of(path) != ".txt":
+                form = format_of_text(path, plain, first, self.text, self.label)
             self.notes = assumed(path, dialect, form.separator)
             with _delimited(path, plain, form) as opened:
                 yield opened

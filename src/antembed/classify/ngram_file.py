@@ -94,10 +94,8 @@ def decode_symbols(data: bytes, count: int, weights: np.ndarray) -> np.ndarray:
 
 def split_gaps(members: np.ndarray, size: int) -> tuple[int, np.ndarray, np.ndarray]:
     """A sorted set of numbers < size as gaps: the number of low bits stored as they are, these bits, and symbols for the rest.
-
     The low bits of a random set's gaps are uniform, and the rest is geometrically distributed, which entropy coding exploits.
-    Of a rest ≥ LONGEST, each LONGEST is a symbol of its own.
-    """
+    Of a rest ≥ LONGEST, each LONGEST is a symbol of its own."""
     gaps = np.diff(members, prepend=-1) - 1
     bits = max(int(np.log2(size / max(len(members), 1))) - 2, 0)
     high = gaps >> bits
@@ -133,10 +131,8 @@ MOST_BITS = 24  # of a bucket's number: a look-up table of 2²⁴ two-byte rows 
 
 
 def hash_words(words: Sequence[str], prefix: int = 0) -> np.ndarray:
-    """A 64-bit hash of each word's UTF-8 bytes: (V,) uint64. It must never change, since files refer to it.
-
-    With a `prefix`, (V, 2): also one of the word's first `prefix` letters, 0 for words that are no longer than that.
-    """
+    """A 64-bit hash of each word's UTF-8 bytes: (V,) uint64. It must never change, since files refer to it. With a `prefix`,
+    (V, 2): also one of the word's first `prefix` letters, 0 for words that are no longer than that."""
     hashes = _digests(word.encode() for word in words)
     if not prefix:
         return hashes
@@ -151,9 +147,7 @@ def _digests(texts: Iterable[bytes]) -> np.ndarray:
 
 def ngram_hashes(words: np.ndarray, starts: np.ndarray, orders: int) -> tuple[np.ndarray, np.ndarray]:
     """All n-grams of 1 … `orders` words within a document, and prefixes: their hashes and their documents, (objects,) each.
-
-    words: (total,) or (total, 2) uint64, of hash_words; document n is words[starts[n]:starts[n + 1]].
-    """
+    words: (total,) or (total, 2) uint64, of hash_words; document n is words[starts[n]:starts[n + 1]]."""
     documents = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     words, prefixes = (words, words[:0]) if words.ndim == 1 else (words[:, 0], words[:, 1])
     hashes, owners, run = [_mixed(words)], [documents], words

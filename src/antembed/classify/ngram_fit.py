@@ -370,10 +370,8 @@ class NgramFit:
 
 
 def directions(R: np.ndarray, worth: np.ndarray, K: int, most: int = 20_000, rounds: int = 20) -> np.ndarray:
-    """K anchors (K, C) along which rows lie: k-means of the directions of the rows worth most, in their usual length.
-
-    The first is that of the best row, each next one the row that is worth most and least like those so far.
-    """
+    """K anchors (K, C) along which rows lie: k-means of the directions of the rows worth most, in their usual length. The first
+    is that of the best row, each next one the row that is worth most and least like those so far."""
     rows = R - R.mean(1, keepdims=True)  # softmax does not see what classes have in common
     lengths = np.linalg.norm(rows, axis=1)
     top = np.argsort(-np.where(lengths > 1e-9, worth, -1), kind="stable")[:most]

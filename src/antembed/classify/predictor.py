@@ -159,9 +159,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def word_hashes(documents: Documents, prefix: int = 0) -> np.ndarray:
     """The hash of each word of the documents (total,), and of its prefix (total, 2). Words of the vocabulary are hashed once.
-
-    Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none.
-    """
+    Words that the vocabulary lacks are all "<unk>": read texts with a vocabulary of their own, as the classifier needs none."""
     return vocabulary_hashes(tuple(documents.vocabulary.words), prefix)[documents.tokens]
 
 
@@ -195,9 +193,7 @@ Occurrences = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def top_ngrams(classifier: HashedNgrams, documents: Documents, kept: int = KEPT) -> JSON:
     """The n-grams with the highest score for each class, less its mean over classes, and how often the documents have them.
-
-    Equal scores are in the order of these counts. A bucket that several n-grams share is shown by the most frequent one.
-    """
+    Equal scores are in the order of these counts. A bucket that several n-grams share is shown by the most frequent one."""
     scores = classifier.object_scores()
     counts = np.zeros(len(scores), np.int64)
     for objects, *_ in _occurrences(classifier, documents):

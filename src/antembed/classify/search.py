@@ -97,10 +97,8 @@ class NgramSearch:
 
     def size(self, settings: NgramSettings, tolerance: float, report: Report) -> tuple[int, float, float]:
         """The smallest size in bytes that is surely within the tolerance, its accuracy, and that of the model without a size.
-
         Surely: both models are asked about the same documents, and the loss of accuracy is below the tolerance by SURE standard
-        errors (of MANY documents by LIKELY ones), or there is none. (A few hundred cannot show half a per cent.)
-        """
+        errors (of MANY documents by LIKELY ones), or there is none. (A few hundred cannot show half a per cent.)"""
         dense = qualities(self.folds, settings).hits
         train, _ = self.folds[0]
         smallest = SMALLEST if len(train) < SAMPLE else 4 * SMALLEST

@@ -142,8 +142,7 @@ def make_network(config: LanguageConfig) -> Network:
 def _rescale(table: Embedding) -> None:
     """Vectors start at one scale, whatever the embedding; anchors have length 1, so that T moves them as far as it moves."""
     for _, anchors in table.pairs:
-        lengths = anchors.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        anchors.div_(lengths)
+        anchors.div_(anchors.norm(dim=1, keepdim=True).clamp(min=1e-12))
     vectors = table(torch.arange(1, min(table.num_embeddings, 4096)))
     scale = INIT_SCALE / max(float(vectors.square().mean().sqrt()), 1e-12)
     for rows in [rows for rows, _ in table.pairs] or table.tables[:1]:
@@ -204,8 +203,7 @@ class TextGenerator:
         words = self.ids(text)
         if len(words) < 2:
             raise ValueError(f"a text of {len(words)} words has no perplexity; give 2 or more")
-        splits = LanguageSplits(test=Streams(words))
-        return Language().evaluate(self.model, splits, "test")["perplexity"]
+        return Language().evaluate(self.model, LanguageSplits(test=Streams(words)), "test")["perplexity"]
 
     @torch.no_grad()
     def generate(

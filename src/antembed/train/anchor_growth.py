@@ -18,19 +18,7 @@ from torch import Tensor
 
 from antembed.files import JSON
 from antembed.layer.anchor import AnchoredTable, AnchorEmbedding
-from antembed.layer.growth import (
-    Add,
-    Check,
-    Decision,
-    Keep,
-    Plateau,
-    PlateauState,
-    Remove,
-    Stop,
-    Trend,
-    TrendState,
-    nbant_objective,
-)
+from antembed.layer.growth import Add, Check, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState, nbant_objective
 from antembed.layer.optim.prox import NonNegativeL1
 from antembed.layer.resize_anchors import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
 from antembed.train.callbacks import Controller, pruned
@@ -105,10 +93,8 @@ class GrowthControl(Controller):
         return {"validation": errors, "nnz": nnz, "anchors": self.K, "anchors_in_use": used, "objective": objective}
 
     def adjust(self, epoch: int, step: int, record: JSON, snapshot: Path) -> JSON | None:
-        """Ask the policy, and do what it says; → what was done, or None if nothing.
-
-        `record`: what `evaluate` found; `snapshot`: the file to return to if a change does not help.
-        """
+        """Ask the policy, and do what it says; → what was done, or None if nothing. `record`: what `evaluate` found;
+        `snapshot`: the file to return to if a change does not help."""
         K = tuple(max(n, 1) for n in record["anchors_in_use"].values())
         objective = record["objective"]
         began = self.policy_state
@@ -128,12 +114,12 @@ class GrowthControl(Controller):
             stands = objective
         self._apply(decision, epoch, step, snapshot)
         self.trial = None
-        if isinstance(decision, Add | Remove):
+        if not isinstance(decision, Stop):
             self.trial = {"change": done["decision"], "n": decision.n, "before": stands}
         return done | {"objective": stands, "anchors": self.K}
 
-    def _apply(self, decision: Decision, epoch: int, step: int, snapshot: Path) -> None:
-        if isinstance(decision, Add | Remove | Stop) and decision.undo:
+    def _apply(self, decision: Add | Remove | Stop, epoch: int, step: int, snapshot: Path) -> None:
+        if decision.undo:
             self._undo(step, snapshot)
         elif isinstance(self.policy, Plateau):
             self._drop_dead()
@@ -141,7 +127,6 @@ class GrowthControl(Controller):
         if isinstance(decision, Stop):
             self.stopped = (epoch, step)
             return
-        assert isinstance(decision, Add | Remove)
         for number, (name, table) in enumerate(self.tables.items()):
             if decision.table in (None, number):
                 if isinstance(decision, Add):

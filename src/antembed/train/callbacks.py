@@ -359,10 +359,8 @@ class Sparsify(Controller):
         warmup = dense_epochs(own.epochs, events)
         self.first_tuned = warmup + events + 1
         budget = parse_budget(own.sparsity.budget, model.dense_bytes())
-        size, make = (
-            partial(model.stored_size, values=config.values, encoding=config.encoding),
-            SPARSIFIERS[own.sparsity.sparsify],
-        )
+        make = SPARSIFIERS[own.sparsity.sparsify]
+        size = partial(model.stored_size, values=config.values, encoding=config.encoding)
         self.sparsifier = make(model, loop.optimizer, budget=budget, events=events, warmup=warmup, also=list(biases), size=size)
         held = (warmup + events) * loop.steps_per_epoch
         loop.lr = held_then_cosine(own.optimizer.lr, held, own.epochs * loop.steps_per_epoch - held)

@@ -39,11 +39,8 @@ def cosine(steps: int) -> Schedule:
 
 
 def ramp(steps: int) -> Schedule:
-    """From 0 to 1 over `steps`, then 1.
-
-    For a penalty: at full strength from the first step it kills most anchors before they have learned anything, and a
-    product of two tables in which an anchor is zero in both has no gradient to bring it back.
-    """
+    """From 0 to 1 over `steps`, then 1. For a penalty: at full strength from the first step it kills most anchors before they
+    have learned anything, and a product of two tables in which an anchor is zero in both has no gradient to bring it back."""
     return lambda step: min(step / steps, 1.0) if steps else 1.0
 
 
@@ -106,25 +103,22 @@ def draw_seed(seed: int, step: int, piece: int) -> int:
     return int(np.random.SeedSequence((seed, step, piece)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
+@dataclass
 class PieceEngine:
-    """Any model, any loss; every process goes over the same batches and fetches its parts of each.
+    """Any model, any loss; every process goes over the same batches and fetches its parts of each. The parts do not depend on
+    the number of processes, and random numbers (dropout, negatives) are drawn anew for each, by the seed, the step and its
+    number: the result is the same with any number of processes, up to the order of sums."""
 
-    The parts do not depend on the number of processes, and random numbers (dropout, negatives) are drawn anew for each, by the
-    seed, the step and its number: the result is the same with any number of processes, up to the order of sums.
-    """
+    optimizer: ProximalOptimizer
+    loss: Callable[[Batch, int], Tensor]
+    model: TaskModel
+    pieces: int
+    seed: int
+    ranks: Ranks | None
+    states: dict[int, object] = field(default_factory=dict, init=False)  # of each piece: what its next batch continues from
 
-    def __init__(
-        self,
-        optimizer: ProximalOptimizer,
-        loss: Callable[[Batch, int], Tensor],
-        model: TaskModel,
-        pieces: int,
-        seed: int,
-        ranks: Ranks | None,
-    ):
-        self.optimizer, self.loss, self.model, self.pieces, self.seed, self.ranks = optimizer, loss, model, pieces, seed, ranks
-        self.rank, self.size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
-        self.states: dict[int, object] = {}  # of each piece: what its next batch continues from
+    def __post_init__(self) -> None:
+        self.rank, self.size = (0, 1) if self.ranks is None else (self.ranks.rank, self.ranks.size)
 
     def run(self, examples: Source, batch_size: int, first: int, lr: Schedule, l1: Schedule) -> Iterator[tuple[int, float]]:
         for step, batch in enumerate(examples.pieces(batch_size, self.pieces), first):
@@ -153,11 +147,9 @@ class PieceEngine:
 
     def _average(self) -> None:
         """The mean over processes, of the gradients of what every process has; those of shared tables arrive so."""
-        if self.ranks is None:
-            return
         weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
         gradients = [weight.grad for weight in weights if weight.grad is not None and weight not in SHARED]
-        if not gradients:
+        if self.ranks is None or not gradients:
             return
         summed = self.ranks.sum(torch.cat([gradient.reshape(-1) for gradient in gradients])) / self.size
         for gradient, part in zip(gradients, summed.split([gradient.numel() for gradient in gradients]), strict=True):

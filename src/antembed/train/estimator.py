@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 
 from antembed.files import JSON, write_atomically
 from antembed.train.config import TaskConfig
+from antembed.train.configure import without_auto
 from antembed.train.options import Options, from_options, nearest, options_of, to_options
 from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder
@@ -26,9 +27,7 @@ class NotFittedError(ValueError, AttributeError):
 @dataclass(kw_only=True, eq=False, repr=False)
 class Estimator(ABC):
     """A model of one task. Its arguments are the options that people use; `options` takes all others of the task's config.
-
-    None: what the data ask for, or the config's default. `set_params` and so GridSearchCV reach every option by its name.
-    """
+    None: what the data ask for, or the config's default. `set_params` and so GridSearchCV reach every option by its name."""
 
     Config: ClassVar[type[TaskConfig]]
     tasks: ClassVar[tuple[str, ...]]  # whose runs `load` takes
@@ -72,7 +71,7 @@ class Estimator(ABC):
         if searched := self.Config.to_search(given):
             name, first = searched
             return from_options(TASKS.configs[name], first)
-        given = {name: value for name, value in given.items() if not (name == "model" and value == "auto")}
+        given = without_auto(given)
         return from_options(self.Config, {**self.defaults, **given}, self.Config.defaults(examples, given, objects))
 
     def get_params(self, deep: bool = True) -> JSON:

@@ -14,12 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-BOUNDS = {
-    "greater_than_equal": ("≥", "ge"),
-    "greater_than": (">", "gt"),
-    "less_than_equal": ("≤", "le"),
-    "less_than": ("<", "lt"),
-}
+BOUNDS = {"greater_than_equal": ("≥", "ge"), "greater_than": (">", "gt"),
+          "less_than_equal": ("≤", "le"), "less_than": ("<", "lt")}  # fmt: skip
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text"}
 
 
@@ -40,10 +36,8 @@ class Config(BaseModel):
 
 
 def option(default: Any, help: str, *, only_with: Mapping[str, object] | None = None, **bounds: Any) -> Any:
-    """A field: its default, what it means, and bounds (ge, gt, le, lt).
-
-    `only_with`: {"schedule": "halving"} says that giving this option together with any other schedule is an error.
-    """
+    """A field: its default, what it means, and bounds (ge, gt, le, lt). `only_with`: {"schedule": "halving"} says that giving
+    this option together with any other schedule is an error."""
     extra: dict[str, Any] = {"only_with": dict(only_with or {})}
     return Field(default, description=help, json_schema_extra=extra, **bounds)
 
@@ -167,9 +161,7 @@ def chosen_options(config: type[Config], choices: Mapping[str, str]) -> dict[str
 
 def from_options(config: type[ConfigT], given: Options, defaults: Options | None = None) -> ConfigT:
     """A config from flat options. `defaults` come behind `given`, and those of another solver than the chosen one are left out.
-
-    An unknown option, one of another solver, or one that does not go with the others is an error that says so.
-    """
+    An unknown option, one of another solver, or one that does not go with the others is an error that says so."""
     known = options_of(config)
     given = {name.strip().removeprefix("--").replace("-", "_"): value for name, value in given.items()}
     for name in given:
@@ -226,9 +218,7 @@ def validated(config: type[ConfigT], tree: Mapping[str, Any]) -> ConfigT:
 
 def to_options(config: Config, *, all: bool = False) -> dict[str, Any]:
     """The flat options that differ from the defaults (or `all`), without those that have no effect beside the others.
-
-    from_options makes a config of them that does the same.
-    """
+    from_options makes a config of them that does the same."""
     known = options_of(type(config))
     choices = {name: str(_at(config, leaf.path)) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
     usual = validated(type(config), {name: {CHOICE: choice} for name, choice in choices.items()})

@@ -27,9 +27,10 @@ from antembed.layer.sharded.sharded_embedding import drawn_by_block, sharded_tab
 from antembed.layer.sharded.sharded_table import ADD_UP, LOG_TOTAL, LOOK_UP, ShardedRowTable
 from antembed.train.checkpoint import RowBlocks
 from antembed.train.config import SolverConfig, StochasticConfig, TaskConfig
+from antembed.train.examples import RowExamples
 from antembed.train.model import TaskModel
-from antembed.train.options import AUTO, ConfigError, Options, members, options_of, to_options
-from antembed.train.task import Part, Rows, Splits, Task
+from antembed.train.options import AUTO, ConfigError, Options, members, options_of, to_options, typed
+from antembed.train.task import Splits, Task
 
 
 def one_copy(ranks: Ranks, make: Callable[[], np.ndarray], n: int, kind: np.dtype) -> np.ndarray:
@@ -169,7 +170,6 @@ def stop() -> None:
 
 EMBEDDINGS = ("anchor", "full")  # whose rows processes can share
 LOCAL = ("data", "test", "threads")  # options that are a machine's own
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
 # Options of several processes, where they are not given. `pieces` does not depend on the number of processes.
 USUAL: Options = {"engine": "torch", "sparsify": "prox", "pieces": 8}
 
@@ -212,8 +212,9 @@ def check_alike(config: TaskConfig, ranks: Ranks) -> None:
         if number >= 0:
             name = names[number]
             here = f": {first[name]} there, {own.get(name)} here" if rank == ranks.rank else ""
-            option = "--" + name.replace("_", "-")
-            raise ConfigError(f"{option} of rank {rank} is not that of rank 0{here}; give every rank the same options", name)
+            raise ConfigError(
+                f"{typed(name)} of rank {rank} is not that of rank 0{here}; give every rank the same options", name
+            )
 
 
 def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -> TaskModel:
@@ -230,7 +231,7 @@ def build(task: Task, config: TaskConfig, splits: Splits, ranks: Ranks | None) -
 
 def share_rows(splits: Splits, ranks: Ranks) -> None:
     """Which rows are in which part: once on a machine, not once a process."""
-    for name in PARTS:
-        part = splits.part(name)
-        if isinstance(part, Rows):
+    for name in ("train", "validation", "test"):
+        part = vars(splits)[name]
+        if isinstance(part, RowExamples):
             setattr(splits, name, part.with_rows(one_copy(ranks, partial(np.asarray, part.rows), len(part), part.rows.dtype)))

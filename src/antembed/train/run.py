@@ -39,11 +39,9 @@ def train(
     callback: Callback = ignore,
     ranks: Ranks | None = None,
 ) -> JSON:
-    """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory.
-
-    With `ranks` (antembed.train.processes()) these processes train together: all call it, rank 0 writes the files and gets
-    the result, the others get {}.
-    """
+    """Train, evaluate, export; → what was measured. `splits` is for callers that have the data in memory. With `ranks`
+    (antembed.train.processes()) these processes train together: all call it, rank 0 writes the files and gets the result, the
+    others get {}."""
     task, folder = TASKS[config.task], RunFolder(out)
     if ranks is not None:
         check_options(task, config, ranks)
@@ -89,7 +87,7 @@ def _finish(task: Task, config: TaskConfig, splits: Splits, solver: Solver, fold
     except RangeError as error:
         said = f"{folder.path} is trained, but its tables cannot be written in {config.values}: {error}"
         raise RunError(f"{said}; continue it with the same command, --resume and --values fp32") from error
-    result = _summary(task, config, splits, model, folder) | solver.result()
+    result = summarize(task, config, splits, model, folder) | solver.result()
     if (found := result.get("tolerance")) and found["error"] > found["limit"]:
         near = f"{found['error']:.4g}, {found['limit']:.4g} was the limit"
         result["remarks"].append(f"no small model was within the tolerance: the nearest has a validation error of {near}")
@@ -147,18 +145,7 @@ def evaluate(run: str | Path, data: str | None = None) -> JSON:
     restore(read_checkpoint(folder.final), model)
     before = folder.result()
     kept = {name: before[name] for name in ("engine", "growth") if name in before}
-    return _summary(task, config, splits, model, folder) | kept
-
-
-def _summary(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
-    """What was measured, and what an export will take: by part and in total, and what --with-seen adds."""
-    result = summarize(task, config, splits, model, folder)
-    with TemporaryDirectory() as name:
-        _write_beside(task, config, model, folder, Path(name))
-        sizes = result["files"] | {file.name: file.stat().st_size for file in Path(name).iterdir()}
-    result["export_bytes"] = by_part(sizes) | {"total": sum(sizes.values())}
-    seen = folder.path / SEEN
-    return result | ({"seen_bytes": seen.stat().st_size} if seen.is_file() else {})
+    return summarize(task, config, splits, model, folder) | kept
 
 
 def export(
@@ -170,10 +157,8 @@ def export(
     seen: bool = False,
     overwrite: bool = False,
 ) -> dict[str, int]:
-    """Write a run as a folder that needs neither its data nor its checkpoint nor torch; → bytes of its files by name.
-
-    `seen`: for recommenders, also what users have rated.
-    """
+    """Write a run as a folder that needs neither its data nor its checkpoint nor torch; → bytes of its files by name. `seen`:
+    for recommenders, also what users have rated."""
     folder = RunFolder(run)
     task = folder.task()
     config, _ = folder.open()
@@ -245,7 +230,8 @@ BLOCK = 1 << 16  # rows
 
 
 def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, folder: RunFolder) -> JSON:
-    """The result of a run, for result.json, --json and records."""
+    """The result of a run, for result.json, --json and records: what was measured, and what an export will take, by part and in
+    total, and what --with-seen adds."""
     rows, size = folder.rows(), model.eval().model_size()
     files = {name: (folder.path / name).stat().st_size for name in model.file_names()}
     result: JSON = {
@@ -270,7 +256,13 @@ def summarize(task: Task, config: TaskConfig, splits: Splits, model: TaskModel, 
         result |= {"dense_bytes": model.dense_bytes(), "empty_rows": by_table(empty_rows(model, folder.path))}
     result |= model.details
     result["baselines"] = task.baselines(splits)
-    return result | {"remarks": remarks(task, model, result)}
+    result["remarks"] = remarks(task, model, result)
+    with TemporaryDirectory() as name:
+        _write_beside(task, config, model, folder, Path(name))
+        sizes = files | {file.name: file.stat().st_size for file in Path(name).iterdir()}
+    result["export_bytes"] = by_part(sizes) | {"total": sum(sizes.values())}
+    seen = folder.path / SEEN
+    return result | ({"seen_bytes": seen.stat().st_size} if seen.is_file() else {})
 
 
 def empty_rows(model: EmbeddingModel, folder: Path) -> dict[str, int]:

@@ -96,8 +96,7 @@ class RunFolder:
             to_options(each, all=True) | {"values": each.values, "encoding": each.encoding} for each in (saved, config)
         )
         for name in {**now, **before}:
-            same = before.get(name) == now.get(name) or (name in MAY_DIFFER and not saved.budget)
-            if not same:
+            if before.get(name) != now.get(name) and (name not in MAY_DIFFER or saved.budget):
                 raise RunError(
                     f"{self.path} was started with {name}={before.get(name)!r}, not {now.get(name)!r}; "
                     "resume with the same options, or choose another --out"
@@ -174,10 +173,8 @@ class RunFolder:
         for number, row in enumerate(rows, 1):
             epoch, seconds = row.get("epoch"), row.get("seconds")
             if not isinstance(epoch, int) or not isinstance(seconds, int | float):
-                at = f"{self.metrics_file}: line {number}"
-                raise RunError(
-                    f"{at} has epoch {epoch!r} and seconds {seconds!r}, no numbers; correct them, or train the run anew"
-                )
+                at = f"{self.metrics_file}: line {number} has epoch {epoch!r} and seconds {seconds!r}"
+                raise RunError(f"{at}, no numbers; correct them, or train the run anew")
         return rows
 
     def forget_after(self, epoch: int) -> None:

@@ -18,21 +18,12 @@ from antembed.train.callbacks import Averaging, BestEpoch, BudgetSteering, Contr
 from antembed.train.checkpoint import Checkpoint, capture, restore
 from antembed.train.config import StochasticConfig, ThreadsConfig
 from antembed.train.engine import Loop, PieceEngine, TorchEngine, constant, cosine, halving, ramp, rates, scaled
+from antembed.train.examples import RowExamples
 from antembed.train.options import ConfigError
 from antembed.train.processes import one_copy
 from antembed.train.run_folder import RunFolder
 from antembed.train.solver import Callback, Progress, Solver, ignore
-from antembed.train.task import (
-    Batch,
-    ConfigT,
-    Engine,
-    ModelT,
-    OffersEngine,
-    Rows,
-    Schedule,
-    Source,
-    SplitsT,
-)
+from antembed.train.task import Batch, ConfigT, Engine, ModelT, OffersEngine, Schedule, Source, SplitsT
 
 REPORT_EVERY = 0.1  # seconds between two calls of the callback
 
@@ -136,7 +127,7 @@ class Stochastic(Solver[ConfigT, SplitsT, ModelT, StochasticConfig]):
 
     def _shuffled(self, epoch: int) -> Source:
         seed, train = self.config.machine.seed, self.splits.train
-        if self.ranks is None or not isinstance(train, Rows):
+        if self.ranks is None or not isinstance(train, RowExamples):
             return train.shuffled(seed, epoch)
         return train.in_order(one_copy(self.ranks, partial(train.order, seed, epoch), len(train), train.rows.dtype))
 

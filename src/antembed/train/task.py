@@ -49,22 +49,6 @@ class Source(Protocol):
     def shuffled(self, seed: int, epoch: int) -> "Source": ...
 
 
-@runtime_checkable
-class Rows(Protocol):
-    """Examples that are rows of columns, in any order."""
-
-    @property
-    def rows(self) -> np.ndarray: ...
-
-    def with_rows(self, rows: np.ndarray) -> Source: ...
-
-    def order(self, seed: int, epoch: int) -> np.ndarray:
-        """The rows as an epoch takes them."""
-
-    def in_order(self, rows: np.ndarray) -> Source:
-        """For training, in this order."""
-
-
 @dataclass(frozen=True)
 class Metric:
     """What a task is measured by."""

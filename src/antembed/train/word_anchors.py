@@ -51,13 +51,7 @@ class WordSplits(Splits):
         words = self.vocabulary
         if initializer == "none" or words is None:
             return None
-        counted = ObjectStatistics(
-            counts=words.counts,
-            document_counts=words.document_counts,
-            documents=words.documents,
-            features=self.features,
-            scores=self.scores,
-        )
+        counted = ObjectStatistics(words.counts, words.document_counts, words.documents, self.features, self.scores)
         return choose_anchors(initializer, counted, K, seed)
 
     def free_pairs(self, anchors: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
@@ -77,13 +71,9 @@ class WordSplits(Splits):
         """What a run keeps of its words and anchors."""
         assert self.vocabulary is not None
         words, free = self.vocabulary.words, self.free_pairs(anchors)
-        return {
-            "words": len(words),
-            "anchor_words": None if anchors is None else [words[word] for word in anchors],
-            "free_entries": 0 if free is None else len(free[0]),
-            "examples": self.count,
-            "sha256": self.digest,
-        }
+        named = None if anchors is None else [words[word] for word in anchors]
+        found = {"words": len(words), "anchor_words": named, "free_entries": 0 if free is None else len(free[0])}
+        return found | {"examples": self.count, "sha256": self.digest}
 
 
 @torch.no_grad()
