@@ -1,7 +1,7 @@
 """A text classifier of a few kilobytes: hashed n-grams, one anchor each, anchors that are class scores, and no words.
 
 With a linear head, scores = mean(T·A)·W + b = mean(T·B) + b, where B = A·W has a row of class scores for each anchor; so only
-T, B and b are stored. An object is a bucket of hashes (ngrams.py); its row of T has one of a few values on one of the anchors.
+T, B and b are stored. An object is a bucket of hashes; its row of T has one of a few values on one of the anchors.
 
     score of a document  =  scale · Σ over its objects j of  values[levels[j]]·B[anchors[j]]  +  b
 

@@ -6,7 +6,7 @@ model = AutoModel.from_pretrained("small-model")  # written by `antembed compres
 
 from typing import Any
 
-from antembed.hf.quantizer import AntembedConfig, AntembedQuantizer
+from antembed.hf.transformers_models import AntembedConfig, AntembedQuantizer
 
 __all__ = ["AnchoredStaticEmbedding", "AntembedConfig", "AntembedQuantizer"]
 

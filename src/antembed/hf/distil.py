@@ -25,7 +25,7 @@ from antembed.compression.quality import Progress, quiet
 from antembed.compression.texts import Distilled, check_texts, importance, rank_correlation, split
 from antembed.data.text_file import DataError
 from antembed.hf.checkpoint_folder import ModelFolder
-from antembed.hf.quantizer import own_name
+from antembed.hf.transformers_models import own_name
 from antembed.layer.replace import put_layer
 from antembed.tables.entropy_rows import CodedRows
 from antembed.tables.table import Table

@@ -19,7 +19,7 @@ from antembed.layer.row_table import RowTable
 
 # What other libraries' models need afterwards: a class of theirs in the model → "module:function", called with the model.
 AFTER_REPLACING = {
-    "transformers.modeling_utils": "antembed.hf.quantizer:attach",
+    "transformers.modeling_utils": "antembed.hf.transformers_models:attach",
     "sentence_transformers.": "antembed.hf.static_embedding:attach",
 }
 HEADER = 512  # bytes of an exported file beside its numbers, about

@@ -1,4 +1,4 @@
-"""The gradient rules: SGD with momentum, Adam, Yogi; optim/proximal.py does the rest."""
+"""The gradient rules: SGD with momentum, Adam, Yogi; layer/optim/proximal.py does the rest."""
 
 import math
 from typing import Any, Unpack
