@@ -171,7 +171,7 @@ class ShardedRowTable(RowTable):
     time, with as many ids as they have, perhaps none."""
 
     shared = True
-    ask: Callable[[int], object] | None = None  # of rank 0, while the others serve it (train/processes.py): say how this table is read
+    ask: Callable[[int], object] | None = None  # rank 0, served by the others (train/processes.py): say how this is read
 
     def __init__(self, weight: Tensor, num_embeddings: int, padding_idx: int | None, ranks: Ranks, sparse: bool = True):
         super().__init__(weight, None, sparse)
