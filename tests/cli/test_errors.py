@@ -40,7 +40,7 @@ def test_labels_are_shown_as_they_are(label, capsys, monkeypatch):
     show.say(label)
     show.answer(label)
     show.remarks({"remarks": [label]})
-    show.facts({"name": label})
+    show.facts({"name": label}, as_json=False)
     printed = capsys.readouterr()
     assert printed.out.count(printable(label)) == 3
     assert printed.err.count(printable(label)) == 2
