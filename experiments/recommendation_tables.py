@@ -5,7 +5,7 @@ from statistics import mean, median
 
 from antembed.budget import parse_budget
 from antembed.files import JSON
-from antembed.layer.growth import nbant_objective
+from antembed.layer.growth_rule import nbant_objective
 from antembed.report.page import markdown
 from antembed.sweep.records import Records, by_setting
 from experiments.markdown import (

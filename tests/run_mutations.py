@@ -31,7 +31,7 @@ from antembed.language.language_model import LanguageModel
 from antembed.recommend.config import RatingsConfig
 from antembed.recommend.predictor import LightTables, RatingTables
 from antembed.recommend.read_ratings import read_ratings
-from antembed.tables.row_labels import SIDES
+from antembed.tables.row_labels import LABELLED
 from antembed.tables.save import load_table
 from antembed.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from antembed.train.config import TaskConfig
@@ -51,7 +51,7 @@ NETWORK = {"model": "mean", "embedding_dim": 4, "anchors": 3, "epochs": 2, "batc
 LANGUAGE = {"embedding_dim": 4, "hidden": 4, "layers": 1, "anchors": 3, "epochs": 2, "batch_size": 80, "sequence_length": 10}
 COMMON = ("config.json", "metrics.jsonl", "checkpoint/last.safetensors", "checkpoint/final.safetensors")
 OF_RATINGS = (
-    *(f"{side}.labels.safetensors" for side in SIDES),
+    *(f"{name}.labels.safetensors" for name in LABELLED),
     *("seen.safetensors", "ratings.safetensors", "popularity.safetensors"),
     "users.ant",
 )

@@ -36,7 +36,7 @@ EDITS: dict[str, dict[str, object]] = {
             ("EMBEDDINGS: dict", "from antembed.baselines.NAME import SignEmbedding\nEMBEDDINGS: dict"),
             ('    "vvd": VocabularyDropout,\n}', '    "vvd": VocabularyDropout,\n    "signs": SignEmbedding,\n}'),
         ],
-        "layer/names.py": [('BARE = ["full",', 'BARE = ["signs", "full",')],
+        "layer/embedding_names.py": [('BARE = ["full",', 'BARE = ["signs", "full",')],
     },
     "An initializer": {
         "layer/anchors/initializers.py": [

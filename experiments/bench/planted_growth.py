@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from antembed.files import JSON
-from antembed.layer.growth import nbant_objective
+from antembed.layer.growth_rule import nbant_objective
 from antembed.recommend.config import RatingsConfig
 from antembed.recommend.dataset import cut
 from antembed.recommend.ratings_table import Ratings

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from antembed.data.text_file import DataError
-from antembed.data.word_vectors import read_vectors
+from antembed.data.vector_files import read_vectors
 
 LISTED = ["the", "dog", "café", "New York", "cat", "dog"]
 WORDS = ["<pad>", "<unk>", "cat", "café", "New York", "unheard", "dog"]

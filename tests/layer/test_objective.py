@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import antembed as ant
-from antembed.layer.growth import log_probability, nbant_objective, penalties, sample_ibp, small_variance_limit
+from antembed.layer.growth_rule import log_probability, nbant_objective, penalties, sample_ibp, small_variance_limit
 
 # |A|, perplexity, nnz(T), λ2, then the objective for λ1 = 2e-5, 1e-4, 1e-1, as printed
 APPENDIX_L = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antembed.layer.growth import Add, Check, Keep, Plateau, Remove, Stop, Trend
+from antembed.layer.growth_rule import Add, Check, Keep, Plateau, Remove, Stop, Trend
 
 
 def run(policy, levels, K=(10,)):

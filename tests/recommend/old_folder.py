@@ -10,7 +10,7 @@ from antembed.files import write_atomically
 from antembed.recommend.seen import Seen
 from antembed.tables.container import pack_arrays
 from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN
-from antembed.tables.row_labels import SIDES, pack_parquet, read_labels, read_whole
+from antembed.tables.row_labels import LABELLED, pack_parquet, read_file, read_labels
 
 
 def write_old_labels(folder: Path, side: str, labels: pl.Series, *, index: bool = True) -> None:
@@ -20,7 +20,7 @@ def write_old_labels(folder: Path, side: str, labels: pl.Series, *, index: bool 
     path.unlink(missing_ok=True)
     if not index:
         return
-    _, digits = read_whole(parquet)
+    _, digits = read_file(parquet)
     if labels.dtype.is_integer():
         arrays = {"numbers": labels.to_numpy().astype(np.int64)}
     else:
@@ -34,8 +34,8 @@ def as_old(new: Path, old: Path, *, index: bool = True) -> Path:
     """A copy of a folder in the old form; its pairs are not sorted within a user."""
     shutil.copytree(new, old)
     labels = read_labels(new)
-    for side in SIDES:
-        write_old_labels(old, side, labels[side], index=index)
+    for name in LABELLED:
+        write_old_labels(old, name, labels[name], index=index)
     seen = Seen.read(new, len(labels["users"]), len(labels["items"]))
     if seen is not None:
         turned = [seen.items[a:b][::-1] for a, b in zip(seen.starts[:-1], seen.starts[1:], strict=True)]

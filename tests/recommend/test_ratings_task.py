@@ -15,7 +15,7 @@ from antembed.recommend.config import RatingsConfig, RatingsInput
 from antembed.recommend.dataset import RatingsSplits, cut
 from antembed.recommend.in_memory import ratings_of
 from antembed.recommend.task import Ratings
-from antembed.tables.row_labels import SIDES
+from antembed.tables.row_labels import LABELLED
 from antembed.train.options import ConfigError, from_options
 from antembed.train.run import load_model, train
 from antembed.train.splits import split
@@ -77,7 +77,7 @@ def test_max_nonzeros_says_how_many_non_zeros_are_left(data, tmp_path, embedding
 @pytest.mark.parametrize("embedding", SUITABLE)
 @pytest.mark.parametrize("objects", [(30, 20), (6040, 3706), (400_000, 50_000)])
 def test_every_model_starts_near_the_mean_but_not_at_nothing(embedding, objects):
-    labels = {side: pl.Series("label", np.arange(V)) for side, V in zip(SIDES, objects, strict=True)}
+    labels = {side: pl.Series("label", np.arange(V)) for side, V in zip(LABELLED, objects, strict=True)}
     splits = RatingsSplits(labels=labels, mean=3.0)
     model = Ratings().build(from_options(RatingsConfig, {"embedding": embedding}), splits).eval()
     rng = torch.Generator().manual_seed(0)

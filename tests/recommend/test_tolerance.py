@@ -92,7 +92,7 @@ def test_interrupted_it_ends_in_the_same_bytes(data, tmp_path, extra):
 
 
 def test_axes_are_the_same_vectors_before_anything_is_dropped(data):
-    from antembed.recommend.coordinate_descent import CoordinateDescent
+    from antembed.recommend.descent_solver import CoordinateDescent
 
     config, splits = configure(TASKS["recommend"], CD | {"data": data, "basis": "axes", "anchors": 16})
     solver = CoordinateDescent(TASKS["recommend"], config, TASKS["recommend"].build(config, splits), splits)

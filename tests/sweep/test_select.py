@@ -8,7 +8,7 @@ from tests.command import refusal
 from typer.testing import CliRunner
 
 from antembed.cli.app import app
-from antembed.layer.growth import nbant_objective
+from antembed.layer.growth_rule import nbant_objective
 from antembed.report.pictures import draw_objective
 from antembed.sweep.front import gather, rank
 from antembed.train.options import from_options

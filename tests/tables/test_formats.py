@@ -9,7 +9,7 @@ from tests.words import WORDS, compressed, write_words
 
 from antembed.compression.sources import read_source
 from antembed.files import write_atomically
-from antembed.tables.formats import FORMATS, Named, write
+from antembed.tables.export_formats import FORMATS, Named, write
 from antembed.tables.row_labels import write_labels
 from antembed.tables.save import read_table, serialize
 

@@ -12,7 +12,7 @@ from antembed.baselines import EMBEDDINGS
 from antembed.cli.app import app
 from antembed.tables import onnx as onnx_model
 from antembed.tables.encodings import ENCODERS
-from antembed.tables.formats import Named, write
+from antembed.tables.export_formats import Named, write
 from antembed.tables.save import read_table, serialize
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")

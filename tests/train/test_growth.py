@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from antembed.cli.app import app
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import param_groups
-from antembed.layer.growth import Add, Keep, Plateau, PlateauState, Remove, Stop, nbant_objective
+from antembed.layer.growth_rule import Add, Keep, Plateau, PlateauState, Remove, Stop, nbant_objective
 from antembed.layer.optim.rules import ProximalYogi
 from antembed.layer.resize_anchors import remove_anchors
 from antembed.recommend.config import RatingsConfig
@@ -93,7 +93,7 @@ def test_both_engines_grow_alike(tmp_path):
     found = {}
     for engine in ("fused", "torch"):
         config = growing(initial_anchors=4, epochs=13, l1_warmup=0.0, engine=engine)
-        with mock.patch("antembed.layer.growth.Plateau.__call__", decide):
+        with mock.patch("antembed.layer.growth_rule.Plateau.__call__", decide):
             fit(config, tmp_path / engine, toy(n=1000))
         found[engine] = rows_of(tmp_path / engine)
     K = [tuple(row["anchors"].values()) for row in found["torch"]]

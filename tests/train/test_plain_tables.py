@@ -1,7 +1,7 @@
 """What configs know of embeddings and optimizers without torch is what their classes say."""
 
 from antembed.baselines import EMBEDDINGS as CLASSES
-from antembed.layer.names import EMBEDDINGS, Plain
+from antembed.layer.embedding_names import EMBEDDINGS, Plain
 from antembed.layer.optim import OPTIMIZERS as RULES
 from antembed.train.config import OPTIMIZERS
 

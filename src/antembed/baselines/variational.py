@@ -22,9 +22,9 @@ from antembed.layer.full import PlainTable, TableOptions
 from antembed.layer.row_table import RowTable
 
 THRESHOLD = 3.0  # α ≈ 20: a weight that is 95 % noise
-INITIAL_LOG_ALPHA = -6.0
+INITIAL_LOG_ALPHA = -6.0  # noise at the start: α = .0025, hardly any
 BOUND = 8.0  # of log α from above: beyond, the divergence is flat. None from below, where a clamp would remove the gradient
-TINY = 1e-16
+TINY = 1e-16  # instead of log 0
 EXACT = 1 << 18  # up to so many numbers the divergence goes over all rows,
 SHARE = 64  # beyond over one row in so many
 

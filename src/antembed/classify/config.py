@@ -115,7 +115,10 @@ class TextTables(EmbeddingConfig):
 class TextAnchors(AnchorConfig):
     """The anchors, and what is known of the words."""
 
-    anchors: Anchors = option((10,), "How many, or auto: by eq. 5; frequency, tf-idf and hashed: rows; sparse-code: words.")
+    anchors: Anchors = option(
+        (10,),
+        "How many, or auto (eq. 5 of the paper); frequency, tf-idf, hashed: rows; sparse-code: words.",
+    )
     anchor_init: Annotated[str, AfterValidator(_initializer)] = option(
         "none",
         "Which words are the anchors: frequency, tf-idf, kmeans, …; none: they are no words.",

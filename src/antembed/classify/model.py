@@ -81,7 +81,7 @@ class MeanPooled(TextModel):
 MODELS: dict[str, Callable[..., TextModel]] = {"cnn": TextCNN, "mean": MeanPooled}
 
 
-EVALUATION_BATCH = 512
+EVALUATION_BATCH = 512  # documents
 
 
 class CnnPredictor(WordPredictor):

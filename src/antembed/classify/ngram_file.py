@@ -33,7 +33,7 @@ from antembed.tables.number_formats import LARGEST_NUMBER
 # A file that refers to hashes stores no words, and any word has a hash, also one that training has not seen. Two n-grams in one
 # bucket are one object; training on buckets includes these collisions.
 
-PRECISION = 14
+PRECISION = 14  # bits of a symbol's share, in the entropy coder
 TOTAL = 1 << PRECISION
 LOW = 1 << 23  # the state stays within [LOW, 256·LOW)
 LONGEST = 31  # a longer gap takes several symbols
@@ -186,7 +186,7 @@ MAGIC, VERSION = b"antbag", 3  # 1: without repeats and prefixes, 2: without pre
 HEAD = struct.Struct("<6sHIII")  # magic, version, length of the rest, length of its description, checksum of the rest
 PIECE = 1 << 21  # words scored at a time
 LARGEST_DESCRIPTION, FREE_SYMBOLS = 1 << 22, 1 << 20  # of a file; more are damage
-MOST_ORDERS = MOST_LETTERS = 1000
+MOST_ORDERS = MOST_LETTERS = 1000  # of n-grams and prefixes; more are damage
 
 
 class HashedNgramsError(ValueError):

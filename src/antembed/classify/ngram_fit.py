@@ -59,6 +59,7 @@ def logistic(
 
 SETTINGS = {"repeats", "prefix", "ridge", "rarity", "noise"}  # of NgramDescentConfig, by the same names in NgramSettings
 LONGEST_STEP = 3.0  # in scores, of one object in one sweep
+# What a code can stand for, in units of a class's scale.
 COARSE_VALUES, FINE_VALUES = (0.5, 1.0, 2.0, 4.0), (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 ROOMY = 2e5  # bytes; from here on objects, not bytes, run out, and finer codes cost nothing
 ANCHORS = 0.25  # of the file

@@ -24,6 +24,7 @@ from antembed.native.threads import PARALLEL_FROM, parallel_for, take_turns
 
 MANY = 40  # classes, beyond which only the diagonals of the curvatures are used: all of them take C² for each occurrence
 FREQUENT, LANES = 8, 256  # documents of an object from which they are taken side by side, and how many at once
+# exp: 1/ln 2, ln 2 in two parts, and the least exponent whose result is no denormal.
 LOG2E, LN2_HIGH, LN2_LOW, LOWEST = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10, -708.0
 FACTORIALS = (39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0)  # of 11 … 0
 compile_sums: Any = compile_kernel(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})  # sums in vectors

@@ -16,8 +16,8 @@ from antembed.classify.documents import Documents
 from antembed.classify.model import EVALUATION_BATCH, MODELS, CnnPredictor, TextModel
 from antembed.classify.predictor import TextPredictor, light_predictor
 from antembed.data.download import find_data
+from antembed.data.vector_files import read_vectors
 from antembed.data.vocabulary import PADDING, Vocabulary
-from antembed.data.word_vectors import read_vectors
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.anchors.initializers import INITIALIZERS, scores

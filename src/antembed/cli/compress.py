@@ -23,13 +23,16 @@ def compress(
     out: Annotated[Path, typer.Argument(help="The file to write, NAME.ant; or, of a model's folder, the folder to write.")],
     budget: Annotated[
         str | None,
-        typer.Option(help="16x (times smaller than fp32, words not counted) or 2MB, all counted.", show_default="16x"),
+        typer.Option(
+            help="16x (times smaller than fp32, words not counted) or 2MB (the whole file). [default: 16x]", show_default=False
+        ),
     ] = None,
     tolerance: Annotated[
-        str | None, typer.Option(help="Instead of a budget: the smallest file of at most this relative squared error, 1%.")
+        str | None,
+        typer.Option(help="Instead of a budget: the smallest file of at most this relative squared error (1%)."),
     ] = None,
     method: Annotated[
-        str, typer.Option(help="transform (principal axes), sparse (a few of many anchors), auto: the better one of a sample.")
+        str, typer.Option(help="transform (principal axes), sparse (a few of many anchors), auto: the better on a sample.")
     ] = "auto",
     tensor: Annotated[str, typer.Option(help="Which table, if a file has several.")] = "",
     words: Annotated[Path | None, typer.Option(help="A word a line, one for each vector.")] = None,
@@ -38,21 +41,24 @@ def compress(
     ] = None,
     by_frequency: Annotated[
         bool | None,
-        typer.Option("--by-frequency/--no-frequency", help="Keep the first rows better; default: if there are words."),
+        typer.Option(
+            "--by-frequency/--no-frequency",
+            help="Frequent rows come first: err less there. Default: if there are words.",
+        ),
     ] = None,
     distil: Annotated[
         Path | None,
-        typer.Option(help="Texts, one a line (.gz, .zst): tune a model's table, so that sentences stay as similar."),
+        typer.Option(help="Texts, one a line (.gz, .zst): tune a model's table to preserve similarities of sentences."),
     ] = None,
     word_tests: Annotated[
         Path | None,
-        typer.Option(help="A folder of word similarities (word word score) and analogies (a b c d); default: ANTEMBED_DATA."),
+        typer.Option(help="A folder of word similarities (word word score) and analogies (a b c d). Default: $ANTEMBED_DATA."),
     ] = None,
     overwrite: Overwrite = False,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compress a table of vectors to an entropy-coded file that is looked up without torch; or the input embedding of a model,
+    """Compress a table of vectors to a small file that is read without torch; or the input embedding of a model,
     whose folder transformers reads after `import antembed.hf`.
 
     Example:  antembed compress glove.6B.300d.txt glove.ant --budget 16x

@@ -56,7 +56,7 @@ def export(
 
     Example:  antembed export runs/ml-1m items.onnx --table items --values int8
     """
-    from antembed.tables.formats import BY_NAME
+    from antembed.tables.export_formats import BY_NAME
 
     if not overwrite and out.exists() and not out.is_dir():
         raise ValueError(f"{out} exists; choose another name, or say --overwrite")
@@ -93,7 +93,7 @@ def _small(
 
 def _for_others(source: Path, out: Path, to: str | None, table: str | None, values: str | None) -> Written:
     """A table in another format; → the sizes of the files, and remarks."""
-    from antembed.tables.formats import format_of, open_named, write
+    from antembed.tables.export_formats import format_of, open_named, write
 
     if out.suffix == ".ant":
         raise ValueError(f"{source} is a table already; copy it to {out}, or give a name of another format")

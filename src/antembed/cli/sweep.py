@@ -29,18 +29,18 @@ def sweep(
     ] = None,
     task: Annotated[str, typer.Option(help="As after antembed train: recommend, classify, …")] = "recommend",
     set_: Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")] = None,
-    out: Annotated[Path, typer.Option(help="File of records, a row a trial; trials that are in it are not repeated.")] = Path(
+    out: Annotated[Path, typer.Option(help="File of records, one line per trial; its trials are not repeated.")] = Path(
         "sweep.jsonl"
     ),
     trials: Annotated[int | None, typer.Option(min=1, help="Draw so many points; default: the full grid.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn points.")] = 0,
-    seeds: Annotated[str, typer.Option(help="Seeds of the runs: each point is trained with each, and means count.")] = "0",
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, with a thread each if there are several.")] = 1,
+    seeds: Annotated[str, typer.Option(help="Seeds of the runs; each point is trained with each, results are means.")] = "0",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; several have one thread each.")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; default: only their records.")] = None,
     optuna: Annotated[bool, typer.Option("--optuna", help="Let Optuna choose the --trials by the results so far.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw error against size into this file, .svg or .png.")] = None,
     paper: Annotated[
-        bool | None, typer.Option(help="Show the paper's points beside ours; default: if the data are its own.")
+        bool | None, typer.Option(help="Show the paper's points, too. Default: if the data set is one of the paper's.")
     ] = None,
     select: Annotated[bool, typer.Option("--select", help="Train nothing: rank finished runs by eq. 5 of the paper.")] = False,
     anchor_penalty: Penalty = None,
@@ -49,8 +49,8 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Train with many settings on the same data and list those that no other beats in both error and size, on validation data.
-    With --select, rank finished runs by loss + λ2·nnz(T) + (λ1 − λ2)·anchors; the loss is ½·MSE for ratings, cross-entropy
-    for text.
+    With --select, rank finished runs by loss + λ2·nnz(T) + (λ1 − λ2)·anchors (eq. 5 of the paper), where the loss
+    is ½·MSE for ratings, cross-entropy for text.
 
     Example:  antembed sweep ratings.dat --vary l1-penalty=1e-6..1e-3:log --vary anchors=5,10,15 --trials 16
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from antembed.data.safetensors_map import Tensor, read_safetensors
 from antembed.data.text_file import DataError
-from antembed.data.word_vectors import STATIC, Source, check_table, find_embedding, read_vector_file, with_words
+from antembed.data.vector_files import STATIC, Source, check_table, find_embedding, read_vector_file, with_words
 from antembed.files import JSON
 from antembed.tables.static_model import MAX_LENGTH, Tokens
 

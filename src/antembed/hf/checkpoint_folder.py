@@ -12,7 +12,7 @@ import numpy as np
 from antembed.compression.sources import inner_folder
 from antembed.data.safetensors_map import Tensor, read_safetensors, safetensors_chunks
 from antembed.data.text_file import DataError
-from antembed.data.word_vectors import choose_table, find_embedding
+from antembed.data.vector_files import choose_table, find_embedding
 from antembed.files import JSON, TEMPORARY, is_temporary, locked, sync_folder, write_atomically
 from antembed.tables.table import Table
 

@@ -33,7 +33,7 @@ from antembed.tables.table import Table
 LONGEST = 128  # tokens of a text
 POOLINGS = ("mean", "cls")
 TRAINED = 2000  # texts
-BATCH, LEARNING_RATE = 16, 3e-4
+BATCH, LEARNING_RATE = 16, 3e-4  # of Adam; usual ones, not searched
 Texts = list[list[int]]  # the ids of each text
 
 

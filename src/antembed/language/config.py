@@ -35,7 +35,7 @@ NEUTRAL = {"data", "min_count", "max_vocab", "epoch_words", "measured_words", "b
 LONG, BUDGET = 500_000, "20x"  # words from which on a table is made so much smaller, if nothing else is said
 RECODED_WORDS, RECODED_STEPS = 3_000_000, 10**10  # up to which rows are coded anew: a pass over the words, V·K² steps an event
 MOST_ANCHORS = 500  # if nothing else is said
-FEWEST_ANCHORS = 10
+FEWEST_ANCHORS = 10  # of a budget, however small
 LEAST_EPOCHS = 3  # from which on there is time for dense epochs, events and tuning
 EVENTS = 4  # with a budget: dense first, then sparser after so many epochs, then tuned
 PROX_OPTIONS = {"l1_penalty", "l1_warmup", "prune", "max_nonzeros", "polish", "schedule", "halve_every", "embedding",
@@ -107,7 +107,8 @@ class LanguageAnchors(AnchorConfig):
     """The anchors."""
 
     anchors: Anchors = option(
-        (100,), "How many; not said, as suit the budget; auto: by eq. 5; hashed: rows; low-rank, tensor-train: the rank."
+        (100,),
+        "Default: as suit the budget; auto: eq. 5 of the paper; hashed: rows; low-rank, tensor-train: rank.",
     )
     anchor_init: Literal["none", "frequency", "kmeans"] = option(
         "none",

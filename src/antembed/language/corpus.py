@@ -24,7 +24,7 @@ SHARES = (0.9, 0.05)  # of one file: for training, for validation; the rest is f
 CHUNK = 1 << 22  # numbers at a time
 END = "<eos>"
 ONE_LINE = 1 << 20  # bytes without a newline from which on a file is taken to have no lines
-VERSION = 1
+VERSION = 1  # of the cache; a change makes cached corpora be read anew
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from antembed.layer.embedding import Embedding
 from antembed.layer.factorize import anchors_for_table, factorize_within, nonnegative_factorize
 from antembed.layer.lookup import LookUp, fits_compiled_pass
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1, Prox
-from antembed.layer.optim.proximal import Group
+from antembed.layer.optim.proximal_optimizer import Group
 from antembed.layer.row_table import MOSTLY_DISTINCT, RowTable, check_sizes, half_normal, new_rows
 
-DEFAULT_ANCHORS = 16
+DEFAULT_ANCHORS = 16  # a guess; `--budget` and `--anchors auto` choose
 READ_ONLY = (
     "weight is computed from T and A and cannot be set; AnchorEmbedding.from_pretrained(weight) factorizes a table, to_dense() "
     "gives a copy, and logits(hidden) is a tied output layer"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from antembed.layer.optim.prox import L1, NonNegativeL1, Prox, SubgradientL1
-from antembed.layer.optim.proximal import Group
+from antembed.layer.optim.proximal_optimizer import Group
 from antembed.layer.row_table import ROWS_AT_ONCE, RowTable, numbers_of
 from antembed.tables.number_formats import BLOCK, Nonzeros
 from antembed.tables.save import file_size

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from antembed.layer.anchor import AnchoredTable
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 
 NEW_SCALE = 0.3  # of the mean contribution t·‖a‖: enough for a gradient, too little to disturb the other anchors
 

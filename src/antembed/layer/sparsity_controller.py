@@ -10,7 +10,7 @@ from antembed.budget import EXPONENT, Budget, BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding, keep_largest
 from antembed.layer.optim.prox import L1
-from antembed.layer.optim.proximal import Group
+from antembed.layer.optim.proximal_optimizer import Group
 
 ADJUSTMENTS = 100  # in a training: each one reads all of T
 DAMPED, REGAINED = 0.5, 1.1  # the exponent of the adjustment, after one that went too far and after one that did not

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 PARALLEL_FROM = 1 << 16  # numbers; below, starting a second thread (some 30 µs) costs more than it saves
-MAX_WORKERS = 256
+MAX_WORKERS = 256  # more are taken for a mistake
 
 
 def usable_cpus(root: Path | None = None) -> int:

@@ -27,7 +27,7 @@ LIMITS = 16  # of count_reached
 FUSE = ("contract",)
 GRAM_ROWS = 4  # of add_gram: in double precision more sums would not fit into AVX2's sixteen registers
 PATIENCE, HASTE = 200_000, 500  # most and least looks at the barrier before one sleeps: some 150 µs, and half of one
-CANCELLED = 1 << 60
+CANCELLED = 1 << 60  # arrivals that no number of threads reaches
 INTP, FLAG = ir.IntType(64), ir.IntType(32)
 TUPLE: Any = types.BaseTuple  # Any, since mypy does not know its attributes
 

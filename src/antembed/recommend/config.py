@@ -39,7 +39,7 @@ PROX_OPTIONS = {
 }
 TARGETS = ("budget", "tolerance")  # options that decide the size: a search takes them
 L2_OPTIONS = {"l2_penalty": "ridge", "l2_per_rating": "ridge_per_rating", "bias_l2_penalty": "bias_ridge"}  # of mini-batches
-WHOLE_FILE = {"solver": ("stochastic", "coordinate_descent")}  # a stream is neither cut into parts nor read past an error
+NO_STREAM = {"solver": ("stochastic", "coordinate_descent")}  # a stream is neither cut into parts nor read past an error
 
 
 class RatingsInput(Config):
@@ -48,17 +48,17 @@ class RatingsInput(Config):
     heading: ClassVar[str] = "Data"
     data: str = option(
         "",
-        "Ratings: any delimited file, JSON lines (also .gz, .zst), Parquet, or the name of a data set; - with --solver online.",
+        "Any delimited file, JSON lines (also .gz, .zst), Parquet, or a data set's name; --solver online: also - (stdin).",
     )
     columns: Names | None = option(None, "USER,ITEM[,RATING[,WEIGHT]] columns, by name or by number from 1.")
-    implicit: bool = option(False, "Rows are events, and ratings their quantities: learn what is chosen, not how it is rated.")
+    implicit: bool = option(False, "Each row is an event, a rating its count: learn what is chosen, not how it is rated.")
     on_error: Literal["stop", "skip"] = option(
-        "stop", "At a row that is no rating: stop, or skip it and say how many.", only_with=WHOLE_FILE
+        "stop", "At a row that is no rating: stop, or skip it and say how many.", only_with=NO_STREAM
     )
     split: Literal["80/10/10", "90/10", "last", "time"] = option(
         "80/10/10",
-        "Train/validation/test; or the paper's 90/10, without validation; of events: last (of each user) or time.",
-        only_with=WHOLE_FILE,
+        "Train/validation/test; or the paper's 90/10, without validation. Events: last (two of each user), or time.",
+        only_with=NO_STREAM,
     )
 
     @property
@@ -102,8 +102,8 @@ class PenaltyConfig(Config):
 class CoordinateDescentConfig(SolverConfig):
     """Exact alternating descent on the ℓ0 objective itself: ratings, anchored and full tables."""
 
-    implementation: ClassVar[str] = "antembed.recommend.coordinate_descent:CoordinateDescent"
-    shared: ClassVar[bool] = True  # every process has the whole model, and works on some of its rows
+    implementation: ClassVar[str] = "antembed.recommend.descent_solver:CoordinateDescent"
+    shared: ClassVar[bool] = True  # every process has the full model, and works on some of its rows
     embeddings: ClassVar[tuple[str, ...]] = ("anchor", "full")
     heading: ClassVar[str] = "Coordinate descent"
     name: Literal["coordinate_descent"] = option("coordinate_descent", "How the loss is minimised.")

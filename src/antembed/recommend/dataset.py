@@ -11,7 +11,7 @@ import torch
 from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.seen import Seen, popularity_of, write_popularity
 from antembed.tables.model_folder import RATINGS
-from antembed.tables.row_labels import SIDES, find, write_labels
+from antembed.tables.row_labels import LABELLED, find, write_labels
 from antembed.train.examples import Examples
 from antembed.train.splits import split
 from antembed.train.task import NONE, Splits
@@ -26,7 +26,7 @@ class RatingsSplits(Splits):
     train: Examples = NONE
     validation: Examples = NONE
     test: Examples = NONE
-    labels: dict[str, pl.Series] = field(default_factory=lambda: dict.fromkeys(SIDES, pl.Series("label", [], pl.String)))
+    labels: dict[str, pl.Series] = field(default_factory=lambda: dict.fromkeys(LABELLED, pl.Series("label", [], pl.String)))
     ratings: Ratings | None = None  # None: a finished run whose data are not at hand, or a stream
     item_counts: np.ndarray | None = None  # ratings of each item, where a stream has counted them
     mean: float = 0.0  # of the training ratings

@@ -1,15 +1,15 @@
 """Alternating coordinate descent on the ℓ0 objective itself (eq. 5), for matrix factorization.
 
-    Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·(Σ‖e‖² + …Σ b²)  +  l0·(‖T_u‖₀ + ‖T_i‖₀ + ‖b‖₀)
+    Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·Σ‖e‖²  +  ½·bias_ridge·Σb²  +  l0·(‖T_u‖₀ + ‖T_i‖₀ + ‖b‖₀)
 
-over T ≥ 0, A of any sign, and the biases (which l0 may leave alone). It starts from dense rows (alternating least squares),
-makes anchors of them, and takes users and items in turn, l0 rising to its full height on the way. Every step is an exact
+over T ≥ 0, A of any sign, and the biases (l0 counts them with `penalize_biases`). It starts from dense rows (alternating least
+squares), makes anchors of them, and takes users and items in turn while l0 rises to its full height. Every step is an exact
 minimum over some of the unknowns, so at the full penalty the objective never rises. Without anchors it stays with the dense
 rows: plain biased factorization, the baseline. With `unobserved_weight` every pair of a user and an item counts a little, as if
 rated 0, at the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
 
-recommend/descent_kernel.py has the arithmetic, recommend/short_rows.py the anchors of rows with few pairs. It needs
-(d + 1)² numbers an object only to find out how many anchors there should be; else as many as the tables have.
+recommend/descent_kernel.py has the arithmetic, recommend/short_rows.py the anchors of rows with few pairs. It needs the memory
+of the tables; the search for the number of anchors adds (d + 1)² numbers per object.
 """
 
 from collections.abc import Callable
@@ -36,12 +36,15 @@ from antembed.recommend.normal_equations import (
 from antembed.recommend.short_rows import AnchorQuadratic, is_short
 from antembed.train.checkpoint import Checkpoint
 
-DENSE_SWEEPS, INNER, PASSES = 8, 2, 12  # before anchors are made; of a factor in a sweep; over the weights of a row, at most
+DENSE_SWEEPS = 8  # of alternating least squares before anchors are made
+INNER, PASSES = 2, 12  # rows and anchors of a factor in a sweep; passes over the weights of a row, at most
 RAMP = 0.6  # share of the sweeps over which l0 rises
 INIT = 0.1  # scale of the first random vectors
 LARGEST = 16e9  # bytes
-WARM, WARM_RIDGE, WARM_PER_RATING = 6, 7.0, 0.02  # sweeps with more ridge, and how much at first, beside the ratings' scale
-WEAK, LEAST_RIDGE = 0.1, 1e-4  # of that: below the first a ridge is weak, and the second is the least to fall to
+WARM = 6  # sweeps with more ridge, where the ridge is weak
+WARM_RIDGE, WARM_PER_RATING = 7.0, 0.02  # that of the first sweep, in standard deviations of the ratings
+WEAK = 0.1  # a ridge below this share of WARM_RIDGE is weak
+LEAST_RIDGE = 1e-4  # lower bound of the falling ridge, as a share of the first
 NARROW = 8  # dimensions up to which rows begin with twice as many
 TRIED = 6  # descents of a factor, to see what a number of anchors is worth
 
@@ -83,7 +86,7 @@ class Descent:
         self.use(penalties)
 
     def use(self, penalties: Penalties) -> None:
-        """Other penalties; the mean depends on what pairs without a rating count."""
+        """Set the penalties; the mean depends on the weight of unobserved pairs."""
         _, _, ratings, *weights = self.columns
         counted = weights[0].astype(np.float64) if weights else np.ones(len(ratings))
         pairs = len(self.users.E) * len(self.items.E)
@@ -112,8 +115,8 @@ class Descent:
         return self.penalties.ridge < WEAK * WARM_RIDGE * self.scale and not self.penalties.unobserved_weight
 
     def init_warm(self, scale: float = INIT) -> None:
-        """The same where the ridge is weak and vectors are short: from rows twice as long, which converge more surely, cut to
-        the directions that carry most."""
+        """As `init_dense`; where the ridge is weak and vectors are short, from rows twice as long, which converge more surely,
+        cut to the directions that carry most."""
         self.init_dense(scale)
         d = self.items.E.shape[1]
         if d > NARROW or not self.weak or self.anchors is None:
@@ -138,8 +141,8 @@ class Descent:
         self.share.gather(shared_cuts(factor), *given)
 
     def sweep_warm(self, number: int) -> None:
-        """The same in sweep 0, 1, … from random vectors: with ridges that fall to their own in the first WARM of them. With
-        hardly any ridge the first sweeps overfit and do not recover."""
+        """As `sweep_dense`, in sweep 0, 1, … from random vectors: ridges fall to their own in the first WARM. With hardly any
+        ridge the first sweeps overfit and do not recover."""
         own = self.penalties
         if number < WARM and self.weak:
             share, first, each = 1 - number / WARM, WARM_RIDGE * self.scale, WARM_PER_RATING * self.scale
@@ -152,7 +155,7 @@ class Descent:
     def make_anchors(self) -> None:
         """Anchors, and weights ≥ 0, that come near the dense rows."""
         n = len(self.columns[2])
-        # What a parameter must gain by the Bayesian information criterion: ½·σ²·log n of the summed ½·squared error.
+        # By the Bayesian information criterion a parameter must lower Σ ½·error² by at least ½·σ²·log n.
         l0 = self.loss() / n * float(np.log(max(n, 2))) if self.auto else 0.0
         for number, (factor, K) in enumerate(zip(self.factors, self.anchors or (), strict=False)):
             if self.auto and factor.past is None:
@@ -204,7 +207,7 @@ class Descent:
         self.sweep_at(self.l0_of(number))
 
     def sweep_at(self, l0: float) -> None:
-        """The same with another ℓ0 penalty."""
+        """As `sweep`, with another ℓ0 penalty."""
         if self.anchors is None:
             self.sweep_dense()
             return
@@ -228,7 +231,7 @@ class Descent:
         return weights, biases
 
     def accumulate_normal_equations(self, factor: Factor) -> None:
-        """Keep S and v of all rows of a factor, the other held; of all processes, since anchors are counted by them all."""
+        """Keep the normal equations S·z = v of all rows of a factor, the other held; in every process those of all."""
         S, factor.v = self._equations(factor, ALONE).hold()
         factor.S = S[:, :, : factor.E.shape[1] + 1]
 
@@ -269,14 +272,14 @@ class Descent:
         factor.E = factor.T @ factor.A
 
     def move_anchors(self, factor: Factor, moments: AnchorMoments | None) -> None:
-        """The anchors, the weights held: with moments, one after the other to its minimum; else all together towards it."""
+        """The anchors, the weights held. With moments: one anchor after the other, exactly; else conjugate gradients on all."""
         if moments is None:
             other = self._other(factor)
             factor.A += AnchorQuadratic(factor, other, self.mean, self.penalties, self.threads, self.share).minimize()
         else:
             minimize_anchors(factor, *moments.total(self.share))
         self.share.same(factor.A)
-        if factor.past is None:  # else rows outside the batch use them as they are
+        if factor.past is None:  # else it is a stream (online.py): rows that are not in this batch use the anchors as they are
             # The same vectors from anchors of length 1: neither the ridge on e nor the count of non-zeros notices.
             norms = np.linalg.norm(factor.A, axis=1)
             norms[norms == 0] = 1.0

@@ -20,7 +20,7 @@ from antembed.layer.anchor import AnchoredTable, AnchorEmbedding
 from antembed.layer.full import FullEmbedding
 from antembed.layer.optim.lazy import SMALLEST_SCALE, fading_powers
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1, shrinks_linearly
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 from antembed.layer.optim.rules import ProximalYogi
 from antembed.native.threads import parallel_for, run_workers, usable_cpus
 from antembed.native.vector import CANCELLED, barrier_counter

@@ -18,7 +18,7 @@ from antembed.recommend.fold_in import FoldIn, Ridges
 from antembed.recommend.seen import Seen, read_popularity
 from antembed.tables.model_folder import RunError, read_description
 from antembed.tables.neighbours import best_items
-from antembed.tables.row_labels import SIDES, LabelIndex, Labels, find, label_file, read_coded, read_labels, series_of
+from antembed.tables.row_labels import LABELLED, LabelIndex, Labels, find, label_file, read_coded, read_labels, series_of
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 
@@ -245,7 +245,7 @@ class LightTables(PairTables):
     def load(cls, folder: Path) -> "LightTables | RatingTables":
         """RatingTables where labels are in Parquet: folders of older versions, labels that are neither text nor integers."""
         check_recommender(folder)
-        files = {name: label_file(folder, name) for name in SIDES}
+        files = {name: label_file(folder, name) for name in LABELLED}
         coded = {name: read_coded(file) for name, file in files.items() if file is not None and file.suffix != ".parquet"}
         return cls._open(folder, coded) if coded.keys() == files.keys() else RatingTables.load(folder)
 
@@ -270,7 +270,7 @@ class LightTables(PairTables):
 def check_recommender(folder: Path) -> None:
     """Raise if the folder is none."""
     missing = [name for name in NEEDED if not (folder / name).is_file()]
-    missing += [f"{name}.labels.safetensors" for name in SIDES if label_file(folder, name) is None]
+    missing += [f"{name}.labels.safetensors" for name in LABELLED if label_file(folder, name) is None]
     if missing:
         raise RunError(f"{folder} is no recommender: it has no {missing[0]}; give a folder of save, or a finished run")
 

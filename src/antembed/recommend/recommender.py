@@ -12,8 +12,8 @@ import polars as pl
 from antembed.data.frames import Merged, merge
 from antembed.files import JSON, write_atomically
 from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, OnlineConfig, RatingsConfig, read_input
-from antembed.recommend.coordinate_descent import copy_to_model, penalties_of
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, seen_of
+from antembed.recommend.descent_solver import copy_to_model, penalties_of
 from antembed.recommend.factor import Penalties
 from antembed.recommend.in_memory import ratings_from
 from antembed.recommend.online import OnlineDescent, OnlineState
@@ -23,7 +23,7 @@ from antembed.recommend.seen import Seen, popularity_of, write_popularity
 from antembed.recommend.task import Events
 from antembed.recommend.task import Ratings as RatingsTask
 from antembed.tables.model_folder import POPULARITY, RATINGS, SEEN, check_own, write_description
-from antembed.tables.row_labels import SIDES, Labels, write_labels
+from antembed.tables.row_labels import LABELLED, Labels, write_labels
 from antembed.tables.save import load_table
 from antembed.tables.table import Table
 from antembed.train.configure import Report, search_of, silent, suited
@@ -124,13 +124,13 @@ class Recommender(TableEstimator):
         for state, those in zip((stream.users, stream.items), merged, strict=True):
             state.reorder(those.order)
         seen = self._seen_with(merged, ids, more)
-        splits = RatingsSplits(labels=dict(zip(SIDES, (those.labels for those in merged), strict=True)), mean=stream.mean)
+        splits = RatingsSplits(labels=dict(zip(LABELLED, (those.labels for those in merged), strict=True)), mean=stream.mean)
         model = RatingsTask().build(self.config, splits)
         copy_to_model(stream, model)
         with tempfile.TemporaryDirectory() as name:
             model.export(Path(name), self.config.values, self.config.encoding)
-            self._files = {side: (Path(name) / f"{side}.ant").read_bytes() for side in SIDES}
-            users, rated = (load_table(Path(name) / f"{side}.ant") for side in SIDES)
+            self._files = {name: (Path(name) / f"{name}.ant").read_bytes() for name in LABELLED}
+            users, rated = (load_table(Path(name) / f"{name}.ant") for name in LABELLED)
         counts, config = np.bincount(seen.items, minlength=len(rated)), self.config.model_dump(mode="json")
         own = {"user_labels": splits.labels["users"], "item_labels": splits.labels["items"]}
         self.model_ = RatingTables(users=users, items=rated, seen=seen, popularity=popularity_of(counts), config=config, **own)
@@ -168,7 +168,7 @@ class Recommender(TableEstimator):
 
     def _take(self, folder: Path) -> None:
         self.model_ = RatingTables.load(folder)
-        self._files = {side: (folder / f"{side}.ant").read_bytes() for side in SIDES}
+        self._files = {name: (folder / f"{name}.ant").read_bytes() for name in LABELLED}
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks before it checks or clones; it is there when it asks. No regressor: `fit` takes no X and y."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 
 from antembed.files import JSON
-from antembed.layer.growth import nbant_objective
+from antembed.layer.growth_rule import nbant_objective
 from antembed.sweep.records import Records, by_setting, read_records
 from antembed.train.registry import TASKS
 from antembed.train.run_folder import RunFolder

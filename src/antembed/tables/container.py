@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # Python 3.12 has it in collections.abc
 FORMAT, VERSION = "antembed-table", 6  # 1 to 5 had no checksums
 START = b'{"__metadata__":{"crc32":"'
 DIGITS = 8  # of a checksum
-LONGEST_HEADER = 1 << 20
-LARGEST_DIMENSION = 1 << 40
+LONGEST_HEADER = 1 << 20  # bytes; more is damage
+LARGEST_DIMENSION = 1 << 40  # more is damage
 VERIFIED = 1 << 26  # files of up to so many bytes are verified when they are opened
 SMALL_ARRAY = 1 << 20  # and, in larger ones, arrays of up to so many
 DTYPES = {name: np.dtype(kind) for name, kind in {
@@ -211,12 +211,12 @@ def _entry(name: str, found: object) -> tuple[int, int, str, np.dtype, list[int]
     if isinstance(found, dict) and set(found) == {"dtype", "shape", "data_offsets"}:
         dtype, shape, span = found["dtype"], found["shape"], found["data_offsets"]
         known = isinstance(dtype, str) and dtype in DTYPES
-        if known and _whole(shape) and _whole(span) and len(span) == 2:
+        if known and _are_integers(shape) and _are_integers(span) and len(span) == 2:
             return span[0], span[1], name, DTYPES[dtype], shape
     raise DamagedError(f"its header says of {name!r}: {str(found)[:80]}")
 
 
-def _whole(numbers: object) -> bool:
+def _are_integers(numbers: object) -> bool:
     if not isinstance(numbers, list) or len(numbers) > 4:
         return False
     return all(type(n) is int and 0 <= n <= LARGEST_DIMENSION for n in numbers)

@@ -218,7 +218,7 @@ def encode(T: Nonzeros, encoding: str) -> tuple[str, Stored]:
 # Product-quantized tables: every vector is cut into parts, and a part is the index of its nearest codebook entry. As many parts
 # as dimensions with 16 entries each are 4-bit numbers, with levels of their own for each column.
 
-NIBBLE = 16
+NIBBLE = 16  # values of four bits
 
 
 def pack_codes(codes: np.ndarray, entries: int) -> np.ndarray:

@@ -137,20 +137,20 @@ class Held:
     """Registers that the emitted code assigns to, also where it branches; their names are attributes."""
 
     _builder: Any
-    _places: dict[str, Any]
+    _slots: dict[str, Any]
 
     def __init__(self, builder: Any, **begin: Any):
         object.__setattr__(self, "_builder", builder)
-        object.__setattr__(self, "_places", {})
+        object.__setattr__(self, "_slots", {})
         for name, one in begin.items():
-            self._places[name] = cgutils.alloca_once(builder, one.value.type)
+            self._slots[name] = cgutils.alloca_once(builder, one.value.type)
             setattr(self, name, one)
 
     def __getattr__(self, name: str) -> Words:
-        return Words(self._builder, self._builder.load(self._places[name]))
+        return Words(self._builder, self._builder.load(self._slots[name]))
 
     def __setattr__(self, name: str, one: Words) -> None:
-        self._builder.store(one.value, self._places[name])
+        self._builder.store(one.value, self._slots[name])
 
 
 def _any(builder: Any, condition: Any) -> Any:

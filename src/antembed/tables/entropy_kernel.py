@@ -72,7 +72,7 @@ def next_bytes(data: Any, byte: int) -> int:
     return four_bytes(data, held) << 8 * min(byte - held, 4) & 0xFFFFFFFF
 
 
-PRECISION = 14
+PRECISION = 14  # bits of a symbol's share
 TOTAL = 1 << PRECISION
 CLASSES, LARGEST = 48, 15  # contexts; numbers from LARGEST on are escaped
 UNIT, WEIGHT = 64, 4 * 64  # a number of 1, and how much is assumed of a row before its first number

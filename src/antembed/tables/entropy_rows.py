@@ -1,17 +1,18 @@
-"""Entropy-coded rows: T in integers on one grid, coded by contexts in blocks of rows that are read by themselves.
+"""Entropy-coded rows: T in integers on one grid, context-coded (rANS), in blocks that are decoded independently.
 
     payload, offsets     bytes of the blocks, and where each begins (blocks + 1)
-    classes              (K,) of each column of T: how large its numbers are, in quarter octaves
-    promise              (48,): 64 times the mean absolute number of the columns of a class
+    classes              (K,) size class of each column of T: log2 of the magnitude, in steps of ¼
+    promise              (48,) expected magnitude: 64 times the mean absolute number of the columns of a class
     frequencies          (96, 16): of the absolute numbers 0 … 14 and of an escape, in each context; they sum to 2¹⁴
     centres              (96, 4) int8, by context and min(m, 3)
-    shift_places         rows from which on all classes are one less; row 0 has classes + first_shift (none: rows are alike)
-    norms                (V,) uint8, where lengths are stored apart: norm_base·2^(norm/8); else all rows are times norm_base
+    shift_places         ascending rows; from each on all classes are one less; row 0 has classes + first_shift
+    norms                (V,) uint8: row i has norm norm_base·2^(norms[i]/8); absent: every row is multiplied by norm_base
     about                step, rows_per_block, and weighting: row i was multiplied by ((i + 10)/mean_place)^−weighting before
 
-A row begins in state 0. In an even state a number m stands for 2m − centre/128 steps, in an odd one for 2m − 1 − centre/128 (0
-for 0); MOVES[state][m mod 2] is the next state. A number's context is its column's class, shifted and moved by the row
-(tables/entropy_kernel.py), plus 48 in odd states. The last column of T is 1: its anchor is the vectors' mean.
+Numbers are trellis-coded with 8 states, and a row begins in state 0. In an even state a number m stands for 2m − centre/128
+steps, in an odd one for 2m − 1 − centre/128 (0 for 0); MOVES[state][m mod 2] is the next state. A number's context is its
+column's class plus −6 … 6 by how large the row has been so far (tables/entropy_kernel.py), plus 48 in odd states. The last
+column of T is 1: its anchor is the vectors' mean.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +26,15 @@ from antembed.files import JSON
 from antembed.tables.container import DamagedError
 from antembed.tables.rows import Rows, empty_rows, kernels, on_all_cores
 
-CLASSES, LARGEST, PRECISION = 48, 15, 14
-TOTAL, LOW, SHIFTS, UNIT, MOST = 1 << PRECISION, 1 << 23, 6, 64, 64
-WEIGHT = 4 * UNIT  # how much is assumed of a row before its first number
+CLASSES, LARGEST, PRECISION = 48, 15, 14  # as in entropy_kernel.py, which needs Numba
+TOTAL, LOW = 1 << PRECISION, 1 << 23  # shares of a context; the coder's state is never below LOW
+SHIFTS, UNIT, MOST = 6, 64, 64  # contexts up or down by the row's size; a number of 1; numbers count up to MOST
+WEIGHT = 4 * UNIT  # prior weight of a row's size before its first number
 HEAD = 10  # added to a row's number before it is weighted
 LARGEST_BLOCK, LARGEST_SCALE, LARGEST_BASE = 1 << 24, 1e12, 1e20  # numbers of a block, step, unit of lengths; more are damage
 LARGEST_VALUE = 2.0 * (LARGEST + (1 << 32))  # steps of a number with the longest escape
 NORM_STEP = 1 / 8  # octaves between two norms
-MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)
+MOVES = np.array([[0, 1], [3, 2], [5, 4], [6, 7], [1, 0], [2, 3], [4, 5], [7, 6]], np.int64)  # next states
 
 
 def row_weights(ids: np.ndarray, weighting: float, mean: float) -> np.ndarray:
@@ -73,7 +75,8 @@ class BlockReader:
 
 
 class Wanted(NamedTuple):
-    """Rows to be decoded, sorted and each once; what they were multiplied by; row i goes to order[uses[i] : uses[i + 1]]."""
+    """Rows to be decoded, sorted and each once; what they were multiplied by; row i is copied to the positions
+    order[uses[i] : uses[i + 1]]."""
 
     rows: np.ndarray
     weights: np.ndarray
@@ -105,7 +108,7 @@ class EntropyRows(Rows):
 
     @cached_property
     def entries(self) -> np.ndarray:
-        """(V,): where a row begins, byte of its block · 2³² + state; 0: not yet known. Look-ups fill it."""
+        """(V,): where a row begins: (byte in its block << 32) | state of the decoder; 0: not yet known. Look-ups fill it."""
         return np.zeros(self.total, np.int64)
 
     def bound(self, number: float, scale: float) -> np.ndarray:
@@ -123,13 +126,13 @@ class EntropyRows(Rows):
         return self.decode(ids, anchors)
 
     def decode(self, ids: np.ndarray, onto: np.ndarray | None) -> np.ndarray:
-        """Rows, or rows times `onto` (K + 1, width). Each row is decoded and multiplied once; compiled, while it is in the
-        cache."""
+        """Rows, or rows times `onto` (K + 1, width). Each row is decoded and multiplied once. The compiled decoder
+        multiplies a row while it is in the processor's cache."""
         out, order = empty_rows(len(ids), self.columns + 1 if onto is None else onto.shape[1]), np.argsort(ids)
         begins = np.flatnonzero(np.diff(ids[order], prepend=-1))  # of each row among those that are the same
         rows, uses = ids[order][begins], np.append(begins, len(ids))
         wanted = Wanted(rows, row_weights(rows, self.weighting, self.mean_place), order, uses)
-        if (decode := self.compiled(wanted, onto, out)) is not None:
+        if (decode := self.compiled_decoder(wanted, onto, out)) is not None:
 
             def work(start: int, stop: int) -> None:
                 if (block := decode(start, stop)) >= 0:
@@ -141,18 +144,18 @@ class EntropyRows(Rows):
             here = np.flatnonzero(rows // self.per_block == block)
             first = block * self.per_block
             data = self.payload[self.offsets[block] : self.offsets[block + 1]]
-            plain = self.plain(data, block, range(first, min(first + self.per_block, self.total)))
+            plain = self.decode_block(data, block, range(first, min(first + self.per_block, self.total)))
             found = np.array([plain[row - first] for row in rows[here].tolist()], np.float32).reshape(len(here), -1)
             found[:, :-1] *= (found[:, -1] / wanted.weights[here])[:, None]
             for n, vector in zip(here.tolist(), found if onto is None else found @ onto, strict=True):
                 out[order[uses[n] : uses[n + 1]]] = vector
         return out
 
-    def compiled(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
+    def compiled_decoder(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
         """decode(start, stop) of the wanted rows into `out` → −1, or the block that is damaged; None: without Numba."""
         raise NotImplementedError
 
-    def plain(self, data: np.ndarray, block: int, rows: range) -> Sequence[Sequence[np.float32] | np.ndarray]:
+    def decode_block(self, data: np.ndarray, block: int, rows: range) -> Sequence[Sequence[np.float32] | np.ndarray]:
         """All rows of a block, number by number, without scales; the last number of each is its scale."""
         raise NotImplementedError
 
@@ -180,7 +183,7 @@ class CodedRows(EntropyRows):
 
     @cached_property
     def tables(self) -> tuple[Any, ...]:
-        """What the compiled decoder reads: contexts of each level (how many shifts there were), numbers of each context.
+        """What the compiled decoder reads: contexts of each level (shifts passed so far), numbers of each context.
 
         ratio ≥ threshold in integers: seen ≥ (threshold·(promised + WEIGHT)/1024 − WEIGHT)/UNIT, rounded up."""
         levels = min(len(self.positions), 2 * CLASSES + abs(self.first_shift)) + 1  # beyond, all classes are at their limits
@@ -212,13 +215,14 @@ class CodedRows(EntropyRows):
         norms = np.zeros(len(rows), np.float32) if self.norms is None else self.norms[rows].astype(np.float32)
         return (self.norm_base * 2.0 ** (norms * NORM_STEP)).astype(np.float32)
 
-    def compiled(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
+    def compiled_decoder(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
         kernel, (rows, weights, order, uses) = kernels("tables.entropy_rows_kernel"), wanted
         if kernel is None:
             return None
         scales, known = self.scales(rows), self._last_onto
         file, tables = (self.payload, self.offsets, self.positions, self.per_block, self.entries), self.tables
         if known is None or known[0] is not onto:  # a table's anchors are always the same
+            # The kernel takes the mean's anchor first.
             lines = np.empty((0, 8), np.float32) if onto is None else np.roll(onto, 1, axis=0)
             known = self._last_onto = onto, import_module("antembed.native.vector").spaced(np.asarray(lines, np.float32))
         lines, factors = known[1], scales / weights
@@ -227,7 +231,7 @@ class CodedRows(EntropyRows):
             file, tables, rows[a:b], factors[a:b], scales[a:b], lines, order, uses[a : b + 1], out
         )
 
-    def plain(self, data: np.ndarray, block: int, rows: range) -> list[list[np.float32]]:
+    def decode_block(self, data: np.ndarray, block: int, rows: range) -> list[list[np.float32]]:
         reader, thresholds, found = BlockReader(data, block, PRECISION), self.thresholds.tolist(), []
         symbols = [np.repeat(np.arange(LARGEST + 1), shares) for shares in self.shares]  # the number of each slot
         for i, scale in zip(rows, self.scales(np.arange(rows.start, rows.stop)), strict=True):

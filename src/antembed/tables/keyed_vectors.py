@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from antembed.files import write_atomically
-from antembed.tables.formats import SEPARATORS, binary_rows, first_unwritable, text_rows
+from antembed.tables.export_formats import SEPARATORS, binary_rows, first_unwritable, text_rows
 from antembed.tables.neighbours import best, chunks
 from antembed.tables.save import load_table
 from antembed.tables.table import Table

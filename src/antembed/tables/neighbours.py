@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from antembed.tables.rows import Decode, Rows
 
-ITEMS_AT_ONCE = 1 << 15
+ITEMS_AT_ONCE = 1 << 15  # rows decoded and multiplied at a time
 CHUNK = 1 << 16  # rows at a time
 TURNED = 256  # columns of side_by_side at a time
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OPSET, IR_VERSION = 17, 8  # of 2022: old runtimes, and those of browsers, read it
 LARGEST = 2_000_000_000  # bytes; protobuf has no larger files
-INT8 = 127
+INT8 = 127  # the largest code
 FLOAT, INT64 = 1, 7  # onnx.TensorProto's numbers
 
 Part = tuple[dict[str, np.ndarray], "list[onnx.NodeProto]"]  # constants and steps of a graph

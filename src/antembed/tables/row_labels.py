@@ -27,9 +27,9 @@ from antembed.tables.container import DamagedError, pack_arrays, read_arrays
 if TYPE_CHECKING:  # `antembed similar` must not wait for it
     import polars as pl
 
-SIDES = ("users", "items")
+LABELLED = ("users", "items")
 MOST = 1 << 21  # labels: of more, Parquet is written and read faster
-WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 CHECKSUM, ZEROS = "antembed-crc32", "0" * 8
 Labels: TypeAlias = "Sequence[object] | np.ndarray | pl.Series"
 
@@ -122,7 +122,7 @@ class Numbers:
 
     def find(self, label: str) -> int:
         """Its row; −1: there is none."""
-        if not WHOLE.fullmatch(label):
+        if not INTEGER.fullmatch(label):
             return -1
         row = int(np.searchsorted(self.numbers, int(label)))
         return row if row < len(self) and self[row] == int(label) else -1
@@ -184,7 +184,7 @@ def write_labels(folder: Path, labels: Mapping[str, "pl.Series"]) -> None:
 
 def read_labels(folder: Path) -> dict[str, "pl.Series"]:
     """Those of users and items."""
-    return {side: read_series(folder, side) for side in SIDES}
+    return {name: read_series(folder, name) for name in LABELLED}
 
 
 def read_series(folder: Path, table: str) -> "pl.Series":
@@ -244,7 +244,7 @@ def pack_parquet(frame: "pl.DataFrame", metadata: Mapping[str, str] | None = Non
     return blank[:at] + f"{zlib.crc32(blank):08x}".encode() + blank[at + len(ZEROS) :]
 
 
-def read_whole(path: Path) -> tuple[bytes, str]:
+def read_file(path: Path) -> tuple[bytes, str]:
     """A file of pack_parquet as it is, and its checksum, which was compared."""
     data = path.read_bytes()
     at = _place(data)
@@ -261,7 +261,7 @@ def unpack_parquet(path: Path, *known: str) -> "tuple[pl.DataFrame, dict[str, st
     anything is parsed: damage that reaches polars' reader can end the process."""
     import polars as pl
 
-    data, _ = read_whole(path)
+    data, _ = read_file(path)
     try:
         about = pl.read_parquet_metadata(io.BytesIO(data))
         if unknown := about.keys() - {"ARROW:schema", CHECKSUM, *known}:

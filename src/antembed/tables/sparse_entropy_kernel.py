@@ -10,7 +10,7 @@ from antembed.native.vector import LIMITS, count_reached, fence
 from antembed.tables.entropy_kernel import LOW, encode_symbols, last_entry, next_bytes, remember
 from antembed.tables.sparse_product_kernel import mix, streams
 
-PRECISION = 16
+PRECISION = 16  # bits of a symbol's share
 TOTAL = 1 << PRECISION
 GUESS = 4  # lower bits of a slot that a guess leaves out
 LANES, TOGETHER = 4, 16  # rows that are decoded side by side, and before they are added up

@@ -25,7 +25,7 @@ from antembed.tables.container import DamagedError
 from antembed.tables.entropy_rows import BlockReader, EntropyRows, Wanted
 from antembed.tables.rows import kernels
 
-PRECISION, VALUES, NORM_STEP = 16, 48, 1 / 4
+PRECISION, VALUES, NORM_STEP = 16, 48, 1 / 4  # bits of a share, symbols of values, octaves between two norms
 TOTAL = 1 << PRECISION
 LONGEST = 1 << 16  # positions of the line, at most
 UNIT = 30  # bits of a chance
@@ -89,7 +89,7 @@ class SparseCodedRows(EntropyRows):
         tables = (self.ends, self.reach, positions, anchors, self.group * firsts.shape[1])
         return *(table.astype(np.int32) for table in tables), firsts.reshape(-1)
 
-    def compiled(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
+    def compiled_decoder(self, wanted: Wanted, onto: np.ndarray | None, out: np.ndarray) -> Callable[[int, int], int] | None:
         kernel, (rows, weights, order, uses) = kernels("tables.sparse_entropy_kernel"), wanted
         if kernel is None:
             return None
@@ -100,7 +100,7 @@ class SparseCodedRows(EntropyRows):
             file, tables, rows[a:b], weights[a:b], self.step, self.scales, onto, order, uses[a : b + 1], out
         )
 
-    def plain(self, data: np.ndarray, block: int, rows: range) -> list[np.ndarray]:
+    def decode_block(self, data: np.ndarray, block: int, rows: range) -> list[np.ndarray]:
         reader, K, found = BlockReader(data, block, PRECISION), self.columns, []
 
         def take(firsts: list[int]) -> int:

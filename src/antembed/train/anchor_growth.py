@@ -18,7 +18,7 @@ from torch import Tensor
 
 from antembed.files import JSON
 from antembed.layer.anchor import AnchoredTable, AnchorEmbedding
-from antembed.layer.growth import Add, Check, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState, nbant_objective
+from antembed.layer.growth_rule import Add, Check, Keep, Plateau, PlateauState, Remove, Stop, Trend, TrendState, nbant_objective
 from antembed.layer.optim.prox import NonNegativeL1
 from antembed.layer.resize_anchors import RemovedAnchors, add_anchors, free_pairs, remove_anchors, set_free
 from antembed.train.callbacks import Controller, pruned

@@ -23,7 +23,7 @@ from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import Embedding, keep_largest
 from antembed.layer.optim.prox import FreeEntries, NonNegativeL1
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 from antembed.layer.sparsify.quadratic import Batches, LossFunction
 from antembed.layer.sparsify.recode import Recode
 from antembed.layer.sparsify.sparsifier import Prune, Sparsifier

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from antembed.budget import counts_bytes, parse_budget, parse_tolerance
 from antembed.files import JSON
-from antembed.layer.names import EMBEDDINGS, Plain
+from antembed.layer.embedding_names import EMBEDDINGS, Plain
 from antembed.tables.encodings import ENCODERS
 from antembed.tables.number_formats import VALUES
 from antembed.train.options import Config, ConfigError, Integer, Number, Options, option
@@ -157,7 +157,7 @@ class SparsityConfig(Config):
     l1_warmup: Number = option(0.25, "Share of the training over which λ2 (or a KL term) rises from 0.", ge=0, le=1)
     prune: Number = option(0.1, "Drop weights below this share of the mean contribution; 0: none.", ge=0, only_with=PROX)
     max_nonzeros: Integer = option(0, "Keep this many weights, the largest; 0: by --prune.", ge=0, only_with=PROX)
-    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): met by λ2, or by --sparsify.")
+    budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes).")
     polish: Number = option(0.0, "Last share of the epochs: zeros stay, λ2 = 0; with a budget 0.2.", ge=0, lt=1, only_with=PROX)
 
 
@@ -233,7 +233,7 @@ class AnchorConfig(Config):
     """The anchors."""
 
     heading: ClassVar[str] = "Anchors"
-    anchors: Anchors = option((15,), "How many: 15, or 40,16 for two tables, or auto: by eq. 5; baselines: their rows.")
+    anchors: Anchors = option((15,), "15, or 40,16 for two tables, or auto: by eq. 5 of the paper; baselines: their rows.")
 
 
 class ExportConfig(Config):

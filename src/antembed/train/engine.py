@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from antembed.layer.optim.proximal import SHARED, ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import SHARED, ProximalOptimizer
 from antembed.layer.sharded.collectives import Ranks
 from antembed.train.checkpoint import FileStorage, Storage
 from antembed.train.config import StochasticConfig, TaskConfig

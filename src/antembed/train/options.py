@@ -87,7 +87,7 @@ def _sentence(name: str, error: ErrorDetails) -> str:
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 Options = Mapping[str, object]
-CHOICE = "name"  # the field that tells the members of a union apart
+CHOICE = "name"  # the field that distinguishes the members of a union
 AUTO = "auto"  # instead of a member's name: the one that the other options belong to
 NOT_OPTIONS = ("version", "task", CHOICE)
 

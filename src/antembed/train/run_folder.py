@@ -20,7 +20,7 @@ from antembed.tables.model_folder import (
     read_json,
     write_description,
 )
-from antembed.tables.row_labels import SIDES
+from antembed.tables.row_labels import LABELLED
 from antembed.train.config import TaskConfig
 from antembed.train.options import ConfigError, to_options, validated
 from antembed.train.registry import TASKS
@@ -33,7 +33,7 @@ MAY_DIFFER = ("values", "encoding")
 LOCK = ".lock"  # who trains here
 # What a run, an export or an estimator writes beside config.json and the tables that it names.
 BESIDE = ("metrics.jsonl", "result.json", "vocabulary.parquet", "classifier.json", TOP_NGRAMS, SEEN, RATINGS, POPULARITY,
-          WEIGHTS, *(f"{side}.labels.{kind}" for side in SIDES for kind in ("safetensors", "parquet")))  # fmt: skip
+          WEIGHTS, *(f"{name}.labels.{kind}" for name in LABELLED for kind in ("safetensors", "parquet")))  # fmt: skip
 
 
 class RunFolder:

@@ -10,9 +10,9 @@ import torch
 
 from antembed.files import JSON
 from antembed.layer.embedding import param_groups
-from antembed.layer.growth import penalties
+from antembed.layer.growth_rule import penalties
 from antembed.layer.optim import OPTIMIZERS
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 from antembed.train.anchor_growth import GrowthControl
 from antembed.train.callbacks import Averaging, BestEpoch, BudgetSteering, Controller, Polish, Pruning, Sparsify
 from antembed.train.checkpoint import Checkpoint, capture, restore

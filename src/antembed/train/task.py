@@ -24,7 +24,7 @@ from torch import Tensor
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
 from antembed.layer.optim.prox import FreeEntries
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 from antembed.train.config import TaskConfig
 from antembed.train.examples import Examples, Pieces
 from antembed.train.model import TaskModel
@@ -96,7 +96,7 @@ class Splits:
 
     @cached_property
     def digest(self) -> str:
-        """Tells these data from others: SHA-256 over all batches, whatever the split."""
+        """Identifies these data: SHA-256 over all batches, whatever the split."""
         sums = np.zeros(32, np.uint8)
         for part in (self.train, self.validation, self.test):
             for batch in part.batches(1):

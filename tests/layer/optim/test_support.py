@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import antembed as ant
-from antembed.layer.optim import proximal as base
+from antembed.layer.optim import proximal_optimizer as base
 
 V, K, d = 40, 6, 5
 RULES = {

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from antembed.data.vocabulary import RESERVED
 
-TRIES = 100
+TRIES = 100  # draws of pairs before it gives up: nearly all objects are related
 
 
 def negative_pairs(t_u: Tensor, t_v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The gradient rules: SGD with momentum, Adam, Yogi; layer/optim/proximal.py does the rest."""
+"""The gradient rules: SGD with momentum, Adam, Yogi; layer/optim/proximal_optimizer.py does the rest."""
 
 import math
 from typing import Any, Unpack
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from antembed.layer.optim.lazy import in_huge_pages
 from antembed.layer.optim.lazy_kernel import Rule
-from antembed.layer.optim.proximal import Group, Params, ProximalOptimizer, State, StepOptions
+from antembed.layer.optim.proximal_optimizer import Group, Params, ProximalOptimizer, State, StepOptions
 
 
 def filled_like(table: Tensor, value: float) -> Tensor:
@@ -36,7 +36,7 @@ class ProximalSGD(ProximalOptimizer):
         return buffers["momentum"].mul_(group["momentum"]).add_(gradient), None
 
     def _freeze(self, weight: Tensor, state: State, support: Tensor, second: Tensor | float | None, group: Group) -> None:
-        """Their gradients are left out (layer/optim/proximal.py), so their momentum stays 0."""
+        """Their gradients are left out (layer/optim/proximal_optimizer.py), so their momentum stays 0."""
         state["support"] = support.clone()
         if "momentum" in state:
             state["momentum"].mul_(support)

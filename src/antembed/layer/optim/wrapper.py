@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from antembed.layer.optim.prox import SubgradientL1
-from antembed.layer.optim.proximal import State, check_max_norm, clip_groups, load_keeping_objects, plain_groups
+from antembed.layer.optim.proximal_optimizer import State, check_max_norm, clip_groups, load_keeping_objects, plain_groups
 
 
 class Proximal(Optimizer):

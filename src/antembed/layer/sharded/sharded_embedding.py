@@ -23,7 +23,7 @@ from antembed.layer.sharded.collectives import Ranks
 from antembed.layer.sharded.sharded_table import ShardedRowTable, Spread
 
 BLOCK = 4096  # rows that are drawn together
-T_DRAW, A_DRAW, DRAWS = 0, 1, 2
+T_DRAW, A_DRAW, DRAWS = 0, 1, 2  # numbers of the random streams of a table, and how many there are
 START, ADDED = 0, 1  # rows that a table starts with, rows that are added
 
 

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from antembed.layer.lookup import ReadPending
 from antembed.layer.optim.lazy_kernel import Groups
 from antembed.layer.optim.prox import L1, FreeEntries
-from antembed.layer.optim.proximal import SHARED, ProximalOptimizer, State
+from antembed.layer.optim.proximal_optimizer import SHARED, ProximalOptimizer, State
 from antembed.layer.row_table import IN_CACHE, Numbers, RowTable, check_integers, check_range, from_the_front, log_total
 from antembed.layer.sharded.collectives import Exchange, Ranks
 from antembed.tables.number_formats import BLOCK

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from antembed.layer.embedding import Embedding
 from antembed.layer.optim.prox import NonNegativeL1
-from antembed.layer.optim.proximal import State
+from antembed.layer.optim.proximal_optimizer import State
 from antembed.layer.row_table import RowTable
 
 VALUE_BITS = 6  # of a number in a packed file

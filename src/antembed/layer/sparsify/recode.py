@@ -1,4 +1,4 @@
-"""Recode: every row of T coded anew by exact ℓ0 descent on a quadratic model of the loss (quadratic.py, coding_kernel.py)."""
+"""Recode: each row of T coded anew by coordinate descent with an ℓ0 penalty, on a quadratic model of the loss."""
 
 import math
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from antembed.layer.sparsify.sparsifier import Sparsifier
 from antembed.native.threads import parallel_for
 
 PASSES = 8  # over a row, at most
-SECANTS, CLOSE = 5, 0.015  # tries for the penalty, and the share of the aim that is near enough
+SECANTS, CLOSE = 5, 0.015  # attempts to find the penalty, and the relative deviation from the aim that is accepted
 STEEP, FLAT, FIRST = -3.0, -0.2, -0.8  # slopes of log(weights) in log(penalty)
-DAMP = 0.5
-FAR = 1.5  # a scale that is off by more than this factor asks for another proposal
-LEAST, MOST = 1e-4, 1e6  # of the scale
+DAMP = 0.5  # pull towards the present weights, in units of the curvature: all rows move at once
+FAR = 1.5  # a curvature larger than assumed by more than this factor asks for another proposal
+LEAST, MOST = 1e-4, 1e6  # limits of the scale
 
 
 class Recode(Sparsifier):
-    """Dense first, then at each event one pass without steps, after which every row is coded anew: a weight comes in or stays
-    only if it lowers the (modelled) loss by more than a penalty, which is chosen such that the aim is met.
+    """Dense first. Each event makes one pass over the data for gradients, without optimizer steps, then codes every row anew: a
+    weight comes in or stays only if it lowers the (modelled) loss by more than a penalty, chosen such that the aim is met.
 
         sparsifier = Recode(model, optimizer, budget="20x", events=12)
         for epoch in range(epochs):
@@ -46,7 +46,7 @@ class Recode(Sparsifier):
 
     def propose(self, weights: Sequence[Tensor], aim: int) -> list[Tensor]:
         """The penalty is sought by secants in logarithms, from the last one."""
-        if not self.penalty:
+        if not self.penalty:  # first guess: the value of the aim-th most valuable weight
             values = torch.cat([value.reshape(-1) for value in self.values(weights)])
             rows = self.tables[0].rows
             self.penalty = max(rows.nth_largest(values, min(aim, int(rows.summed(torch.tensor(len(values)))))), 1e-300)
@@ -80,7 +80,7 @@ class Recode(Sparsifier):
         return coded
 
     def _costs(self) -> list[Tensor]:
-        """The share of the penalty that each column pays: by bits where the budget counts bytes."""
+        """Factor of the penalty for each column: its bits, relative to the mean, where the budget counts bytes."""
         if self.budget.unit != "bytes":
             return [torch.ones(table.rows.embedding_dim, dtype=torch.float64) for table in self.tables]
         bits = [table.column_bits() for table in self.tables]
@@ -98,7 +98,7 @@ class Recode(Sparsifier):
         return found
 
     def learn(self, before: Sequence[Tensor], after: Sequence[Tensor], risen: float) -> bool:
-        """The scale under which the model of the loss would have predicted what was seen."""
+        """Fit the scale of the curvature to the measured rise; True if it was so much too small that a new proposal pays."""
         terms = [table.change(a, b) for table, a, b in zip(self.seen.tables, before, after, strict=True)]
         first, second = self.tables[0].rows.summed(torch.tensor(terms, dtype=torch.float64).sum(0)).tolist()
         self.last = {"predicted": (first + self.scale * second) / self.seen.examples, "risen": risen}

@@ -23,14 +23,14 @@ from torch.optim import Optimizer
 from antembed.budget import SLACK, Budget, BudgetController, BudgetError, parse_budget
 from antembed.files import JSON
 from antembed.layer.embedding import Embedding
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 from antembed.layer.optim.wrapper import Proximal
 from antembed.layer.row_table import numbers_of
 from antembed.layer.sparsify.quadratic import Batch, Batches, LossFunction, count, mean_loss, tables_of
 
 REACHED = 0.75  # the share of the events after which the target is aimed at
 SPARE = 0.02  # weights more than the budget allows at the last event: those worth least are dropped when the size is known
-TRIES = 6
+TRIES = 6  # proposals until one has the size
 LEAST_GAIN = 0.1  # of the loss: where vectors gain nothing, they may as well go
 CHECKED = 8  # batches that Prune checks an event with, where there are any
 MAX_LOSS = 0.1  # of what the vectors gain over none at all: what an event may lose

@@ -16,8 +16,8 @@ class Plain:
 
 REQUIRES = {"frequency": "counts", "hashed": "counts", "mixed": "counts", "sparse-code": "features", "tf-idf": "tf-idf"}
 ANCHORED = ["anchor", "low-rank", "low-rank-nonnegative", "mixture", "slimming-transform", "softmax-mixture", "sparse-code"]
-BARE = ["full", "group-lasso", "slimming", "sparse", "sparse-subgradient", "sparse-vd", "sparse-vd-words", "tensor-train", "vvd"]
+BARE = ["full", "group-lasso", "slimming", "sparse", "sparse-subgradient", "sparse-vd", "sparse-vd-words"]
 EMBEDDINGS = {
     name: Plain(frozenset({REQUIRES[name]} if name in REQUIRES else ()), name in ANCHORED)
-    for name in sorted({*REQUIRES, *ANCHORED, *BARE})
+    for name in sorted({*REQUIRES, *ANCHORED, *BARE, "tensor-train", "vvd"})
 }

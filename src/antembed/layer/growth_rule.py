@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln
 
-from antembed.layer.optim.proximal import ProximalOptimizer
+from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 
 
 @dataclass(frozen=True)
