@@ -225,26 +225,34 @@ def numbers_without_comment(file: Path) -> int:
 def walk_files(walk: Callable[[], object], source: Path = SOURCE) -> list[str]:
     """The files of the package of which a function runs during this call; not what the compiler of kernels runs."""
     import threading
+    from unittest import mock
+
+    from numba.core.dispatcher import Dispatcher
 
     seen: set[str] = set()
-    compiling = threading.local()
-    prefix = f"{source}/"
+    prefix, compile_for = f"{source}/", Dispatcher._compile_for_args
 
     def is_ours(code: CodeType) -> bool:
         """A function of the package, no body of a module or class."""
         return bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_filename.startswith(prefix)
 
     def look(frame, event, argument) -> None:  # type: ignore[no-untyped-def]
-        code = frame.f_code
-        if code.co_name == "_compile_for_args" and event in ("call", "return"):  # of numba's dispatcher
-            compiling.depth = getattr(compiling, "depth", 0) + (1 if event == "call" else -1)
-        elif event == "call" and is_ours(code) and not getattr(compiling, "depth", 0):
-            seen.add(code.co_filename[len(prefix) :])
+        if event == "call" and is_ours(frame.f_code):
+            seen.add(frame.f_code.co_filename[len(prefix) :])
+
+    def unseen(*arguments, **named):  # type: ignore[no-untyped-def]
+        before = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            return compile_for(*arguments, **named)
+        finally:
+            sys.setprofile(before)
 
     threading.setprofile(look)
     sys.setprofile(look)
     try:
-        walk()
+        with mock.patch.object(Dispatcher, "_compile_for_args", unseen):
+            walk()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]

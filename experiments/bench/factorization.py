@@ -31,7 +31,7 @@ from antembed.recommend.model import MatrixFactorization, half_squared_error
 from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.synthetic import planted, ratings
 from antembed.recommend.task import Ratings as RatingsTask
-from antembed.tables.row_labels import SIDES
+from antembed.tables.row_labels import LABELLED
 from antembed.train.examples import Examples, permutation
 from antembed.train.options import from_options
 from experiments.race import Others, Work, busy_processes, median_turns, parse, publish
@@ -80,7 +80,7 @@ def at_once(*works: Work) -> Work:
 
 def build(config: RatingsConfig, num_embeddings: tuple[int, int]) -> MatrixFactorization:
     """A model for so many users and items, who have no labels."""
-    labels = {side: pl.Series("label", np.arange(V, dtype=np.int32)) for side, V in zip(SIDES, num_embeddings, strict=True)}
+    labels = {side: pl.Series("label", np.arange(V, dtype=np.int32)) for side, V in zip(LABELLED, num_embeddings, strict=True)}
     return RatingsTask().build(config, RatingsSplits(labels=labels, mean=3.5))
 
 

@@ -127,10 +127,10 @@ class Recommender(TableEstimator):
         splits = RatingsSplits(labels=dict(zip(LABELLED, (those.labels for those in merged), strict=True)), mean=stream.mean)
         model = RatingsTask().build(self.config, splits)
         copy_to_model(stream, model)
-        with tempfile.TemporaryDirectory() as name:
-            model.export(Path(name), self.config.values, self.config.encoding)
-            self._files = {name: (Path(name) / f"{name}.ant").read_bytes() for name in LABELLED}
-            users, rated = (load_table(Path(name) / f"{name}.ant") for name in LABELLED)
+        with tempfile.TemporaryDirectory() as folder:
+            model.export(Path(folder), self.config.values, self.config.encoding)
+            self._files = {name: (Path(folder) / f"{name}.ant").read_bytes() for name in LABELLED}
+            users, rated = (load_table(Path(folder) / f"{name}.ant") for name in LABELLED)
         counts, config = np.bincount(seen.items, minlength=len(rated)), self.config.model_dump(mode="json")
         own = {"user_labels": splits.labels["users"], "item_labels": splits.labels["items"]}
         self.model_ = RatingTables(users=users, items=rated, seen=seen, popularity=popularity_of(counts), config=config, **own)
