@@ -286,17 +286,17 @@ def test_on_the_command_line(tmp_path):
 
 
 def test_progress_says_what_is_compiled_and_tried(monkeypatch):
-    monkeypatch.setattr("antembed.compression.is_compiled", lambda kernel: kernel is not choose_rows)
+    monkeypatch.setattr("antembed.compression.choose_method.is_compiled", lambda kernel: kernel is not choose_rows)
     said = []
     ant.compress(vectors(), budget="12x", split_norms=False, progress=lambda *state: said.append(state))
     names = list(dict.fromkeys(what for what, _, _ in said))
     assert names[:6] == [
         "trying transform on 1,500 rows, 1 of 2: principal axes",
-        "trying transform on 1,500 rows, 1 of 2: searching the step",
+        "trying transform on 1,500 rows, 1 of 2: searching the step on 1,500 rows",
         "trying transform on 1,500 rows, 1 of 2: coding",
         "compiling sparse (once, about 6 s)",
-        "trying sparse on 1,500 rows, 2 of 2: fitting anchors",
-        "trying sparse on 1,500 rows, 2 of 2: coding",
+        "trying sparse on 1,500 rows, 2 of 2: fitting anchors to 1,500 rows",
+        "transform: principal axes",
     ]
     assert names[-1] in ("transform: coding", "sparse: coding")
     assert all(0 <= done <= total for what, done, total in said if "coding" not in what)

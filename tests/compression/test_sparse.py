@@ -8,7 +8,7 @@ from tests.command import call
 
 import antembed as ant
 from antembed.compression import sparse_anchors as sparse
-from antembed.compression.goal import Goal, decoded, relative_error, weighted
+from antembed.compression.goal import Goal, opened, relative_error, weighted
 from antembed.compression.quality import compare
 from antembed.tables.container import DamagedError
 from antembed.tables.sparse_entropy_rows import SparseCodedRows, reached
@@ -57,9 +57,9 @@ def test_rows_times_anchors_are_the_vectors(E):
 def test_what_is_coded_is_what_was_chosen(E):
     """The file's weights are those of the descent, in the same places."""
     rows = weighted(E, 0.0, None, 0.25)
-    A = sparse.rounded(rows.X[:64])
-    model = sparse.first_model(64, 60.0)
-    codes = sparse.choose(rows.X, A, model, 0.5, 48)
+    A = sparse.rounded(rows[:64])
+    known = sparse.Trained(A, sparse.first_model(64, 60.0), 0.5, 0.0, 48)
+    codes = sparse.chosen_by(known, 0.5)(rows[:])
     coded = sparse.encode(rows, codes, sparse.learned(codes, 64), A)
     wanted = np.zeros((1200, 64), np.float32)
     wanted[np.repeat(np.arange(1200), codes.count), codes.index[codes.used]] = codes.value[codes.used] * np.float32(0.5)
@@ -71,17 +71,16 @@ def test_what_is_coded_is_what_was_chosen(E):
 
 def test_the_descent_never_rises_above_zero_weights(E):
     rows = weighted(E, 0.0, None, 0.25)
-    A, model = sparse.rounded(rows.X[:64]), sparse.first_model(64, 60.0)
-    codes = sparse.choose(rows.X, A, model, 0.5, 48)
-    left = ((rows.X - sparse.combined(codes, A)) ** 2).sum(1)
-    assert (left <= (rows.X**2).sum(1) * 1.001).all()
-    fitted = sparse.refit(rows.X, codes, A)[0]
-    assert ((rows.X - sparse.combined(codes, fitted)) ** 2).sum() < left.sum()
+    X, A = rows[:], sparse.rounded(rows[:64])
+    codes, fitted, _ = sparse.coded_and_refitted(rows, sparse.Trained(A, sparse.first_model(64, 60.0), 0.5, 0.0, 48), 0.5)
+    left = ((X - sparse.combined(codes, A)) ** 2).sum(1)
+    assert (left <= (X**2).sum(1) * 1.001).all()
+    assert ((X - sparse.combined(codes, fitted)) ** 2).sum() < left.sum()
 
 
 def test_any_number_of_threads_gives_the_same(E, monkeypatch):
     monkeypatch.setattr("antembed.native.threads.PARALLEL_FROM", 1)
-    monkeypatch.setattr(sparse, "ROUNDS", 3)
+    monkeypatch.setattr(sparse, "STAGES", ((1000, 2), (5000, 1)))
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(sparse, "usable_cpus", lambda threads=threads: threads)
@@ -162,7 +161,7 @@ def test_damaged_bytes_never_crash(coded_apart):
 
 def test_weighted_rows_come_back(E):
     coded = sparse.fit(E, GOAL, num_anchors=100, weighting=0.25)
-    assert relative_error(E, decoded(coded), 0.25) < relative_error(E, decoded(coded))
+    assert relative_error(E, opened(coded), 0.25) < relative_error(E, opened(coded))
 
 
 def test_on_the_command_line(tmp_path, E):

@@ -16,12 +16,13 @@ from antembed.tables.entropy_kernel import (
     LANES,
     LARGEST,
     MOVES,
+    SHIFTS,
     STATE,
     THRESHOLDS,
     TOTAL,
     UNIT,
+    WEIGHT,
     columns_by_number,
-    context,
     encode_blocks,
 )
 from antembed.tables.entropy_rows import CodedRows
@@ -36,7 +37,9 @@ def contexts(Q, classes, promise, shifts):
         seen = promised = s = 0
         for j, q in enumerate(row):
             column = min(max(int(classes[j]) + int(shifts[i]), 0), CLASSES - 1)
-            C[i, j] = context(column, seen, promised, THRESHOLDS) + (s & 1) * CLASSES
+            ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
+            moved = column + int((ratio >= THRESHOLDS).sum()) - SHIFTS
+            C[i, j] = min(max(moved, 0), CLASSES - 1) + (s & 1) * CLASSES
             s, seen, promised = MOVES[s, q & 1], seen + min(abs(q), 64) * UNIT, promised + int(promise[column])
     return C
 

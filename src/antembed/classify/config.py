@@ -117,7 +117,7 @@ class TextAnchors(AnchorConfig):
 
     anchors: Anchors = option(
         (10,),
-        "How many, or auto (eq. 5 of the paper); frequency, tf-idf, hashed: rows; sparse-code: words.",
+        "How many, or auto (eq. 5 of the paper); of frequency, tf-idf, hashed: how many rows; of sparse-code: how many words.",
     )
     anchor_init: Annotated[str, AfterValidator(_initializer)] = option(
         "none",
@@ -154,7 +154,7 @@ class TextGrowth(GrowthConfig):
 
 class TextStochastic(StochasticConfig):
     tolerance: ToleranceText = option(
-        "", "0.5%: the smallest file with so little less accuracy, of n-grams; where no option of a network is given."
+        "", "0.5%: the smallest file with so little less accuracy, of n-grams. Not with --budget or options of a network."
     )
     epochs: Integer = option(8, "Passes over the data, at most.", ge=1)
     l2_penalty: Number | None = option(
@@ -265,7 +265,7 @@ class NgramDescentConfig(SolverConfig):
     budget: Annotated[str, BeforeValidator(_number), AfterValidator(_bytes)] = option(
         "50KB", "Of the file, all that is needed to predict."
     )
-    tolerance: ToleranceText = option("", "0.5%: the smallest file with so little less accuracy, instead of a budget.")
+    tolerance: ToleranceText = option("", "0.5%: the smallest file with so little less accuracy. Not with --budget.")
     ngrams: Integer = option(2, "Runs of up to so many words.", ge=1, le=1000)
     repeats: bool = option(False, "Every occurrence of an n-gram in a document counts, not only the first.")
     prefix: Integer = option(5, "Longer words also count by their first letters, so many; 0: they do not.", ge=0, le=1000)

@@ -127,10 +127,10 @@ def _compress_table(found: "Source", out: Path, how: JSON, distil: Path | None, 
             tuned = compress_for_texts(E, tokens, _texts(distil), how=by_texts, progress=progress)
             table, similarity = tuned.table, tuned.spearman
     table.save(out)
-    F, sizes = table[:], table.sizes()
+    sizes = table.sizes()
     result: JSON = {"vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size, "parts": sizes}
     result |= {"method": METHOD_OF[table.encoding], "times_smaller": 4 * E.size / (table.size - sizes["words"])}
-    result |= {**compare(E, F, how["seed"]), "spearman": similarity, "word_tests": changes(E, F, tests, how["seed"])}
+    result |= {**compare(E, table, how["seed"]), "spearman": similarity, "word_tests": changes(E, table, tests, how["seed"])}
     near = f"nearest neighbours kept {result['neighbours_kept']:.1%}"
     if how["by_frequency"]:
         near += f", of frequent words {result['neighbours_kept_first_tenth']:.1%}"
@@ -176,7 +176,7 @@ def _compress_folder(source: Path, out: Path, how: JSON, tensor: str, distil: Pa
             tuned = tune(folder, table, texts, seed=how["seed"], progress=progress)
         table, similarity = tuned.table, tuned.spearman
     left_out = write_model_folder(folder, out, table, overwrite=overwrite)
-    kept, before = compare(E, table[:], how["seed"]), len(folder.embedding.data)
+    kept, before = compare(E, table, how["seed"]), len(folder.embedding.data)
     result: JSON = {"layer": folder.name, "vectors": len(E), "embedding_dim": E.shape[1], "bytes": table.size}
     result |= {"method": METHOD_OF[table.encoding], "bytes_before": before}
     result |= {"model_bytes": folder_size(out), "model_bytes_before": folder_size(source)}

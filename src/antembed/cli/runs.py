@@ -44,9 +44,9 @@ def export(
         str | None, typer.Option(help="fp32, fp16, int8; packed also int6, int5, int4; default: the run's.")
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="auto (the smallest), plain, bitmap, csr or packed; default: the run's.")
+        str | None, typer.Option(help="plain, bitmap, csr, packed or auto (smallest of the first three); default: the run's.")
     ] = None,
-    with_seen: Annotated[bool, typer.Option("--with-seen", help="Keep what users have rated out of later lists.")] = False,
+    with_seen: Annotated[bool, typer.Option("--with-seen", help="Store what users rated, so that lists leave it out.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a run as small files, or a table for other programs. An exported folder needs nothing else to recommend, predict

@@ -21,27 +21,26 @@ L0Penalty = Annotated[float | None, typer.Option(min=0, help="With --select: λ2
 
 def sweep(
     data: Annotated[
-        list[Path],
-        typer.Argument(help="As for antembed train TASK; with --select, runs and files of records.", show_default=False),
+        list[Path], typer.Argument(help="As for antembed train TASK; with --select: runs, record files.", show_default=False)
     ],
     vary: Annotated[
-        list[str] | None, typer.Option(help="OPTION=VALUE,VALUE,… (anchors=10,40/16 for two tables) or OPTION=LOW..HIGH[:log].")
+        list[str] | None,
+        typer.Option(
+            help="OPTION=VALUE,VALUE (anchors=10,40/16 for two tables), OPTION=LOW..HIGH or OPTION=LOW..HIGH:log (by factors). "
+            "Worth varying: anchors, embedding-dim, l0-penalty, ridge; with mini-batches l1-penalty, lr."
+        ),
     ] = None,
     task: Annotated[str, typer.Option(help="As after antembed train: recommend, classify, …")] = "recommend",
     set_: Annotated[list[str] | None, typer.Option("--set", help="OPTION=VALUE, the same for all trials.")] = None,
-    out: Annotated[Path, typer.Option(help="File of records, one line per trial; its trials are not repeated.")] = Path(
-        "sweep.jsonl"
-    ),
+    out: Annotated[Path, typer.Option(help="File of records; trials in it are not repeated.")] = Path("sweep.jsonl"),
     trials: Annotated[int | None, typer.Option(min=1, help="Draw so many points; default: the full grid.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn points.")] = 0,
-    seeds: Annotated[str, typer.Option(help="Seeds of the runs; each point is trained with each, results are means.")] = "0",
+    seeds: Annotated[str, typer.Option(help="E.g. 0,1,2: every point is trained once per seed; results are means.")] = "0",
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; several have one thread each.")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Keep the runs in this folder; default: only their records.")] = None,
     optuna: Annotated[bool, typer.Option("--optuna", help="Let Optuna choose the --trials by the results so far.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw error against size into this file, .svg or .png.")] = None,
-    paper: Annotated[
-        bool | None, typer.Option(help="Show the paper's points, too. Default: if the data set is one of the paper's.")
-    ] = None,
+    paper: Annotated[bool | None, typer.Option(help="Show the paper's points, too; default: on its data sets.")] = None,
     select: Annotated[bool, typer.Option("--select", help="Train nothing: rank finished runs by eq. 5 of the paper.")] = False,
     anchor_penalty: Penalty = None,
     l0_penalty: L0Penalty = None,

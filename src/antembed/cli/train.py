@@ -119,20 +119,19 @@ def is_main(leaf: Option) -> bool:
 
 
 def option_for(config: type[TaskConfig], leaf: Option, solvers: int) -> Any:
-    names = typed(leaf.name)
-    if kind_of(leaf.field.annotation) is bool:
-        names = f"{names}/--no-{leaf.name.replace('_', '-')}"
+    names = typed(leaf.name) + (f"/{typed(f'no_{leaf.name}')}" if kind_of(leaf.field.annotation) is bool else "")
     usual = SEARCHED.get(config.name(), {}).get(leaf.name, default_text(leaf.field.default))
-    remarks = [f"default {usual}"] if usual else []
-    remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers and not is_main(leaf) else []
     choices = (AUTO, *leaf.choices) if usual.startswith(AUTO) and leaf.choices and AUTO not in leaf.choices else leaf.choices
+    # Not as the metavar: a wide one leaves the text too little of 80 columns.
+    remarks = [f"one of {', '.join(choices)}"] if choices else []
+    remarks += [f"default {usual}"] if usual else []
+    remarks += [f"--solver {' or '.join(leaf.owners)}"] if 0 < len(leaf.owners) < solvers and not is_main(leaf) else []
     return typer.Option(
         names,
         help=(leaf.field.description or "") + (f" ({'; '.join(remarks)})" if remarks else ""),
         rich_help_panel=MAIN_PANEL if is_main(leaf) else leaf.heading,
         show_default=False,
         hidden=not is_main(leaf),
-        metavar="|".join(choices) or None,
     )
 
 

@@ -5,20 +5,16 @@ table.save("words.ant"); table["stock"], table.most_similar("stock", k=10)
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from antembed.budget import parse_budget, parse_tolerance
-from antembed.compression import principal_axes as transform
-from antembed.compression import sparse_anchors as sparse
-from antembed.compression.goal import Coded, Goal, TooFewBytesError, decoded, relative_error
-from antembed.compression.quality import QUERIES, Progress, named, neighbours_kept, quiet
+from antembed.compression.choose_method import FITS, best_way, say_if_compiled, ways_to_try
+from antembed.compression.goal import Goal, Vectors
+from antembed.compression.quality import Progress, chunks, named, quiet
 from antembed.compression.sources import read_tokens
-from antembed.compression.sparse_anchors_kernel import choose_rows
 from antembed.files import JSON
-from antembed.native.compile import is_compiled
-from antembed.tables.entropy_kernel import quantize_rows
 from antembed.tables.save import read_table, serialize_coded
 from antembed.tables.static_model import pack_tokens
 from antembed.tables.table import Table
@@ -27,11 +23,8 @@ from antembed.tables.word_index import pack_words
 METHODS = ("auto", "transform", "sparse")
 METHOD_OF = {"coded": "transform", "sparse": "sparse"}  # by the encoding of a file
 WEIGHTING = 0.25  # rows that come first, the frequent ones, are kept better: (place + 10)^−¼
-SAMPLE, LEAST_ROWS, MOST_ROWS = 1 << 21, 4096, 20_000  # numbers, and rows, by which a method is chosen
-CHUNK = 1 << 14  # rows
 LARGEST = 1e18  # its square is still a number in fp32
 HEADER = 2048  # bytes of a file beside its arrays, at most
-SPARSE_FROM_RATIO, SPARSE_FROM_ERROR = 12.0, 0.1  # below, sparse codes lose everywhere
 
 
 def compress(
@@ -83,27 +76,22 @@ def compress(
             raise ValueError(f"importance goes with transform and alone, {other} was given too; leave one of them out")
         method = "transform"
     unit = _unit(E)
-    E = E if unit == 1 else E / np.float32(unit)
-    ways = _ways(E, goal, method, split_norms)
-    how, apart = ways[0] if len(ways) == 1 else _best(E, goal, ways, weighting, seed, progress)
-    _say_if_compiled(how, progress)
-    more = {} if importance is None else {"importance": importance}
-    coded = FITS[how](E, goal, weighting=weighting, split_norms=apart, seed=seed, progress=named(f"{how}: ", progress), **more)
+    scaled = Vectors(E, unit)
+    ways = ways_to_try(E.shape, goal, method, split_norms)
+    (how, apart), known = (ways[0], None) if len(ways) == 1 else best_way(scaled, goal, ways, weighting, seed, progress)
+    say_if_compiled(how, progress)
+    more: JSON = {"importance": importance} if importance is not None else {"known": known} if how == "sparse" else {}
+    coded = FITS[how](
+        scaled, goal, weighting=weighting, split_norms=apart, seed=seed, progress=named(f"{how}: ", progress), **more
+    )
     about = coded.about | {"norm_base": unit * coded.about["norm_base"]}
     return read_table(serialize_coded(coded.arrays, about, words))
 
 
 def _unit(E: np.ndarray) -> float:
     """A power of two that brings numbers of another size near 1, where fp16 and the coders' limits are far."""
-    chunks = (E[first : first + CHUNK] for first in range(0, len(E), CHUNK))
-    size = float(np.sqrt(sum(float(np.square(chunk, dtype=np.float64).sum()) for chunk in chunks) / E.size))
+    size = float(np.sqrt(sum(float(np.square(E[part], dtype=np.float64).sum()) for part in chunks(E.shape)) / E.size))
     return 1.0 if size == 0 or 1e-2 < size < 1e2 else float(2.0 ** np.round(np.log2(size)))
-
-
-FITS: dict[str, Callable[..., Coded]] = {"transform": transform.fit, "sparse": sparse.fit}
-# The kernel that a method calls first, and seconds to compile all of its kernels, on one core of the machine of results/.
-KERNELS = {"transform": (quantize_rows, 5), "sparse": (choose_rows, 6)}
-Way = tuple[str, bool]  # method, lengths apart
 
 
 def _size(budget: str | int, E: np.ndarray, words: dict[str, np.ndarray]) -> Goal:
@@ -122,62 +110,19 @@ def _size(budget: str | int, E: np.ndarray, words: dict[str, np.ndarray]) -> Goa
     return Goal(size=wanted.amount - counted - HEADER)
 
 
-def _ways(E: np.ndarray, goal: Goal, method: str, split_norms: bool | None) -> list[Way]:
-    """What is to be tried."""
-    sparse_too = goal.error >= SPARSE_FROM_ERROR if goal.by_error else 4 * E.size / goal.size >= SPARSE_FROM_RATIO
-    methods = [method] if method != "auto" else ["transform", "sparse"] if sparse_too else ["transform"]
-    return [(name, apart) for name in methods for apart in ([split_norms] if split_norms is not None else [False, True])]
-
-
-def _say_if_compiled(how: str, progress: Progress) -> None:
-    """Said before the first call of a method whose machine code is not kept yet."""
-    first, seconds = KERNELS[how]
-    if not is_compiled(first):
-        progress(f"compiling {how} (once, about {seconds} s)", 0, 1)
-
-
-def _best(E: np.ndarray, goal: Goal, ways: list[Way], weighting: float, seed: int, progress: Progress) -> Way:
-    """What loses least on a sample of rows in their order, or, with a tolerance, takes least bytes.
-
-    What is lost is the squared error times the squared share of neighbours that are no longer the nearest: lengths stored apart
-    can keep many more neighbours at a little more error, and error alone would never choose them."""
-    V, d = E.shape
-    rows = np.sort(np.random.default_rng(seed).choice(V, min(V, MOST_ROWS, max(SAMPLE // d, LEAST_ROWS)), replace=False))
-    sample, K = E[rows], sparse.number_of_anchors((V, d), goal)
-    queries = np.linspace(0, len(rows) - 1, min(len(rows), QUERIES)).astype(np.int64)
-    found: list[tuple[float, Way]] = []
-    for number, (how, apart) in enumerate(ways, 1):
-        _say_if_compiled(how, progress)
-        about = f"trying {how}{' with lengths apart' * apart} on {len(rows):,} rows, {number} of {len(ways)}: "
-        fixed = sparse.fixed_bytes(d, K) if how == "sparse" else transform.fixed_bytes(d) + d * d
-        part = goal if goal.by_error else Goal(size=fixed + (goal.size - fixed) * len(rows) / V)
-        more: JSON = {"num_anchors": K} if how == "sparse" else {}
-        try:
-            more |= {"weighting": weighting, "split_norms": apart, "seed": seed, "progress": named(about, progress)}
-            coded = FITS[how](sample, part, **more)
-        except TooFewBytesError:
-            continue
-        if goal.by_error:
-            found.append((fixed + (coded.size - fixed) * V / len(rows), (how, apart)))
-            continue
-        F = decoded(coded)
-        away = 1 - neighbours_kept(sample, F, queries)
-        found.append((relative_error(sample, F, weighting) * (away + 1 / len(queries)) ** 2, (how, apart)))
-    return min(found)[1] if found else ways[0]
-
-
 def as_array(vectors: object) -> np.ndarray:
-    """(V, d) float32, of what people have."""
+    """(V, d) floats, perhaps mapped, of what people have."""
     found = vectors.weight if hasattr(vectors, "weight") else vectors
     array = np.asarray(found.detach().cpu().float().numpy() if hasattr(found, "detach") else found)
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
         raise ValueError(f"a table is (objects, width) of numbers, got shape {array.shape} of {array.dtype}")
-    array = np.ascontiguousarray(array, np.float32)
-    if not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
-        raise ValueError(f"row {row} has a number that is not finite; mend or remove it before compressing")
-    if (largest := float(max(array.max(), -array.min()))) > LARGEST:
-        raise ValueError(
-            f"the largest number is {largest:.3g}, at most {LARGEST:g} can be compressed; divide all by a constant"
-        )
+    for part in chunks(array.shape):
+        rows = array[part]
+        if not np.isfinite(rows).all():
+            row = part.start + int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
+            raise ValueError(f"row {row} has a number that is not finite; mend or remove it before compressing")
+        if (largest := float(max(rows.max(), -rows.min()))) > LARGEST:
+            raise ValueError(
+                f"the largest number is {largest:.3g}, at most {LARGEST:g} can be compressed; divide all by a constant"
+            )
     return array

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from antembed.compression.quality import Progress
+from antembed.compression.quality import Progress, chunks
 from antembed.files import JSON
+from antembed.native.threads import take_turns, usable_cpus
 from antembed.tables.container import unpack
 from antembed.tables.entropy_rows import HEAD, row_weights
 from antembed.tables.save import read_table, serialize_coded
@@ -14,11 +17,16 @@ from antembed.tables.table import Table
 
 COARSE = 1e-3  # the share of the rows' variance that rounding their mean to fp16 may cost; else it is stored as fp32
 OVERHEAD = 0.012  # of a block's bytes, for its state
+PART = 1 << 12  # rows that a core codes at a time
 ATTEMPTS, MOST_ATTEMPTS = 6, 30  # as a rule; until one meets the goal
 
 
 class TooFewBytesError(ValueError):
     """No table of this kind is so small."""
+
+
+class BeatenError(ValueError):
+    """Another method will stay better."""
 
 
 @dataclass(frozen=True)
@@ -58,51 +66,100 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Weighted:
-    """Rows without their mean (and length), times their weights, and what takes them back."""
+class Vectors:
+    """Rows of any kind of float, perhaps of a file that is mapped: fp32, and divided by `unit`, when they are asked for."""
 
-    X: np.ndarray  # (V, d) float32
-    scales: np.ndarray  # (V,): what rows were multiplied by, in all
+    array: np.ndarray
+    unit: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        V, d = self.array.shape
+        return V, d
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        found = np.asarray(self.array[rows], np.float32)
+        return found if self.unit == 1 else found / np.float32(self.unit)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Rows of E without their mean (and length), times their weights, and what takes them back."""
+
+    E: np.ndarray | Vectors
+    weights: np.ndarray  # (V,)
+    lengths: np.ndarray  # (V,)
     mean: np.ndarray  # (d,) as the file holds it: fp16, or fp32 where that is too coarse
     weighting: float
     mean_place: float
     norms: np.ndarray | None  # (V,) uint8
     norm_base: float
 
+    def __len__(self) -> int:
+        return len(self.E)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """(n, d) float32."""
+        found = self.E[rows] if self.norms is None else self.E[rows] / self.lengths[rows, None]
+        return np.ascontiguousarray((found - self.mean) * self.weights[rows, None])
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """(V,): what rows were multiplied by, in all."""
+        return self.weights / self.lengths
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """(d, d): the mean of the rows' products with themselves."""
+        total = np.zeros((self.E.shape[1],) * 2)
+        for part in chunks(self.E.shape):
+            rows = self[part].astype(np.float64)
+            total += rows.T @ rows
+        return total / max(len(self), 1)
+
     def about(self) -> JSON:
         return {"weighting": self.weighting, "mean_place": self.mean_place, "norm_base": self.norm_base}
 
 
-def divisors(E: np.ndarray, split_norms: bool, importance: np.ndarray | None = None) -> np.ndarray | None:
+def divisors(E: np.ndarray | Vectors, split_norms: bool, importance: np.ndarray | None = None) -> np.ndarray | None:
     """What rows are divided by before they are coded, and stored apart: their lengths, and 1/importance. None: nothing."""
-    if not split_norms and importance is None:
-        return None
-    lengths = np.linalg.norm(E, axis=1) if split_norms else np.ones(len(E))
+    if not split_norms:
+        return None if importance is None else 1 / importance
+    lengths = np.concatenate([np.linalg.norm(E[part], axis=1) for part in chunks(E.shape)])
     return lengths if importance is None else lengths / importance
 
 
-def weighted(E: np.ndarray, weighting: float, exact: np.ndarray | None, norm_step: float, norms: int = 256) -> Weighted:
+def weighted(
+    E: np.ndarray | Vectors,
+    weighting: float,
+    exact: np.ndarray | None,
+    norm_step: float,
+    norms: int = 256,
+    places: np.ndarray | None = None,
+) -> Weighted:
     """Centre and weigh; rows are divided by `exact`, if there are some, rounded to steps of `norm_step` octaves, at most
-    `norms` of them."""
-    E = np.asarray(E, np.float32)
+    `norms` of them. `places`: where rows of a sample stand in the table."""
     codes, base, lengths = None, 1.0, np.ones(len(E), np.float32)
     if exact is not None:
         reach = 2.0 ** ((norms - 1) * norm_step)  # the longest rows are within, those that are too short have one step for all
         base = float(max(np.quantile(exact[exact > 0], 0.001), exact.max() / reach, 1e-12)) if (exact > 0).any() else 1.0
         steps = np.clip(np.rint(np.log2(np.maximum(exact, base) / base) / norm_step), 0, norms - 1)
         codes, lengths = steps.astype(np.uint8), (base * 2.0 ** (steps * norm_step)).astype(np.float32)
-        E = E / lengths[:, None]
-    positions = np.arange(len(E))
-    mean_place = float(np.mean((positions + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
-    weights = row_weights(positions, weighting, mean_place)
-    share = weights.astype(np.float64) ** 2
-    mean = ((share[:, None] * E).sum(0) / share.sum()).astype(np.float32)
+    places = np.arange(len(E)) if places is None else places
+    mean_place = float(np.mean((places + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
+    weights = row_weights(places, weighting, mean_place)
+    share, total = weights.astype(np.float64) ** 2, np.zeros(E.shape[1])
+    for part in chunks(E.shape):
+        total += (share[part] / lengths[part]) @ E[part]
+    mean = (total / share.sum()).astype(np.float32)
     held = mean.astype(np.float16)
-    X = np.ascontiguousarray((E - held) * weights[:, None])
-    if ((mean - held) ** 2).sum() > COARSE * (X**2).sum() / len(X):  # large, beside what rows differ by
-        held = mean
-        X = np.ascontiguousarray((E - held) * weights[:, None])
-    return Weighted(X, weights / lengths, held, weighting, mean_place, codes, base)
+    found = Weighted(E, weights, lengths, held, weighting, mean_place, codes, base)
+    if ((mean - held) ** 2).sum() > COARSE * np.trace(found.gram):  # large, beside what rows differ by
+        found = Weighted(E, weights, lengths, mean, weighting, mean_place, codes, base)
+    return found
 
 
 def int8_anchors(A: np.ndarray, mean: np.ndarray) -> dict[str, np.ndarray]:
@@ -113,15 +170,27 @@ def int8_anchors(A: np.ndarray, mean: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def coded_blocks(
-    encode: Callable[[int, np.ndarray, np.ndarray], int], rows: int, estimate: float
+    encode: Callable[[slice, int, np.ndarray, np.ndarray], int], rows: int, bits: float
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Payload and offsets, and the rows of a block. encode(rows of a block, out, offsets) → bytes, about `estimate`."""
-    per_block = int(np.clip(np.ceil(8 * rows / max(OVERHEAD * estimate, 1e-9)), 1, 256))
-    blocks = -(-rows // per_block)
-    out, offsets = np.empty(int(1.3 * estimate) + 16 * blocks + 1024, np.uint8), np.zeros(blocks + 1, np.int64)
-    end = encode(per_block, out, offsets)
-    assert end >= 0  # `out` is large enough
-    return {"payload": out[:end].copy(), "offsets": offsets.astype(np.uint32 if end < 1 << 32 else np.uint64)}, per_block
+    """Payload and offsets, and the rows of a block; parts of the rows are coded on all cores. `bits` of a row, about.
+    encode(part, rows of a block, out, offsets) → bytes, or −1 if `out` is too small."""
+    per_block = int(np.clip(np.ceil(64 / max(OVERHEAD * bits, 1e-9)), 1, 256))
+    each = -(-PART // per_block) * per_block
+    parts = [slice(first, min(first + each, rows)) for first in range(0, rows, each)]
+    made: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.uint8), np.empty(0, np.int64))] * len(parts)
+
+    def work(number: int) -> None:
+        n = parts[number].stop - parts[number].start
+        offsets, room = np.zeros(-(-n // per_block) + 1, np.int64), int(1.3 * bits * n / 8) + 16 * n // per_block + 1024
+        while (end := encode(parts[number], per_block, out := np.empty(room, np.uint8), offsets)) < 0:
+            room *= 2
+        made[number] = out[:end].copy(), offsets[1:]
+
+    take_turns(work, len(parts), usable_cpus())
+    starts = np.cumsum([0, *(len(payload) for payload, _ in made)])
+    offsets = np.concatenate([[0], *(start + ends for start, (_, ends) in zip(starts, made, strict=False))])
+    kind = np.uint32 if starts[-1] < 1 << 32 else np.uint64
+    return {"payload": np.concatenate([payload for payload, _ in made]), "offsets": offsets.astype(kind)}, per_block
 
 
 def with_anchors(table: Table, anchors: np.ndarray) -> Table:
@@ -134,20 +203,24 @@ def with_anchors(table: Table, anchors: np.ndarray) -> Table:
     return read_table(serialize_coded(found.arrays | new, found.about, {}))
 
 
-def decoded(coded: Coded) -> np.ndarray:
-    """All vectors of a compressed table."""
-    return Table(coded.arrays, coded.about, coded.size)[:]
+def opened(coded: Coded) -> Table:
+    """A compressed table that can be looked up."""
+    return Table(coded.arrays, coded.about, coded.size)
 
 
-def relative_error(E: np.ndarray, F: np.ndarray, weighting: float = 0.0) -> float:
+def relative_error(E: np.ndarray | Vectors, F: np.ndarray | Table, weighting: float = 0.0) -> float:
     """‖E − F‖²/‖E − mean‖², rows weighted as they were when compressed."""
     weights = row_weights(np.arange(len(E)), weighting, 1.0).astype(np.float64) ** 2
-    mean = (weights[:, None] * E).sum(0) / weights.sum()
-    centred = float((((E - mean) ** 2).sum(1, dtype=np.float64) * weights).sum())
-    return float((((E - F) ** 2).sum(1, dtype=np.float64) * weights).sum()) / max(centred, 1e-300)
+    parts = chunks(E.shape)
+    mean = sum(weights[part] @ E[part] for part in parts) / weights.sum()
+
+    def lost(part: slice, other: np.ndarray) -> float:
+        return float(weights[part] @ ((E[part] - other) ** 2).sum(1, dtype=np.float64))
+
+    return sum(lost(part, F[part]) for part in parts) / max(sum(lost(part, mean) for part in parts), 1e-300)
 
 
-def meet(goal: Goal, E: np.ndarray, attempt: Callable[[float], Coded], step: float, progress: Progress) -> Coded:
+def meet(goal: Goal, E: np.ndarray | Vectors, attempt: Callable[[float], Coded], step: float, progress: Progress) -> Coded:
     """The best of a few attempts that meets the goal; a larger step gives a smaller file and a larger error."""
     best: Coded | None = None
     slack = 0.02 if goal.by_error else 0.004  # how much of what is allowed may be left
@@ -155,7 +228,7 @@ def meet(goal: Goal, E: np.ndarray, attempt: Callable[[float], Coded], step: flo
     for number in range(MOST_ATTEMPTS):
         progress("coding", number, ATTEMPTS)
         found = attempt(step)
-        share = goal.share(found.size, relative_error(E, decoded(found)) if goal.by_error else 0.0)
+        share = goal.share(found.size, relative_error(E, opened(found)) if goal.by_error else 0.0)
         tried.append((float(np.log2(step)), float(np.log2(max(share, 1e-9)))))
         if share <= 1 and (best is None or (found.size < best.size) == goal.by_error):
             best = found
@@ -168,11 +241,16 @@ def meet(goal: Goal, E: np.ndarray, attempt: Callable[[float], Coded], step: flo
     return best
 
 
-def next_step(tried: list[tuple[float, float]], direction: int) -> float:
-    """By the line through the last two attempts, a little on the safe side. `direction`: the share rises (1) or falls (−1)."""
+def next_step(tried: list[tuple[float, float]], direction: int, safe: float = 0.003) -> float:
+    """By the line through the last two attempts, a little on the safe side, or else between the nearest ones that met the goal
+    and did not. `direction`: the share rises (1) or falls (−1)."""
     x, share = tried[-1]
     slope = 1.0 * direction
     if len(tried) > 1 and abs(x - tried[-2][0]) > 1e-4:
         slope = direction * float(np.clip((share - tried[-2][1]) / (x - tried[-2][0]) * direction, 0.3, 3))
-    safe = 0.003 * len(tried)  # more and more, since sizes are not smooth
-    return float(2 ** (x + np.clip((-safe - share) / slope, -0.4, 0.4)))
+    safe *= len(tried)  # more and more, since sizes are not smooth
+    found = x + np.clip((-safe - share) / slope, -0.4, 0.4)
+    low = max((x for x, share in tried if share * direction <= 0), default=-np.inf)
+    high = min((x for x, share in tried if share * direction > 0), default=np.inf)
+    between = -np.inf < low < high < np.inf
+    return float(2 ** ((low + high) / 2 if between and not low < found < high else found))

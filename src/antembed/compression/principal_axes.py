@@ -4,17 +4,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from antembed.compression.goal import OVERHEAD, Coded, Goal, Weighted, coded_blocks, divisors, int8_anchors, meet, weighted
-from antembed.compression.quality import Progress, quiet
+from antembed.compression.goal import (
+    OVERHEAD,
+    Coded,
+    Goal,
+    Vectors,
+    Weighted,
+    coded_blocks,
+    divisors,
+    int8_anchors,
+    meet,
+    next_step,
+    weighted,
+)
+from antembed.compression.quality import Progress, chunks, quiet
 from antembed.native.threads import parallel_for, usable_cpus
 from antembed.tables.entropy_kernel import CLASSES, LARGEST, MOST, MOVES, THRESHOLDS, TOTAL, UNIT, encode_blocks, quantize_rows
-from antembed.tables.entropy_rows import NORM_STEP, row_weights
+from antembed.tables.entropy_rows import NORM_STEP
 
 OFFSET = 12  # the class of a column whose deviation is one step: half of what a number of 1 is
 RATE = 0.44  # price of a bit, in squared steps: the slope of error over bits at this grid
-SAMPLE = 1 << 19  # numbers
-SEARCHED = 14  # steps, halving
-ROUNDS = 3  # of frequencies and numbers that follow each other
+SEARCHES = ((1 << 17, 16), (1 << 20, 4))  # numbers of the samples on which the step is searched, and steps tried on each
+ROUNDS = 2  # of frequencies and numbers that follow each other, at a step
+NEAR = 2e-3  # octaves: a search ends so near its aim, which is so much below the goal
+SEEN = 3.0  # steps: where a row is so large on an axis, the axis is kept although no row of the sample needs it
 SMALLEST = 1e-6  # deviation
 
 
@@ -27,6 +40,7 @@ class Model:
     promise: np.ndarray  # (CLASSES,)
     frequencies: np.ndarray  # (CLASSES, 16), sums of TOTAL
     centres: np.ndarray  # (CLASSES, 4) int8
+    bits_of_a_row: float = 0.0
 
     @property
     def bits(self) -> np.ndarray:
@@ -35,26 +49,34 @@ class Model:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Rows in the axes' coordinates."""
+    """Rows, and the axes in whose coordinates they are coded."""
 
-    Y: np.ndarray  # (V, K) float32
-    stored: dict[str, np.ndarray]  # the arrays of the axes
-    deviations: np.ndarray  # (K,)
-    shifts: np.ndarray  # (V,): how much larger rows are than the mean by their weights, in quarter octaves
     rows: Weighted
+    stored: dict[str, np.ndarray]  # the arrays of the axes
+    axes: np.ndarray  # (K, d), as they are stored
+    inverse: np.ndarray  # (d, K) float32
+    deviations: np.ndarray  # (K,), of the coordinates
+    shifts: np.ndarray  # (V,): how much larger rows are than the mean by their weights, in quarter octaves
+
+    def coordinates(self, rows: slice | np.ndarray) -> np.ndarray:
+        """(n, K) float32."""
+        return self.rows[rows] @ self.inverse
+
+    def cut(self, columns: int) -> "Prepared":
+        """With the first axes alone."""
+        inverse = np.ascontiguousarray(self.inverse[:, :columns])
+        return replace(self, axes=self.axes[:columns], inverse=inverse, deviations=self.deviations[:columns])
 
 
-def prepare(E: np.ndarray, weighting: float, split_norms: bool, importance: np.ndarray | None = None) -> Prepared:
-    """Centre, weigh, and turn into principal axes."""
-    rows = weighted(E, weighting, divisors(E, split_norms, importance), NORM_STEP)
-    X = rows.X.astype(np.float64)
-    values, vectors = np.linalg.eigh(X.T @ X / max(len(X), 1))
+def prepare(rows: Weighted) -> Prepared:
+    """The principal axes."""
+    values, vectors = np.linalg.eigh(rows.gram)
     stored = int8_anchors(vectors[:, np.argsort(-values)].T.astype(np.float32), rows.mean)
     axes = stored["anchors"] * stored["anchor_scales"].astype(np.float64)[:, None]
-    Y = (X @ np.linalg.inv(axes)).astype(np.float32)  # the axes as they are stored lose nothing, although they are rounded
-    weights = row_weights(np.arange(len(Y)), weighting, rows.mean_place)
-    shifts = np.rint(4 * np.log2(weights)).astype(np.int64)
-    return Prepared(Y, stored, np.sqrt((Y.astype(np.float64) ** 2).mean(0)), shifts, rows)
+    inverse = np.linalg.inv(axes)  # the axes as they are stored lose nothing, although they are rounded
+    deviations = np.sqrt(np.maximum(((inverse.T @ rows.gram) * inverse.T).sum(1), 0))
+    shifts = np.rint(4 * np.log2(rows.weights)).astype(np.int16)
+    return Prepared(rows, stored, axes, inverse.astype(np.float32), deviations, shifts)
 
 
 def laplacian(step: float, deviations: np.ndarray) -> Model:
@@ -77,13 +99,13 @@ def integer_frequencies(weights: np.ndarray) -> np.ndarray:
     return shares
 
 
-def quantized(Y: np.ndarray, shifts: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
+def quantized(Y: np.ndarray, shifts: np.ndarray, model: Model, threads: int) -> tuple[np.ndarray, np.ndarray]:
     """Integers and contexts."""
     Q, C = np.empty(Y.shape, np.int32), np.empty(Y.shape, np.uint8)
-    X = (Y / np.float32(model.step)).astype(np.float32)
+    X = Y / np.float32(model.step)
     centres = model.centres.astype(np.float64) / 128
     known = (model.classes, model.promise, model.bits, centres, RATE, THRESHOLDS, MOVES)
-    parallel_for(lambda a, b: quantize_rows(X[a:b], shifts[a:b], *known, Q[a:b], C[a:b]), len(X), X.shape[1], usable_cpus())
+    parallel_for(lambda a, b: quantize_rows(X[a:b], shifts[a:b], *known, Q[a:b], C[a:b]), len(X), X.shape[1], threads)
     return Q, C
 
 
@@ -114,18 +136,27 @@ def estimated_bits(Q: np.ndarray, C: np.ndarray, model: Model) -> float:
     return float(model.bits[C, np.minimum(m, LARGEST)].sum() + escapes.sum())
 
 
-def used_columns(Q: np.ndarray) -> np.ndarray:
-    return np.flatnonzero((Q != 0).any(0))
+def squared_errors(Y: np.ndarray, Q: np.ndarray, C: np.ndarray, model: Model, axes: np.ndarray) -> np.ndarray:
+    """(n,): of rows that are read again."""
+    m, odd = np.abs(Q), C >= CLASSES
+    stands = np.where(m > 0, 2 * m - odd - model.centres[C, np.minimum(m, 3)] / 128, 0.0) * np.sign(Q)
+    return (((Y - model.step * stands) @ axes) ** 2).sum(1)
 
 
-def encode(prepared: Prepared, Q: np.ndarray, C: np.ndarray, model: Model) -> Coded:
-    """The numbers as arrays of a file."""
-    n, K = Q.shape
+def encode(prepared: Prepared, model: Model) -> Coded:
+    """The rows as arrays of a file."""
+    n, K = len(prepared.rows), len(prepared.axes)
     shares = model.frequencies.astype(np.int64)
     firsts = np.cumsum(shares, 1) - shares
-    arrays, per_block = coded_blocks(
-        lambda rows, out, offsets: encode_blocks(Q, C, shares, firsts, rows, out, offsets), n, estimated_bits(Q, C, model) / 8
-    )
+    nonzeros: list[int] = []
+
+    def encode_part(part: slice, per_block: int, out: np.ndarray, offsets: np.ndarray) -> int:
+        Q, C = quantized(prepared.coordinates(part), prepared.shifts[part], model, 1)
+        end = encode_blocks(Q, C, shares, firsts, per_block, out, offsets)
+        nonzeros.append(int(np.count_nonzero(Q)) if end >= 0 else 0)
+        return end
+
+    arrays, per_block = coded_blocks(encode_part, n, model.bits_of_a_row)
     arrays |= {"classes": model.classes.astype(np.uint8), "promise": model.promise.astype(np.uint16)}
     arrays |= {"frequencies": model.frequencies.astype(np.uint16), "centres": model.centres, "mean": prepared.stored["mean"]}
     arrays |= {name: prepared.stored[name][:K] for name in ("anchors", "anchor_scales")}
@@ -134,7 +165,7 @@ def encode(prepared: Prepared, Q: np.ndarray, C: np.ndarray, model: Model) -> Co
     if prepared.rows.norms is not None:
         arrays["norms"] = prepared.rows.norms
     about = {"encoding": "coded", "values": "int8", "objects": n, "columns": K + 1}
-    about |= {"nonzeros": int(np.count_nonzero(Q)) + n, "dimensions": prepared.stored["anchors"].shape[1]}
+    about |= {"nonzeros": sum(nonzeros) + n, "dimensions": prepared.stored["anchors"].shape[1]}
     about |= {"step": float(model.step), "first_shift": int(prepared.shifts[0]), "rows_per_block": per_block}
     return Coded(arrays, about | prepared.rows.about())
 
@@ -145,7 +176,7 @@ def fixed_bytes(d: int) -> int:
 
 
 def fit(
-    E: np.ndarray,
+    E: np.ndarray | Vectors,
     goal: Goal,
     *,
     weighting: float = 0.0,
@@ -154,58 +185,73 @@ def fit(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Coded:
-    """E (V, d) → a table that meets the goal."""
+    """E (V, d) → a table that meets the goal: axes from all rows, the step and the coder's frequencies from a sample."""
     V, d = E.shape
     fixed = fixed_bytes(d) + (V if split_norms or importance is not None else 0)
     goal.check(fixed + 0.05 * V, V)
     progress("principal axes", 0, 1)
-    prepared = prepare(E, weighting, split_norms, importance)
+    prepared = prepare(weighted(E, weighting, divisors(E, split_norms, importance), NORM_STEP))
+    model, columns = _searched(prepared, goal, fixed, seed, progress)
+    columns = max(columns, _last_seen(prepared, columns, SEEN * model.step))
+    prepared = prepared.cut(columns)
+    model = replace(model, classes=model.classes[:columns])
+    return meet(goal, E, lambda step: encode(prepared, replace(model, step=step)), model.step, progress)
+
+
+def _searched(prepared: Prepared, goal: Goal, fixed: float, seed: int, progress: Progress) -> tuple[Model, int]:
+    """The step by which samples of the rows, small, then larger, meet the goal; what the coder knows then; and how many axes
+    are used."""
+    V, d = prepared.rows.E.shape
+    rng, model, direction = np.random.default_rng(seed), None, 1 if goal.by_error else -1
+    step = _first_step(prepared.deviations, goal, goal.size / (1 + OVERHEAD) - fixed, V)
+    for numbers, steps in SEARCHES:
+        some = np.sort(rng.choice(V, min(V, max(numbers // d, 1024)), replace=False))
+        Y, shifts = prepared.coordinates(some), prepared.shifts[some]
+        by_row, whole = prepared.rows.scales[some].astype(np.float64) ** -2, prepared.rows.E[some]
+        variance = float(((whole - whole.mean(0)) ** 2).sum())
+        tried: list[tuple[float, float]] = []
+        found: list[tuple[bool, float, int, Model]] = []
+        for number in range(steps):
+            progress(f"searching the step on {len(some):,} rows", number, steps)
+            at = laplacian(step, prepared.deviations)
+            model = at if model is None else replace(model, step=step, classes=at.classes)
+            for _ in range(ROUNDS):
+                Q, C = quantized(Y, shifts, model, usable_cpus())
+                model = learned(Y, shifts, Q, C, model)
+            bits, used = estimated_bits(Q, C, model) / len(Y), int(np.flatnonzero((Q != 0).any(0)).max(initial=-1)) + 1
+            if goal.by_error:
+                share = squared_errors(Y, Q, C, model, prepared.axes) @ by_row / max(variance, 1e-300) / goal.error
+            else:
+                share = (bits * V / 8 * (1 + OVERHEAD) + fixed + (d + 2) * used) / goal.size
+            aim = float(np.log2(max(share, 1e-9))) + NEAR
+            tried.append((float(np.log2(step)), aim))
+            found.append((aim > NEAR, abs(aim), used, replace(model, bits_of_a_row=bits)))
+            if abs(aim) < NEAR:
+                break
+            step = next_step(tried, direction, safe=0.0)
+        _, _, used, model = min(found, key=lambda trial: trial[:2])
+        step = model.step
+    assert model is not None
+    return model, used
+
+
+def _first_step(deviations: np.ndarray, goal: Goal, size: float, V: int) -> float:
+    """Where the search begins: at the step of the error, or that of Gaussian coordinates and their axes in so many bytes."""
+    largest = max(float(deviations.max()), SMALLEST)  # all vectors may be the same
     if goal.by_error:
-        step = float(np.sqrt(3 * goal.error) * max(np.sqrt((prepared.deviations**2).mean()), SMALLEST))
-    else:
-        step = _searched(prepared, goal.size, fixed, seed, progress)
-    model: Model | None = None
-
-    def attempt(step: float) -> Coded:
-        nonlocal model
-        coded, model = _coded(prepared, step, model)
-        return coded
-
-    return meet(goal, E, attempt, step, progress)
-
-
-def _searched(prepared: Prepared, target: float, fixed: float, seed: int, progress: Progress) -> float:
-    """The step by which a sample of the rows takes its share of the bytes."""
-    V, d = prepared.Y.shape
-    some = np.sort(np.random.default_rng(seed).choice(V, min(V, max(SAMPLE // d, 1024)), replace=False))
-    sample, shifts = prepared.Y[some], prepared.shifts[some]
-    largest = max(float(prepared.deviations.max()), SMALLEST)  # all vectors may be the same
+        return float(np.sqrt(3 * goal.error) * max(np.sqrt((deviations**2).mean()), SMALLEST))
     low, high = 1e-3 * largest, 8 * largest
-    for number in range(SEARCHED):
-        progress("searching the step", number, SEARCHED)
+    for _ in range(20):
         step = float(np.sqrt(low * high))
-        model = laplacian(step, prepared.deviations)
-        for _ in range(2):
-            Q, C = quantized(sample, shifts, model)
-            model = learned(sample, shifts, Q, C, model)
-        used = len(used_columns(Q))
-        size = estimated_bits(Q, C, model) / 8 * V / len(sample) * (1 + OVERHEAD) + fixed + (d + 2) * used
-        low, high = (step, high) if size > target else (low, step)
+        bits, axes = 0.5 * np.log2(1 + (deviations / step) ** 2).sum(), (deviations > step / 2).sum()
+        low, high = (step, high) if bits * V / 8 + axes * len(deviations) > size else (low, step)
     return high
 
 
-def _coded(prepared: Prepared, step: float, before: Model | None) -> tuple[Coded, Model]:
-    """At this step; `before`: what was learned at another, which is nearly the same."""
-    model = laplacian(step, prepared.deviations)
-    if before is not None:
-        model = replace(before, step=step, classes=model.classes)
-    for _ in range(ROUNDS if before is None else 1):
-        Q, C = quantized(prepared.Y, prepared.shifts, model)
-        model = learned(prepared.Y, prepared.shifts, Q, C, model)
-    full = model
-    columns = int(used_columns(Q).max(initial=-1)) + 1  # axes are in the order of their size
-    cut = replace(prepared, Y=np.ascontiguousarray(prepared.Y[:, :columns]))
-    model = replace(model, classes=model.classes[:columns])
-    Q, C = quantized(cut.Y, cut.shifts, model)
-    model = replace(learned(cut.Y, cut.shifts, Q, C, model), promise=model.promise)  # contexts follow from it
-    return encode(cut, Q, C, model), full
+def _last_seen(prepared: Prepared, used: int, size: float) -> int:
+    """How many axes are needed, of those behind the first `used`, for no row to lose as much as `size` on one of them."""
+    behind = prepared.inverse[:, used:]
+    seen = np.zeros(behind.shape[1], bool)
+    for part in chunks(prepared.rows.E.shape) if behind.size else []:
+        seen |= (np.abs(prepared.rows[part] @ behind) > size).any(0)
+    return used + int(np.flatnonzero(seen).max(initial=-1)) + 1

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from antembed.files import JSON
 from antembed.tables.word_evaluation import solved, spearman
 
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
+Rows = Any  # (V, d) floats, of which some rows can be asked for: an array, perhaps mapped, a Table, Vectors
 QUERIES, NEIGHBOURS = 1000, 10  # vectors whose ten nearest are compared
 
 
@@ -24,41 +26,71 @@ def named(about: str, progress: Progress) -> Progress:
     return lambda what, done, total: progress(about + what, done, total)
 
 
-def compare(E: np.ndarray, F: np.ndarray, seed: int = 0) -> dict[str, float]:
+def chunks(shape: tuple[int, ...], numbers: int = 1 << 22) -> list[slice]:
+    """Parts of a table's rows, of so many numbers: a table that is mapped need not fit into memory."""
+    V, d = shape
+    each = max(numbers // max(d, 1), 1)
+    return [slice(first, min(first + each, V)) for first in range(0, V, each)]
+
+
+def compare(E: Rows, F: Rows, seed: int = 0) -> dict[str, float]:
     """E, and what is left of it: ‖E − F‖²/‖E − mean‖², the mean cosine, and the share of the ten nearest neighbours that stay
     the nearest: of a thousand vectors drawn from all, and of as many drawn from the first tenth (of words, the frequent)."""
-    centred = float(((E - E.mean(0)) ** 2).sum(dtype=np.float64))
-    lengths = np.linalg.norm(E, axis=1) * np.linalg.norm(F, axis=1)
-    cosine = (E * F).sum(1)[lengths > 0] / lengths[lengths > 0]
+    V, parts = len(E), chunks(E.shape)
+    mean = sum(np.asarray(E[part], np.float32).sum(0, dtype=np.float64) for part in parts) / V
+    lost = centred = cosine = 0.0
+    alike = 0
+    for part in parts:
+        before, after = np.asarray(E[part], np.float32), F[part]
+        lost += float(((before - after) ** 2).sum(dtype=np.float64))
+        centred += float(((before - mean) ** 2).sum())
+        lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+        cosine += float(((before * after).sum(1)[lengths > 0] / lengths[lengths > 0]).sum())
+        alike += int((lengths > 0).sum())
     rng = np.random.default_rng(seed)
-    queries = rng.choice(len(E), min(QUERIES, len(E)), replace=False)
-    first = rng.choice(-(-len(E) // 10), min(QUERIES, -(-len(E) // 10)), replace=False)
+    queries = rng.choice(V, min(QUERIES, V), replace=False)
+    first = rng.choice(-(-V // 10), min(QUERIES, -(-V // 10)), replace=False)
+    kept = _kept(E, F, np.concatenate([queries, first]))
     return {
-        "relative_error": float(((E - F) ** 2).sum(dtype=np.float64)) / max(centred, 1e-300),
-        "cosine": float(cosine.mean()) if len(cosine) else 1.0,
-        "neighbours_kept": neighbours_kept(E, F, queries),
-        "neighbours_kept_first_tenth": neighbours_kept(E, F, first),
+        "relative_error": lost / max(centred, 1e-300),
+        "cosine": cosine / alike if alike else 1.0,
+        "neighbours_kept": float(kept[: len(queries)].mean()),
+        "neighbours_kept_first_tenth": float(kept[len(queries) :].mean()),
     }
 
 
-def neighbours_kept(E: np.ndarray, F: np.ndarray, queries: np.ndarray) -> float:
+def neighbours_kept(E: Rows, F: Rows, queries: np.ndarray) -> float:
     """The share of the ten nearest by cosine, of these rows, that are the same in both."""
+    return float(_kept(E, F, queries).mean())
+
+
+def _kept(E: Rows, F: Rows, queries: np.ndarray) -> np.ndarray:
+    """By query."""
     k = min(NEIGHBOURS, len(E) - 1)
     if k < 1:
-        return 1.0
+        return np.ones(len(queries))
     near, there = nearest(E, queries, k), nearest(F, queries, k)
-    return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(near, there, strict=True)]))
+    return np.array([len(np.intersect1d(a, b)) / k for a, b in zip(near, there, strict=True)])
 
 
-def nearest(E: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+def nearest(E: Rows, queries: np.ndarray, k: int) -> np.ndarray:
     """(queries, k): rows of largest cosine, each row itself left out."""
-    unit = _normalized(E)
-    found = np.empty((len(queries), k), np.int64)
-    for start in range(0, len(queries), 256):
-        some = queries[start : start + 256]
-        scores = unit[some] @ unit.T
-        scores[np.arange(len(some)), some] = -np.inf
-        found[start : start + 256] = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    asked, n = _normalized(np.asarray(E[queries], np.float32)), len(queries)
+    best, found = np.full((n, k), -np.inf, np.float32), np.zeros((n, k), np.int64)
+    for part in chunks((len(E), max(E.shape[1], n)), 1 << 24):
+        scores = asked @ _normalized(np.asarray(E[part], np.float32)).T
+        own = np.flatnonzero((queries >= part.start) & (queries < part.stop))
+        scores[own, queries[own] - part.start] = -np.inf
+        if part.start == 0:
+            found = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+            best = np.take_along_axis(scores, found, 1)
+            continue
+        query, row = np.nonzero(scores > best.min(1)[:, None])  # the few that are nearer than the farthest so far
+        queried, values = np.append(np.repeat(np.arange(n), k), query), np.append(best, scores[query, row])
+        order = np.lexsort((-values, queried))
+        starts = np.searchsorted(queried[order], np.arange(n))
+        top = order[starts[:, None] + np.arange(k)]
+        best, found = values[top], np.append(found, row + part.start)[top]
     return found
 
 
@@ -106,14 +138,15 @@ def _read(file: Path, rows: dict[str, int]) -> WordTest:
     return WordTest(file.stem, np.array([ids for _, ids in known], np.int64).reshape(-1, n), scores)
 
 
-def changes(E: np.ndarray, F: np.ndarray, tests: list[WordTest], seed: int = 0) -> dict[str, JSON]:
+def changes(E: Rows, F: Rows, tests: list[WordTest], seed: int = 0) -> dict[str, JSON]:
     """By name: the rank correlation with people's scores, or the share of analogies that are solved, with E and with F."""
     found: dict[str, JSON] = {}
+    both = [_normalized(np.asarray(X[:], np.float32)) for X in (E, F)] if tests else []
     for test in tests:
         words, n = test.words, len(test.words)
         if test.scores is None:
             words = words[np.sort(np.random.default_rng(seed).choice(n, min(n, ANALOGIES), replace=False))]
-        before, after = (_score(_normalized(X), words, test.scores) for X in (E, F))
+        before, after = (_score(unit, words, test.scores) for unit in both)
         of = "questions" if test.scores is None else "pairs"
         found[test.name] = {"before": before, "after": after, "asked": len(words), "of": of}
     return found

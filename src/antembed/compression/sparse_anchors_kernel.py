@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from antembed.native.compile import compiled
+from antembed.native.compile import compile_kernel, compiled
 
 TOGETHER = 8  # rows whose products with the anchors are found in one pass over these
 SETTLED = 1e-9  # a gain below this is none
@@ -36,6 +36,20 @@ def choose_rows(
         at += rows
 
 
+@compile_kernel(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def _largest_gain(slope: Any, threshold: Any) -> Any:
+    """Of one more anchor; a loop of its own, in which the processor compares many at a time."""
+    top = np.float32(-1e30)
+    for k in range(len(slope)):
+        top = max(top, _gain(slope[k], threshold[k]))
+    return top
+
+
+@compiled
+def _gain(slope: Any, threshold: Any) -> Any:
+    return slope * slope - threshold if slope > 0 else np.float32(-1e30)
+
+
 @compiled
 def _descend(
     slope: Any, G: Any, threshold: Any, anchor_bits: Any, value_bits: Any, group: Any, step: float, price: float, index: Any,
@@ -45,12 +59,10 @@ def _descend(
     K, most, largest, n = len(slope), len(index), value_bits.shape[1] - 1, 0
     for _ in range(4 * most):
         best, place, anchor, number = SETTLED, -1, -1, 0
-        top, k = np.float32(-1e30), -1
-        for other in range(K):
-            gain = slope[other] * slope[other] - threshold[other]
-            if gain > top and slope[other] > 0:
-                top, k = gain, other
-        fresh = k >= 0 and n < most
+        top, k = _largest_gain(slope, threshold), 0
+        while k < K and _gain(slope[k], threshold[k]) != top:
+            k += 1
+        fresh = k < K and n < most and slope[k] > 0
         for s in range(n):
             if index[s] == k:
                 fresh = False
@@ -64,8 +76,10 @@ def _descend(
                     best, place, anchor, number = gain, n, k, q
         for s in range(n):
             k = index[s]
-            x = slope[k] + value[s] * step
             left = np.float64(slope[k]) * slope[k]
+            if left + price * (value_bits[group[k], value[s]] + max(anchor_bits[k], 0.0)) <= best:
+                continue  # even without any bits it would gain less
+            x = slope[k] + value[s] * step
             low = min(int(max(x, 0.0) / step), largest)
             for c in range(3):
                 q = 0 if c == 2 else low + c

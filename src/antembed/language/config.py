@@ -108,7 +108,7 @@ class LanguageAnchors(AnchorConfig):
 
     anchors: Anchors = option(
         (100,),
-        "Default: as suit the budget; auto: eq. 5 of the paper; hashed: rows; low-rank, tensor-train: rank.",
+        "How many; default: as suit the budget; auto: eq. 5 of the paper; of hashed: rows; of low-rank, tensor-train: rank.",
     )
     anchor_init: Literal["none", "frequency", "kmeans"] = option(
         "none",

@@ -44,7 +44,8 @@ class LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, anchors: Tensor, groups: Groups, padding: int | None, pending: LazyRows) -> Tensor:
         out = anchors.new_empty(len(groups.group), anchors.shape[1])
-        ctx.read = kernel.look_up(groups, *pending.state(), anchors.detach().numpy(), out.numpy(), torch.get_num_threads())
+        given = groups, *pending.kernel_arguments(), anchors.detach().numpy()
+        ctx.read = kernel.look_up(*given, out.numpy(), torch.get_num_threads())
         ctx.save_for_backward(anchors)
         ctx.weight, ctx.groups, ctx.padding_idx, ctx.pending = weight, groups, padding, pending
         return out

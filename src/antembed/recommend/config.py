@@ -112,7 +112,7 @@ class CoordinateDescentConfig(SolverConfig):
     unobserved_weight: Number = option(0.0, "Weight of every pair there is, as if rated 0: a model of what is chosen.", ge=0)
     budget: BudgetText = option("", "40x (times smaller), 400k (parameters) or 2MB (bytes): λ2 is adjusted to meet it.")
     tolerance: ToleranceText = option(
-        "", "1%: the smallest file whose validation error is at most so much above the dense model's; λ2 is searched."
+        "", "1%: the smallest file whose validation error is at most so much above the dense model's. Not with --budget."
     )
 
     basis: Literal["learned", "axes"] = option(

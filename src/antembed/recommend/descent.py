@@ -2,14 +2,23 @@
 
     Σ ½(r − mean − b_u − b_i − t_u·A_u·A_iᵀ·t_i)²  +  ½·ridge·Σ‖e‖²  +  ½·bias_ridge·Σb²  +  l0·(‖T_u‖₀ + ‖T_i‖₀ + ‖b‖₀)
 
-over T ≥ 0, A of any sign, and the biases (l0 counts them with `penalize_biases`). It starts from dense rows (alternating least
+over T ≥ 0, A of any sign, and the biases (l0 counts them with `Penalties.biases`). It starts from dense rows (alternating least
 squares), makes anchors of them, and takes users and items in turn while l0 rises to its full height. Every step is an exact
 minimum over some of the unknowns, so at the full penalty the objective never rises. Without anchors it stays with the dense
 rows: plain biased factorization, the baseline. With `unobserved_weight` every pair of a user and an item counts a little, as if
 rated 0, at the cost of two small matrices: a model of what is chosen rather than of how it is rated, for lists of items.
 
-recommend/descent_kernel.py has the arithmetic, recommend/short_rows.py the anchors of rows with few pairs. It needs the memory
-of the tables; the search for the number of anchors adds (d + 1)² numbers per object.
+Who calls what, in this order:
+
+    a solver (descent_solver.py)    init_weights (init_warm, sweep_warm 0, 1, …, make_anchors), then sweep_at with rising l0
+    a tolerance (tolerance.py)      init_warm, sweep_warm 0, 1, …, make_anchors, then sweep_at with the searched l0
+    a tolerance with --basis axes   init_warm, sweep_warm 0, 1, …, make_axes, then sweep_axes with the searched l0
+    a dense model (search.py)       init_dense, then sweep_dense
+
+`split_axes` writes E as T·A where anchors are the axes and their opposites: T has the positive and the negative part of E.
+
+recommend/descent_kernel.py has the arithmetic, recommend/short_rows.py the anchors of rows with few pairs. Memory: the tables;
+the search for the number of anchors adds (d + 1)² numbers per object.
 """
 
 from collections.abc import Callable
@@ -37,7 +46,8 @@ from antembed.recommend.short_rows import AnchorQuadratic, is_short
 from antembed.train.checkpoint import Checkpoint
 
 DENSE_SWEEPS = 8  # of alternating least squares before anchors are made
-INNER, PASSES = 2, 12  # rows and anchors of a factor in a sweep; passes over the weights of a row, at most
+INNER = 2  # times that a sweep goes over a factor's rows, then its anchors
+PASSES = 12  # over the weights of a row, at most
 RAMP = 0.6  # share of the sweeps over which l0 rises
 INIT = 0.1  # scale of the first random vectors
 LARGEST = 16e9  # bytes
@@ -45,12 +55,13 @@ WARM = 6  # sweeps with more ridge, where the ridge is weak
 WARM_RIDGE, WARM_PER_RATING = 7.0, 0.02  # that of the first sweep, in standard deviations of the ratings
 WEAK = 0.1  # a ridge below this share of WARM_RIDGE is weak
 LEAST_RIDGE = 1e-4  # lower bound of the falling ridge, as a share of the first
-NARROW = 8  # dimensions up to which rows begin with twice as many
+NARROW = 8  # dimensions: rows at most this wide start twice as wide, where the ridge is weak
 TRIED = 6  # descents of a factor, to see what a number of anchors is worth
 
 
 class Descent:
-    """users, items, ratings (n,), weights (n,) or None → tables for so many users and items of width d."""
+    """`columns` (users, items, ratings and, if there are any, weights, each (n,)) → tables of width `d` for `num_embeddings`
+    users and items, with so many `anchors` each; None: dense rows."""
 
     def __init__(
         self,
@@ -115,8 +126,8 @@ class Descent:
         return self.penalties.ridge < WEAK * WARM_RIDGE * self.scale and not self.penalties.unobserved_weight
 
     def init_warm(self, scale: float = INIT) -> None:
-        """As `init_dense`; where the ridge is weak and vectors are short, from rows twice as long, which converge more surely,
-        cut to the directions that carry most."""
+        """As `init_dense`; where the ridge is weak and vectors are narrow, from rows twice as wide, which converge more surely,
+        cut to the directions that carry most variance."""
         self.init_dense(scale)
         d = self.items.E.shape[1]
         if d > NARROW or not self.weak or self.anchors is None:
@@ -145,9 +156,9 @@ class Descent:
         ridge the first sweeps overfit and do not recover."""
         own = self.penalties
         if number < WARM and self.weak:
-            share, first, each = 1 - number / WARM, WARM_RIDGE * self.scale, WARM_PER_RATING * self.scale
-            ridge = first**share * max(own.ridge, LEAST_RIDGE * first) ** (1 - share)
-            per_rating = each**share * max(own.ridge_per_rating, LEAST_RIDGE * each) ** (1 - share)
+            left, first, each = 1 - number / WARM, WARM_RIDGE * self.scale, WARM_PER_RATING * self.scale
+            ridge = first**left * max(own.ridge, LEAST_RIDGE * first) ** (1 - left)
+            per_rating = each**left * max(own.ridge_per_rating, LEAST_RIDGE * each) ** (1 - left)
             self.penalties = replace(own, ridge=ridge, ridge_per_rating=per_rating)
         self.sweep_dense()
         self.penalties = own
@@ -255,7 +266,7 @@ class Descent:
     def descend_rows(
         self, factor: Factor, l0: float, equations: NormalEquations | None = None, moments: AnchorMoments | None = None
     ) -> None:
-        """Weights and biases of all rows, the anchors held. `moments` are to be those of the rows that come out."""
+        """Weights and biases of all rows, the anchors held. `moments` is filled from the updated rows."""
         bias_l0 = l0 if self.penalties.biases else 0.0
         A = padded_columns(factor.A)
         transposed = padded_columns(np.ascontiguousarray(A.T))
@@ -339,6 +350,6 @@ class Descent:
 
 
 def narrowed(rows: np.ndarray, width: int) -> np.ndarray:
-    """The columns, after a rotation, that carry most."""
+    """The columns, after a rotation, that carry most variance."""
     _, directions = np.linalg.eigh(rows.T @ rows)  # the largest last, and as many as columns, however few the rows
     return rows @ directions[:, ::-1][:, :width]

@@ -111,7 +111,7 @@ class Factor:
         self.E = along(self.T, self.A)
 
     def split_axes(self) -> None:
-        """Anchors that are the axes and their opposites."""
+        """Anchors that are the axes and their opposites; T is the positive part of E beside the negative one."""
         d = self.E.shape[1]
         self.A = np.vstack([np.eye(d), -np.eye(d)])
         self.T = np.hstack([np.maximum(self.E, 0), np.maximum(-self.E, 0)])

@@ -206,7 +206,7 @@ def encoded_sizes(T: Nonzeros, bytes_per_value: int) -> dict[str, int]:
 
 
 def encode(T: Nonzeros, encoding: str) -> tuple[str, Stored]:
-    """→ the encoding's name and its arrays; "auto" takes the smallest."""
+    """→ the encoding's name and its arrays; "auto" takes the smallest of plain, bitmap and csr."""
     if encoding == "auto":
         sizes = encoded_sizes(T, T.values.dtype.itemsize)
         encoding = min(sizes, key=lambda name: sizes[name])

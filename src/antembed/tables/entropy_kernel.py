@@ -91,17 +91,6 @@ def moved_class(column: int, shift: int) -> int:
 
 
 @compile_kernel(nogil=True)
-def context(column: int, seen: int, promised: int, thresholds: Any) -> int:
-    """The context of the next number of a row: `seen` and `promised` are sums over the numbers before it."""
-    ratio = (seen + WEIGHT) * 1024 // (promised + WEIGHT)
-    moved = -SHIFTS
-    for k in range(len(thresholds)):
-        if ratio >= thresholds[k]:
-            moved += 1
-    return moved_class(column, moved)
-
-
-@compile_kernel(nogil=True)
 def quantize_rows(
     X: Any, shifts: Any, classes: Any, promise: Any, bits: Any, centres: Any, rate: float, thresholds: Any, moves: Any, Q: Any,
     C: Any,
@@ -113,6 +102,7 @@ def quantize_rows(
     cost, new_cost = np.empty(S), np.empty(S)
     seen, new_seen = np.empty(S, np.int64), np.empty(S, np.int64)
     came, number, where = np.empty((K, S), np.int8), np.empty((K, S), np.int32), np.empty((K, S), np.uint8)
+    reached = np.empty(len(thresholds), np.int64)
     for i in range(n):
         for s in range(S):
             cost[s] = 1e30
@@ -121,11 +111,15 @@ def quantize_rows(
             x, column = abs(X[i, j]), moved_class(classes[j], shifts[i])
             for s in range(S):
                 new_cost[s] = 1e30
+            for k in range(len(thresholds)):
+                reached[k] = thresholds[k] * (promised + WEIGHT)
             for s in range(S):
                 if cost[s] >= 1e30:
                     continue
-                odd = s & 1
-                c = context(column, seen[s], promised, thresholds) + odd * CLASSES
+                odd, moved = s & 1, -SHIFTS  # the class is moved by how large the row's numbers are beside what is promised
+                for k in range(len(thresholds)):
+                    moved += int((seen[s] + WEIGHT) * 1024 >= reached[k])
+                c = moved_class(column, moved) + odd * CLASSES
                 low = int((x + odd) / 2)
                 for k in range(3):
                     m = 0 if k == 2 else low + k

@@ -99,7 +99,7 @@ def serialized(
 
 
 def serialize_coded(arrays: dict[str, np.ndarray], about: JSON, words: dict[str, np.ndarray]) -> bytes:
-    """Entropy-coded rows (coded.py, sparse_coded.py), and their words, as the bytes of the file."""
+    """Entropy-coded rows (entropy_rows.py, sparse_entropy_rows.py), and their words, as the bytes of the file."""
     return pack(arrays | words, {"offset": 0.0, **about})
 
 

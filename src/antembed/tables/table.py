@@ -53,7 +53,7 @@ class Table:
             _ = self.bias
         self.rows: Rows
         self.words = WordIndex(arrays, self.num_embeddings) if "word_rows" in arrays else None
-        self.tokens = {name: array for name, array in arrays.items() if name.startswith("token")}  # tokens.py
+        self.tokens = {name: array for name, array in arrays.items() if name.startswith("token")}  # static_model.py
         if self.encoding in ("coded", "sparse"):
             coded = CodedRows if self.encoding == "coded" else SparseCodedRows
             self.rows, self.nnz = coded(arrays, about), int(about.get("nonzeros", 0))

@@ -1,11 +1,11 @@
-"""The vocabulary in a file: words sorted and compressed in blocks, found by halving; no dictionary of all words is built.
+"""The vocabulary in a file: words sorted and compressed in blocks, found by binary search; no dictionary of all words is built.
 
     word_blocks    blocks of 256 sorted words, each compressed by zlib (raw deflate)
     word_ends      where each block begins, and the end of the last
     word_heads     the first word of each block, as a block
     word_rows      the row of each word, in as many bits as the largest needs, least significant bit first
 
-In a block, a word is a byte that no UTF-8 text has, which says how many bytes it shares with the word before, and the others.
+In a block, a word is a mark byte (never in UTF-8: the length of the prefix shared with the previous word), then the rest.
 """
 
 import re
@@ -29,7 +29,7 @@ LETTERS, ANY_MARK = bytes(set(range(256)) - set(MARKS)), re.compile(b"[" + MARKS
 
 
 def pack_words(words: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of a file. A word may occur once."""
+    """The arrays of a file. Each word may occur at most once."""
     for row, word in enumerate(words):
         if not isinstance(word, str):
             given = f"word {row} is of type {type(word).__name__}, {word!r}"
@@ -96,17 +96,17 @@ class WordIndex:
     """word → row, row → word. Blocks and row numbers are checked when they are used."""
 
     def __init__(self, arrays: dict[str, np.ndarray], count: int):
-        self.count, self.blocks, self.packed = count, arrays["word_blocks"], arrays["word_rows"]
+        self.count, self.blocks, self.packed_rows = count, arrays["word_blocks"], arrays["word_rows"]
         self.bits, self.ends = _bits(count), arrays["word_ends"].astype(np.int64)
         blocks, size = -(-count // BLOCK), -(-count * self.bits // 8)
-        if self.packed.shape != (size,):
-            raise DamagedError(f"row numbers of {count} words take {size} bytes, found {self.packed.shape}")
+        if self.packed_rows.shape != (size,):
+            raise DamagedError(f"row numbers of {count} words take {size} bytes, found {self.packed_rows.shape}")
         if len(self.ends) != blocks + 1 or self.ends[0] != 0 or (np.diff(self.ends) < 0).any():
             raise DamagedError(f"{len(self.ends)} ends for {blocks} blocks of words, or they do not rise")
         if self.ends[-1] != len(self.blocks):
             raise DamagedError(f"the words end at byte {self.ends[-1]} of {len(self.blocks)}")
         self._heads = arrays["word_heads"]
-        self._block = lru_cache(maxsize=KEPT)(self._read)
+        self._cached_block = lru_cache(maxsize=KEPT)(self._read_block)
 
     def __len__(self) -> int:
         return self.count
@@ -118,7 +118,7 @@ class WordIndex:
 
     @cached_property
     def positions(self) -> np.ndarray:
-        """The place of each row's word among the sorted ones."""
+        """The position of each row's word among the sorted ones."""
         positions = np.full(self.count, self.count, smallest_unsigned(self.count))
         for at in range(0, self.count, PIECE):
             rows = self._rows(at, min(at + PIECE, self.count))
@@ -131,19 +131,19 @@ class WordIndex:
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
         """The rows of the sorted words `start` (a multiple of 8) to `stop`."""
-        part = self.packed[start * self.bits // 8 : -(-stop * self.bits // 8)]
+        part = self.packed_rows[start * self.bits // 8 : -(-stop * self.bits // 8)]
         flat = np.unpackbits(part, count=(stop - start) * self.bits, bitorder="little").reshape(stop - start, self.bits)
         return flat @ (np.int64(1) << np.arange(self.bits))
 
-    def _row(self, place: int) -> int:
-        start = place * self.bits
-        part = int.from_bytes(self.packed[start // 8 : -(-(start + self.bits) // 8)].tobytes(), "little")
+    def _row(self, position: int) -> int:
+        start = position * self.bits
+        part = int.from_bytes(self.packed_rows[start // 8 : -(-(start + self.bits) // 8)].tobytes(), "little")
         row = part >> start % 8 & ((1 << self.bits) - 1)
         if row >= self.count:
             raise DamagedError(f"a word has row {row} of {self.count}")
         return row
 
-    def _read(self, block: int) -> list[bytes]:
+    def _read_block(self, block: int) -> list[bytes]:
         part = self.blocks[self.ends[block] : self.ends[block + 1]]
         words = _unpacked(part, min(BLOCK, self.count - block * BLOCK))
         if words[0] != self.heads[block]:
@@ -156,21 +156,21 @@ class WordIndex:
         block = bisect_right(self.heads, wanted) - 1
         if block < 0:
             return None
-        known = self._block(block)
+        known = self._cached_block(block)
         at = bisect_right(known, wanted) - 1
         return self._row(block * BLOCK + at) if known[at] == wanted else None
 
     def word(self, row: int) -> str:
         """The word of a row."""
-        place = int(self.positions[row])
-        return _text(self._block(place // BLOCK)[place % BLOCK])
+        position = int(self.positions[row])
+        return _text(self._cached_block(position // BLOCK)[position % BLOCK])
 
     def all(self) -> list[str]:
         """All words, in the order of their rows."""
         _ = self.positions  # checks the row numbers
         found = [""] * self.count
         for block in range(len(self.heads)):
-            words = self._read(block)
+            words = self._read_block(block)
             for row, word in zip(self._rows(block * BLOCK, block * BLOCK + len(words)).tolist(), words, strict=True):
                 found[row] = _text(word)
         return found

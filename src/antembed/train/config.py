@@ -233,7 +233,7 @@ class AnchorConfig(Config):
     """The anchors."""
 
     heading: ClassVar[str] = "Anchors"
-    anchors: Anchors = option((15,), "15, or 40,16 for two tables, or auto: by eq. 5 of the paper; baselines: their rows.")
+    anchors: Anchors = option((15,), "15, or 40,16 for two tables, or auto (eq. 5 of the paper); of baselines: how many rows.")
 
 
 class ExportConfig(Config):
@@ -244,7 +244,7 @@ class ExportConfig(Config):
         "auto", f"In the files: {', '.join(VALUES)}; auto: fp32, with a budget of bytes int8, with a tolerance int6."
     )
     encoding: Annotated[str, among("encoding", ("auto", *ENCODERS))] = option(
-        "auto", f"Of T: {', '.join(ENCODERS)}; auto: the smallest but packed; with a budget of bytes or a tolerance packed."
+        "auto", f"Of T: {', '.join(ENCODERS)}; auto: smallest of the first three; packed with a budget of bytes or a tolerance."
     )
 
 

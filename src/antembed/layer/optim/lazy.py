@@ -1,7 +1,8 @@
 """Exact lazy rows: a step updates the rows of its batch; every other row is brought up to date when it is next read.
 
-A row without a gradient since step L still moves at every step: its momentum fades, and the prox shrinks it. With
-increments −(a_j·β^j·m + λ·a_j)/D (D does not change while a row is idle) that is one sum, clamped once at the end:
+A row without a gradient since step L still moves at every step: its momentum m fades by the factor β, and the prox with
+penalty λ shrinks it. Let a_t be the size of step t, and D the metric: √v + eps, or 1 without a second moment; D does not
+change while a row is idle. Step L + j then adds −(a_{L+j}·β^j·m + λ·a_{L+j})/D. All of them are one sum, clamped at the end:
 
     x ← max( x − ( m·Σ_j a_{L+j}·β^j  +  Σ_j λ·a_{L+j} ) / D , 0 ),      m ← β^{t−L}·m
 
@@ -9,7 +10,7 @@ With a decoupled weight decay, x ← r_j·x − …, the same holds for x/P with
 the P of its step, and P_t and P_L scale the result.
 
 Clamping once equals clamping at every step because a row first rises and then falls, never the other way round: β^j·|m| fades
-and λ stays. This also holds for a changing λ that never falls faster than β; a steeper fall flushes first. A forward pass
+and λ stays. This also holds where λ falls, but no faster than β^j; if λ falls faster, `step` flushes before it. A forward pass
 computes the rows it needs and does not change the table, so the result of training depends on the gradients only, and DDP's
 processes stay identical to the last bit. Reading all rows (`state_dict`, `eval`, `to_dense`, …) brings all rows up to
 date in place: the same values up to rounding, so with DDP do it on every process.
@@ -47,7 +48,7 @@ def fading_powers(decay: float) -> np.ndarray:
 
 
 def in_huge_pages(table: Tensor) -> Tensor:
-    """The same tensor, fresh and not yet written to, in huge pages where there are some."""
+    """The same tensor, in huge pages where there are some. The table must not be written to yet."""
     if table.device.type == "cpu":
         ask_for_huge_pages(table.data_ptr(), table.numel() * table.element_size())
     return table
@@ -64,7 +65,7 @@ class LazyRows:
         self.weight, self.momentum, self.second = weight, momentum, second
         self.compiled = weight.device.type == "cpu" and weight.is_contiguous() and compiled is not False
         self.free: FreeEntries | None = None
-        self.strength = 0.0
+        self.l1_strength = 0.0
         self.last = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
         self._slot = np.full(len(weight) if self.compiled else 0, -1, np.int32)
         self._lock = Lock()  # concurrent calls of forward share the scratch memory
@@ -82,20 +83,21 @@ class LazyRows:
         """All rows are current: start a new history."""
         self.now, self._kept = 0, 1.0  # the latter is the last value of _scale, on the CPU
         self._views: tuple[int, kernel.Rows] | None = None
+        # By step L, with P as above: _drift[L] = Σ_j a_{L+j}·β^j/P_{L+j}, j from 1 to now − L; _clock[L] = Σ_{t≤L} λ·a_t/P_t;
+        # _scale[L] = P_L.
         self._drift, self._clock, self._scale = (self._array(make(1024)) for make in (np.zeros, np.zeros, np.ones))
 
     def _array(self, values: np.ndarray) -> Any:
         # NumPy on the CPU (a twentieth of the overhead of a torch call), a tensor on other devices.
-        on_cpu = self.weight.device.type == "cpu"
-        return values if on_cpu else torch.as_tensor(values, device=self.weight.device)
+        return values if self.weight.device.type == "cpu" else torch.as_tensor(values, device=self.weight.device)
 
     def step(
-        self, gradient: Tensor, rule: Rule, direction: Direction, step: Step, strength: float, free: FreeEntries | None
+        self, gradient: Tensor, rule: Rule, direction: Direction, step: Step, l1_strength: float, free: FreeEntries | None
     ) -> None:
         """One step with a row-sparse gradient (ids may repeat), then the prox."""
         if free is not None:
             free.check(self.weight)
-        if rule != self.rule or free is not self.free or strength < self.strength * rule.decay:
+        if rule != self.rule or free is not self.free or l1_strength < self.l1_strength * rule.decay:
             self.flush()
             self.free, self._views = free, None
             self._set_rule(rule)
@@ -103,7 +105,7 @@ class LazyRows:
             self._step_compiled(gradient, step)
         else:
             self._step_plain(gradient.coalesce(), direction, step)
-        self.strength = strength
+        self.l1_strength = l1_strength
         self._record(step)
         if self.now >= FLUSH_EVERY or self._kept < SMALLEST_SCALE:
             self.flush()
@@ -128,7 +130,7 @@ class LazyRows:
         with self._lock:
             return group(ids.numpy(), self._slot)
 
-    def state(self) -> tuple[kernel.Rows, Rule, int]:
+    def kernel_arguments(self) -> tuple[kernel.Rows, Rule, int]:
         """What compiled code needs to read rows up to date."""
         return self._rows(), self.rule, self.now
 
@@ -137,7 +139,7 @@ class LazyRows:
         if not self.compiled:
             return self._read_plain(ids)
         out = self.weight.new_empty(len(ids), self.weight.shape[1])
-        given = ids.numpy(), out.numpy(), *self.state()
+        given = ids.numpy(), out.numpy(), *self.kernel_arguments()
         parallel_for(lambda start, stop: kernel.read_rows(start, stop, *given), len(out), out.shape[1], torch.get_num_threads())
         return out
 
@@ -148,8 +150,8 @@ class LazyRows:
             return
         V, K = self.weight.shape
         if self.compiled:
-            state = self.state()
-            parallel_for(lambda start, stop: kernel.flush_rows(start, stop, *state), V, K, torch.get_num_threads())
+            given = self.kernel_arguments()
+            parallel_for(lambda start, stop: kernel.flush_rows(start, stop, *given), V, K, torch.get_num_threads())
         else:
             for ids in torch.arange(V, device=self.weight.device).split(PLAIN_CHUNK):
                 self.weight.data[ids] = self._read_plain(ids)
@@ -172,7 +174,8 @@ class LazyRows:
         groups = self.group(gradient._indices()[0])
         assert groups is not None
         U = len(groups.unique)
-        given = groups.unique, groups.starts, groups.order, gradient._values().contiguous().numpy(), *self.state(), step
+        values = gradient._values().contiguous().numpy()
+        given = groups.unique, groups.starts, groups.order, values, *self.kernel_arguments(), step
 
         def work(chunk: int) -> None:
             kernel.step_rows(chunk * CHUNK, min(chunk * CHUNK + CHUNK, U), *given)
@@ -194,7 +197,7 @@ class LazyRows:
         dtype, scale, x = self.weight.dtype, self._scale[self.now], self.weight.detach()[ids]
         owed = (scale * (self._clock[self.now] - self._since(self._clock, ids))).to(dtype) * self._penalized(ids)
         metric = 1.0 if self.second is None else self.second[ids].sqrt() + self.rule.eps
-        fall = owed if self.rule.plain else owed / metric
+        fall = owed if self.rule.unscaled else owed / metric
         if self.momentum is not None:
             fall = self.momentum[ids] * (scale * self._since(self._drift, ids)).to(dtype) / metric + fall
         caught_up = x * (scale / self._since(self._scale, ids)).to(dtype) - fall
@@ -210,7 +213,7 @@ class LazyRows:
             buffers["second"] = self.second[ids]
         move, metric = direction(gradient.values(), buffers)
         x = step.keep * x - step.size * (move if metric is None else move / metric)
-        shrink = step.shrink if metric is None or self.rule.plain else step.shrink / metric
+        shrink = step.shrink if metric is None or self.rule.unscaled else step.shrink / metric
         self.weight.data[ids] = (x - shrink * self._penalized(ids)).clamp(min=self.rule.floor)
         for name, rows in buffers.items():
             getattr(self, name)[ids] = rows

@@ -48,7 +48,7 @@ class Rule(NamedTuple):
     gain: float
     beta2: float
     eps: float
-    plain: bool  # the prox uses the plain metric: its amount is not divided by D
+    unscaled: bool  # the prox's amount is not divided by D (the plain metric)
     floor: float  # 0 with a non-negative prox, −inf without
 
 
@@ -141,7 +141,7 @@ def read_rows(start: int, stop: int, ids: Any, out: Any, rows: Rows, rule: Rule,
             m, v = rows.momentum[i], rows.second[i]
             for k in range(K):
                 inverse = one / (np.sqrt(v[k]) + eps)
-                metric = one if rule.plain else inverse
+                metric = one if rule.unscaled else inverse
                 z = x[k] * kept - (m[k] * drift * inverse + owed * penalized[k] * metric)
                 y[k] = floor if z < floor else z
         elif rows.momentum.shape[0] > 0:
@@ -217,7 +217,7 @@ def step_rows(
             m, v = rows.momentum[i], rows.second[i]
             for k in range(K):
                 inverse = one / (np.sqrt(v[k]) + eps)
-                metric = one if rule.plain else inverse
+                metric = one if rule.unscaled else inverse
                 z = x[k] * kept - (m[k] * drift * inverse + owed * penalized[k] * metric)
                 z = floor if z < floor else z
                 square = g[k] * g[k]
@@ -226,7 +226,7 @@ def step_rows(
                 v[k] += slow * (square if gap < 0 else (-square if gap > 0 else number(0)))
                 m[k] = faded * m[k] + gain * g[k]
                 inverse = one / (np.sqrt(v[k]) + eps)
-                metric = one if rule.plain else inverse
+                metric = one if rule.unscaled else inverse
                 z = z * left - (a * m[k] * inverse + taken * penalized[k] * metric)
                 x[k] = floor if z < floor else z
         elif rows.momentum.shape[0] > 0:
