@@ -67,6 +67,8 @@ bench: .venv/ready-bench  ## every figure a ratio against a peer, in results/ an
 	$(BIN)/python -m experiments bench step_profile --record results/step-profile.jsonl
 	$(BIN)/python -m experiments bench step_growth --record results/step-growth.jsonl
 	$(BIN)/python -m experiments bench startup --record results/startup.jsonl
+	$(BIN)/python -m experiments bench startup --cold --repeats 3 --record results/startup.jsonl
+	$(BIN)/python -m experiments bench compress_large --record results/compress-large.jsonl
 	$(BIN)/python -m experiments bench instructions --record results/instructions.jsonl
 	$(BIN)/python -m experiments bench memory --record results/bench.jsonl
 	$(BIN)/python -m experiments bench factorization recommend --record results/bench.jsonl

@@ -62,7 +62,7 @@ def startup(records: Records) -> str:
     rows = [
         [name, what, f"{seconds:.2f} s"]
         for name, record in by_name(records).items()
-        for what, seconds in record["processor_seconds"].items()
+        for what, seconds in record.get("processor_seconds", record.get("seconds", {})).items()
     ]
     return markdown(["what", "command", "processor time"], rows)
 

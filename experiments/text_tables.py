@@ -293,7 +293,7 @@ def compress(records: Records) -> str:
         found.setdefault((r["table"], r["wanted"]), {})[r["method"], r["frequency"]] = r
     rows = []
     for (name, wanted), methods in sorted(found.items()):
-        ours = next(r for (name, _), r in methods.items() if name in ("transform", "sparse"))
+        ours = max((r for (name, _), r in methods.items() if name in ("transform", "sparse")), key=lambda r: r["date"])
         peers = {names: r for names, r in methods.items() if names[0] in COMPRESSED}
         peer, frequency = max(peers, key=lambda names: peers[names]["neighbours_kept"])
         rows.append([f"{name}, {wanted:.0f}x", ours["method"], *_kept(ours)])

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from antembed.compression import WEIGHTING, as_array, compress
+from antembed.compression import METHOD_OF, WEIGHTING, as_array, compress
 from antembed.compression.quality import compare, neighbours_kept
 from antembed.compression.sources import read_source
 from antembed.tables.entropy_rows import row_weights
 from experiments.race import parse, publish
 
-Method = Callable[[np.ndarray, float, bool], tuple[np.ndarray, int]]
+Method = Callable[[np.ndarray, float, bool], tuple[Any, ...]]  # → vectors, bytes, and of `auto` the method that it took
 FIRST, QUERIES = 20_000, 2000
 TURNS = 30  # of OPQ
 
@@ -33,9 +33,9 @@ def faiss() -> ModuleType:
 
 
 def ours(method: str) -> Method:
-    def run(E: np.ndarray, ratio: float, frequency: bool) -> tuple[np.ndarray, int]:
+    def run(E: np.ndarray, ratio: float, frequency: bool) -> tuple[np.ndarray, int, str]:
         table = compress(E, budget=f"{ratio}x", by_frequency=frequency, method=method)
-        return table[:], table.size
+        return table[:], table.size, METHOD_OF[table.encoding]
 
     return run
 
@@ -199,10 +199,16 @@ def main(words: list[str]) -> None:
         for name in given.only:
             started, busy = time.perf_counter(), time.process_time()
             try:
-                F, size = METHODS[name](E, ratio, given.frequency)
+                F, size, *method = METHODS[name](E, ratio, given.frequency)
             except (ImportError, ValueError) as error:
                 print(f"{name}, {ratio}x: {error}")
                 continue
             seconds = {"seconds": round(time.perf_counter() - started, 1), "cpu_seconds": round(time.process_time() - busy, 1)}
-            found = {"method": name, "frequency": given.frequency, "ratio": 4 * E.size / size, "wanted": ratio, "bytes": size}
+            found = {
+                "method": (*method, name)[0],
+                "frequency": given.frequency,
+                "ratio": 4 * E.size / size,
+                "wanted": ratio,
+                "bytes": size,
+            }
             publish(given.record, about | found | measured(E, F) | seconds)

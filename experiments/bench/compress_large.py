@@ -1,6 +1,6 @@
 """Seconds, error and peak memory of compressing a large made table, beside faiss' OPQ + PQ in the same run.
 
-    python -m experiments bench compress_large [--rows 400000 --width 300 --ratio 16 --kind float32] [--record results/speed.jsonl]
+    python -m experiments bench compress_large [--rows 400000 --width 300 --ratio 16 --kind float32]
 
 Rows are a low rank plus noise: deviations of their axes and their lengths fall as those of GloVe 6B (50 dimensions) do, and
 axes are turned at random. Each contestant is a process of its own, which reads the same file; threads are the machine's.

@@ -32,8 +32,9 @@ from antembed.recommend.ratings_table import Ratings
 from antembed.recommend.synthetic import planted, ratings
 from antembed.recommend.task import Ratings as RatingsTask
 from antembed.tables.row_labels import LABELLED
-from antembed.train.examples import Examples, permutation
+from antembed.train.examples import Examples
 from antembed.train.options import from_options
+from antembed.train.splits import permutation
 from experiments.race import Others, Work, busy_processes, median_turns, parse, publish
 from experiments.synthetic_stream import stream
 

@@ -2,15 +2,17 @@
 Seconds are those of the processor, which other processes hardly touch; on an idle machine the clock says the same.
 
     python -m experiments bench startup [--repeats 9] [--record results/startup.jsonl]
-    python -m experiments bench startup --first-train ml-1m/ratings.dat [--record results/startup.jsonl]
+    python -m experiments bench startup --cold [--repeats 3] [--record results/startup.jsonl]
 
-The second measures what the first `antembed train recommend` on a new machine waits for: the same command with an empty folder
-of machine code and then with a full one, in turns; the difference is compilation.
+The second measures what a first use on a new machine waits for: the same with an empty folder of machine code and then with a
+full one, in turns, both without what searches found before; the difference is compilation.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -65,35 +67,58 @@ def warm(folder: Path, repeats: int) -> dict[str, float]:
     return {name: median(found) for name, found in times.items()}
 
 
-def first_train(data: str, repeats: int) -> dict[str, float]:
-    """Median processor seconds of the whole command, with and without compiling."""
-    times: dict[str, list[float]] = {"empty": [], "full": []}
+def cold_uses(folder: Path) -> dict[str, list[str]]:
+    """What people begin with, as words behind `python`; small, so that it is compilation that is seen."""
+    rng, ids, train = np.random.default_rng(0), np.arange(60_000), "-m antembed --quiet train"
+    rows = [f"{u},{i},{1 + (u + i) % 5}" for u, i in zip(ids % 600, rng.integers(0, 400, len(ids)), strict=True)]
+    (folder / "ratings.csv").write_text("\n".join(["user,item,rating", *rows]) + "\n")
+    texts = [f"{n % 3},{' '.join(f'w{10 * (n % 3) + w}' for w in rng.integers(0, 20, 12))}" for n in range(3000)]
+    (folder / "texts.csv").write_text("\n".join(["label,text", *texts]) + "\n")
+    np.save(folder / "vectors.npy", rng.standard_normal((20_000, 50)).astype(np.float32))
+    run(["compress", str(folder / "vectors.npy"), str(folder / "v.ant"), "--method", "transform"])
+    layer = (
+        "import antembed as a, torch; t = a.AnchorEmbedding(5000, 8, num_anchors=6, sparse=True); o = a.ProximalYogi("
+        "a.param_groups(t, l1_penalty=1e-4)); t(torch.arange(640)).sum().backward(); o.step()"
+    )
+    return {
+        "compress": f"-m antembed --quiet compress {folder}/vectors.npy {folder}/out.ant --overwrite".split(),
+        "look-up": ["-c", f"import antembed as a, numpy as n; a.load_table('{folder}/v.ant')[n.arange(5000)]"],
+        "train recommend": f"{train} recommend {folder}/ratings.csv --overwrite --out {folder}/r".split(),
+        "train recommend --solver stochastic": (
+            f"{train} recommend {folder}/ratings.csv --solver stochastic --epochs 4 --overwrite --out {folder}/s".split()
+        ),
+        "train classify": f"{train} classify {folder}/texts.csv --overwrite --out {folder}/c".split(),
+        "layer": ["-c", layer],
+    }
+
+
+def cold(repeats: int) -> dict[str, float]:
+    """Median seconds by the clock: of a first use, and how much of them a second one does without."""
+    times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        uses = cold_uses(folder)
         for turn in range(repeats):
-            for state in times:
-                started = processor_time_of_children()
-                run(
-                    ["train", "recommend", data, "--out", f"{name}/{state}{turn}"],
-                    NUMBA_CACHE_DIR=f"{name}/code{turn}",
-                    ANTEMBED_CACHE=f"{name}/cache{state}{turn}",
-                )
-                times[state].append(processor_time_of_children() - started)
-    return {state: median(found) for state, found in times.items()}
+            for use, words in uses.items():
+                code, seconds = f"{name}/code-{turn}-{use}", []
+                for state in ("first", "again"):
+                    own = {"NUMBA_CACHE_DIR": code, "ANTEMBED_CACHE": f"{name}/{state}-{turn}-{use}"}
+                    started = time.perf_counter()
+                    subprocess.run([sys.executable, *words], check=True, capture_output=True, env=os.environ | own)
+                    seconds.append(time.perf_counter() - started)
+                times.setdefault(f"{use}, first", []).append(seconds[0])
+                times.setdefault(f"{use}, compilation", []).append(seconds[0] - seconds[1])
+    return {what: median(found) for what, found in times.items()}
 
 
 def main(words: list[str]) -> None:
-    options = parse(words, __doc__, repeats=9, first_train=None)
-    if options.first_train:
-        found = first_train(options.first_train, options.repeats)
-        setting = f"{Path(options.first_train).parent.name}, no options; compilation is the difference"
-        found["compilation"] = found["empty"] - found["full"]
-        row = {"benchmark": "first train", "setting": setting}
-    else:
-        with tempfile.TemporaryDirectory() as name:
-            make_files(Path(name))
-            found = warm(Path(name), options.repeats)
-        row = {"benchmark": "start-up", "setting": f"{USERS} users, {ITEMS} items; {WORDS:,} words"}
-    publish(
-        options.record,
-        row | {"repeats": options.repeats, "processor_seconds": {what: round(s, 3) for what, s in found.items()}},
-    )
+    options = parse(words, __doc__, repeats=9, cold=False)
+    if options.cold:
+        seconds = {what: round(s, 2) for what, s in cold(options.repeats).items()}
+        publish(options.record, {"benchmark": "first use", "repeats": options.repeats, "seconds": seconds})
+        return
+    with tempfile.TemporaryDirectory() as name:
+        make_files(Path(name))
+        found = {what: round(s, 3) for what, s in warm(Path(name), options.repeats).items()}
+    row = {"benchmark": "start-up", "setting": f"{USERS} users, {ITEMS} items; {WORDS:,} words"}
+    publish(options.record, row | {"repeats": options.repeats, "processor_seconds": found})

@@ -13,9 +13,9 @@ import zstandard
 from antembed.data.text_file import DataError
 from antembed.recommend.ratings_table import LabelNumbers
 from antembed.recommend.read_ratings import read_ratings
-from antembed.train.examples import Examples, permutation
+from antembed.train.examples import Examples
 from antembed.train.examples_kernel import shuffled
-from antembed.train.splits import split
+from antembed.train.splits import permutation, split
 
 ROWS = [(10, "b", 4.0), (2, "a", 3.5), (10, "a", 1.0)]
 

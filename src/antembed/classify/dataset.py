@@ -13,7 +13,8 @@ from torch import Tensor
 from antembed.classify.documents import Documents
 from antembed.data.text_file import DataError
 from antembed.files import JSON
-from antembed.train.examples import RowExamples, permutation
+from antembed.train.examples import RowExamples
+from antembed.train.splits import permutation
 from antembed.train.task import Batch, Part
 from antembed.train.word_anchors import WordSplits
 

@@ -251,7 +251,10 @@ def _code_steps(
     starts, documents, times, scales, labels = data
     K, C = B.shape
     g, H, lanes = np.empty(C), np.empty((C, C)), np.empty((C + 2, LANES))
-    squares, slopes = (B * B).sum(axis=1), np.empty(K)
+    squares, slopes = np.zeros(K), np.empty(K)
+    for k in range(K):
+        for a in range(C):
+            squares[k] += B[k, a] * B[k, a]
     for n in range(first, stop):
         j = order[n]
         accumulate(documents, times, starts[j], starts[j + 1], scales, labels, P, R[j], noise, g, H, lanes)
@@ -289,6 +292,18 @@ def _code_steps(
 
 
 @compiled
+def _place(documents: Any, first: int, stop: int, least: int) -> int:
+    """Where among documents[first:stop], which rise, those from `least` on begin. np.searchsorted takes a second to compile."""
+    while first < stop:
+        middle = (first + stop) >> 1
+        if documents[middle] < least:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
+
+
+@compiled
 def _apply(low: int, high: int, begin: int, end: int, data: Any, order: Any, changes: Any, S: Any, P: Any) -> None:
     """What order[begin:end] change in the scores of the documents from `low` to `high`."""
     starts, documents, times, scales, _ = data
@@ -301,8 +316,7 @@ def _apply(low: int, high: int, begin: int, end: int, data: Any, order: Any, cha
         if changed:
             first, stop = starts[order[n]], starts[order[n] + 1]
             if not everything:
-                inside = documents[first:stop]
-                first, stop = first + np.searchsorted(inside, low), first + np.searchsorted(inside, high)
+                first, stop = _place(documents, first, stop, low), _place(documents, first, stop, high)
             update_scores(documents, times, first, stop, scales, changes[n], S, P, lanes, exponents)
 
 
@@ -415,8 +429,8 @@ def _gather_part(low: int, high: int, data: Any, anchors: Any, weights: Any, Z: 
     for j in range(len(anchors)):
         k = anchors[j]
         if k >= 0:
-            inside = documents[starts[j] : starts[j + 1]]
-            for position in range(starts[j] + np.searchsorted(inside, low), starts[j] + np.searchsorted(inside, high)):
+            first, stop = starts[j], starts[j + 1]
+            for position in range(_place(documents, first, stop, low), _place(documents, first, stop, high)):
                 i = documents[position]
                 weight = scales[i] * times[position] * weights[j]
                 Z[i, k] += weight

@@ -74,7 +74,7 @@ def best_way(
 @dataclass(frozen=True)
 class _Trials:
     """Both methods on a sample. Half of the rows that anchors are fitted to are in the sample, if there are others: these lose
-    less than they would in the whole table, the others more."""
+    less than they would in the full table, the others more."""
 
     sample: np.ndarray  # (n, d)
     fitted: np.ndarray  # (m, d): rows that anchors are fitted to

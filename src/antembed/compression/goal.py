@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -80,7 +79,7 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.array)
 
-    def __getitem__(self, rows: Any) -> np.ndarray:
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
         found = np.asarray(self.array[rows], np.float32)
         return found if self.unit == 1 else found / np.float32(self.unit)
 
@@ -101,7 +100,7 @@ class Weighted:
     def __len__(self) -> int:
         return len(self.E)
 
-    def __getitem__(self, rows: Any) -> np.ndarray:
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
         """(n, d) float32."""
         found = self.E[rows] if self.norms is None else self.E[rows] / self.lengths[rows, None]
         return np.ascontiguousarray((found - self.mean) * self.weights[rows, None])
@@ -138,19 +137,19 @@ def weighted(
     exact: np.ndarray | None,
     norm_step: float,
     norms: int = 256,
-    places: np.ndarray | None = None,
+    positions: np.ndarray | None = None,
 ) -> Weighted:
     """Centre and weigh; rows are divided by `exact`, if there are some, rounded to steps of `norm_step` octaves, at most
-    `norms` of them. `places`: where rows of a sample stand in the table."""
+    `norms` of them. `positions`: where rows of a sample stand in the table."""
     codes, base, lengths = None, 1.0, np.ones(len(E), np.float32)
     if exact is not None:
         reach = 2.0 ** ((norms - 1) * norm_step)  # the longest rows are within, those that are too short have one step for all
         base = float(max(np.quantile(exact[exact > 0], 0.001), exact.max() / reach, 1e-12)) if (exact > 0).any() else 1.0
         steps = np.clip(np.rint(np.log2(np.maximum(exact, base) / base) / norm_step), 0, norms - 1)
         codes, lengths = steps.astype(np.uint8), (base * 2.0 ** (steps * norm_step)).astype(np.float32)
-    places = np.arange(len(E)) if places is None else places
-    mean_place = float(np.mean((places + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
-    weights = row_weights(places, weighting, mean_place)
+    positions = np.arange(len(E)) if positions is None else positions
+    mean_place = float(np.mean((positions + HEAD) ** -weighting) ** (-1 / weighting)) if weighting else 1.0
+    weights = row_weights(positions, weighting, mean_place)
     share, total = weights.astype(np.float64) ** 2, np.zeros(E.shape[1])
     for part in chunks(E.shape):
         total += (share[part] / lengths[part]) @ E[part]

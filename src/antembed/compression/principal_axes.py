@@ -207,8 +207,8 @@ def _searched(prepared: Prepared, goal: Goal, fixed: float, seed: int, progress:
     for numbers, steps in SEARCHES:
         some = np.sort(rng.choice(V, min(V, max(numbers // d, 1024)), replace=False))
         Y, shifts = prepared.coordinates(some), prepared.shifts[some]
-        by_row, whole = prepared.rows.scales[some].astype(np.float64) ** -2, prepared.rows.E[some]
-        variance = float(((whole - whole.mean(0)) ** 2).sum())
+        by_row, vectors = prepared.rows.scales[some].astype(np.float64) ** -2, prepared.rows.E[some]
+        variance = float(((vectors - vectors.mean(0)) ** 2).sum())
         tried: list[tuple[float, float]] = []
         found: list[tuple[bool, float, int, Model]] = []
         for number in range(steps):

@@ -26,7 +26,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numba
-from numba import njit
+from numba import njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache, UserProvidedCacheLocator
 from numba.core.codegen import get_host_cpu_features
 
@@ -173,7 +173,11 @@ def compile_kernel(*, cache: bool = True, **options: Any) -> Any:
     """A decorator: numba.njit with these options, its machine code kept."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(boundscheck=BOUNDS_CHECKED, **options)(function)
+        compiling: Any = {"boundscheck": BOUNDS_CHECKED, "no_cfunc_wrapper": True, **options}  # nobody calls it from C
+        dispatcher = njit(**compiling)(function)
+        found = dispatcher.get_call_template
+        # f(0) in another kernel is f(n): Numba would compile it once more for each literal.
+        dispatcher.get_call_template = lambda args, kws: found(tuple(map(types.unliteral, args)), kws)
         if cache:
             dispatcher._cache = _cache_of(function)
         return dispatcher

@@ -31,6 +31,13 @@ def anchors_of(arrays: dict[str, np.ndarray]) -> np.ndarray | None:
     return anchors
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """As arrays of files that are mapped are: kernels compile once for both."""
+    found = array.view()
+    found.flags.writeable = False
+    return found
+
+
 class Table:
     """Vectors by id: table[7] → (d,), table[ids] → (*ids.shape, d), table[2:5], len(table); where the file has words also by
     these: table["stock"], table[["stock", "bond"]], "stock" in table, table.most_similar("stock")."""
@@ -41,6 +48,7 @@ class Table:
         self, arrays: dict[str, np.ndarray], about: JSON, size: int, contents: bytes | None = None, *, scan: bool = True
     ):
         check_table(arrays, about, scan)
+        arrays = {name: read_only(array) for name, array in arrays.items()}
         self._contents = contents
         self._cache: Cache | None = None
         self._bytes = {name: array.nbytes for name, array in arrays.items()}

@@ -102,10 +102,3 @@ class Examples(RowExamples):
 def chunk_size(batch_size: int) -> int:
     """Examples to fetch at a time: many, in full batches."""
     return max(CHUNK // batch_size, 1) * batch_size
-
-
-def permutation(n: int, seed: int) -> np.ndarray:
-    """default_rng(seed).permutation(n), with int32 where that suffices."""
-    order = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
-    np.random.default_rng(seed).shuffle(order)
-    return order

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from antembed.train.examples import permutation
-
 # name → shares of train, validation, test.
 # 90/10: as in the paper's MovieLens results, no validation, the last epoch counts.
 SPLITS = {"80/10/10": (0.8, 0.1, 0.1), "90/10": (0.9, 0.0, 0.1)}
+
+
+def permutation(n: int, seed: int) -> np.ndarray:
+    """default_rng(seed).permutation(n), with int32 where that suffices."""
+    order = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
+    np.random.default_rng(seed).shuffle(order)
+    return order
 
 
 def split(n: int, kind: str, seed: int) -> dict[str, np.ndarray]:
