@@ -17,7 +17,7 @@ from antembed.cli.app import app
 from antembed.compression import as_array
 from antembed.compression.goal import Goal
 from antembed.compression.principal_axes import fit
-from antembed.compression.quality import compare
+from antembed.compression.quality import compare, nearest
 from antembed.compression.sources import read_source
 from antembed.compression.sparse_anchors_kernel import choose_rows
 from antembed.data.text_file import DataError
@@ -79,6 +79,41 @@ def test_large_numbers_are_escaped():
     E[5] *= 500
     table = ant.compress(E, budget="2x", split_norms=False)
     np.testing.assert_allclose(table[5], E[5], rtol=0.05, atol=np.abs(E[5]).max() * 1e-2)
+
+
+def test_a_mapped_table_in_parts_is_the_array(tmp_path, monkeypatch):
+    """Half precision from a file, some rows at a time and on other numbers of cores, gives the bytes of the array at once."""
+    E = vectors().astype(np.float16)
+    wanted = ant.compress(E.astype(np.float32), budget="8x", method="transform")
+    np.save(tmp_path / "half.npy", E)
+    monkeypatch.setattr("antembed.compression.goal.PART", 100)
+    monkeypatch.setattr("antembed.compression.goal.usable_cpus", lambda: 3)
+    found = ant.compress(np.load(tmp_path / "half.npy", mmap_mode="r"), budget="8x", method="transform")
+    assert found.to_bytes() == wanted.to_bytes()
+
+
+def test_a_row_that_is_large_where_no_other_is_keeps_its_axis(monkeypatch):
+    """The step is searched on a sample, in which the only row of a direction hardly ever is."""
+    monkeypatch.setattr("antembed.compression.principal_axes.SEARCHES", ((1, 8),))
+    E = np.zeros((40_000, 12), np.float32)
+    E[:, :4] = np.random.default_rng(0).standard_normal((40_000, 4))
+    E[31_313, 11] = 40
+    table = ant.compress(E, budget="24x", method="transform", split_norms=False)
+    assert abs(table[31_313][11] - 40) < 3
+
+
+def test_parts_of_a_table_are_compared_as_all_of_it(monkeypatch):
+    E, F = vectors(), vectors() + 0.3 * vectors(seed=1)
+    queries = np.arange(0, 1500, 7)
+    monkeypatch.setattr(
+        "antembed.compression.quality.chunks", lambda shape, numbers=0: [slice(a, a + 300) for a in range(0, 1500, 300)]
+    )
+    found = compare(E, F)
+    assert found["relative_error"] == pytest.approx(((E - F) ** 2).sum() / ((E - E.mean(0)) ** 2).sum(), rel=1e-5)
+    unit = E / np.linalg.norm(E, axis=1, keepdims=True)
+    scores = unit[queries] @ unit.T
+    scores[np.arange(len(queries)), queries] = -1
+    np.testing.assert_array_equal(np.sort(nearest(E, queries, 10)), np.sort(np.argsort(-scores)[:, :10]))
 
 
 def test_files_come_back_the_same(tmp_path):

@@ -10,9 +10,10 @@ import torch
 from antembed.budget import BudgetController, parse_budget
 from antembed.files import JSON
 from antembed.layer.anchor import AnchorEmbedding
-from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, PenaltyConfig, RatingsConfig
+from antembed.recommend.config import EventsConfig, RatingsConfig
 from antembed.recommend.dataset import RatingsSplits, columns_of
 from antembed.recommend.descent import Descent
+from antembed.recommend.descent_config import CoordinateDescentConfig, PenaltyConfig
 from antembed.recommend.factor import ALONE, NO_BIAS, Penalties, RowShare
 from antembed.recommend.fold_in import likely_weight
 from antembed.recommend.model import MatrixFactorization, biases_error

@@ -22,9 +22,10 @@ import torch
 
 from antembed.data.download import find_data
 from antembed.files import JSON
-from antembed.recommend.config import OnlineConfig, RatingsConfig
+from antembed.recommend.config import RatingsConfig
 from antembed.recommend.dataset import RatingsSplits
 from antembed.recommend.descent import Descent
+from antembed.recommend.descent_config import OnlineConfig
 from antembed.recommend.descent_solver import copy_to_model, penalties_of
 from antembed.recommend.factor import Factor, Past, Penalties, add_anchor, prune_anchors
 from antembed.recommend.model import MatrixFactorization

@@ -11,8 +11,9 @@ import polars as pl
 
 from antembed.data.frames import Merged, merge
 from antembed.files import JSON, write_atomically
-from antembed.recommend.config import CoordinateDescentConfig, EventsConfig, OnlineConfig, RatingsConfig, read_input
+from antembed.recommend.config import EventsConfig, RatingsConfig, read_input
 from antembed.recommend.dataset import RatingsSplits, all_for_training, cut, seen_of
+from antembed.recommend.descent_config import CoordinateDescentConfig, OnlineConfig
 from antembed.recommend.descent_solver import copy_to_model, penalties_of
 from antembed.recommend.factor import Penalties
 from antembed.recommend.in_memory import ratings_from

@@ -15,8 +15,9 @@ from antembed.layer.embedding import Embedding
 from antembed.layer.optim.proximal_optimizer import ProximalOptimizer
 from antembed.layer.row_table import redraw_
 from antembed.layer.sharded.collectives import Ranks
-from antembed.recommend.config import EventsConfig, OnlineConfig, RatingsConfig, RatingsStochastic, read_input
+from antembed.recommend.config import EventsConfig, RatingsConfig, RatingsStochastic, read_input
 from antembed.recommend.dataset import RatingsSplits, all_for_training, columns_of, cut, make_splits, seen_of
+from antembed.recommend.descent_config import OnlineConfig
 from antembed.recommend.descent_solver import init_from_dense
 from antembed.recommend.fused import FusedEngine, unsupported_reason
 from antembed.recommend.in_memory import as_events

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from antembed.files import JSON
-from antembed.recommend.config import OnlineConfig
+from antembed.recommend.descent_config import OnlineConfig
 from antembed.sweep.records import append_record, key_of, read_records
 from antembed.tables.model_folder import RunError
 from antembed.train.checkpoint import CheckpointError
