@@ -58,13 +58,17 @@ def step_profile(records: Records) -> str:
 
 
 def startup(records: Records) -> str:
-    """The newest record of each kind."""
-    rows = [
-        [name, what, f"{seconds:.2f} s"]
-        for name, record in by_name(records).items()
-        for what, seconds in record.get("processor_seconds", record.get("seconds", {})).items()
-    ]
-    return markdown(["what", "command", "processor time"], rows)
+    """The newest record of commands that compute little."""
+    found = by_name(records)["start-up"]["processor_seconds"]
+    return markdown(["command", "processor time"], [[what, f"{seconds:.2f} s"] for what, seconds in found.items()])
+
+
+def first_use(records: Records) -> str:
+    """The newest record of what an empty folder of machine code costs."""
+    found = by_name(records)["first use"]["seconds"]
+    uses = [what.removesuffix(", first") for what in found if what.endswith(", first")]
+    rows = [[use, f"{found[f'{use}, first']:.1f} s", f"{found[f'{use}, compilation']:.1f} s"] for use in uses]
+    return markdown(["first use of", "in all", "of that, compilation"], rows)
 
 
 TRIED = {"mutations": "mutations", "inputs": "inputs", "killed": "kills", "tables": "tables"}  # field of a record → a word

@@ -54,6 +54,7 @@ TABLES: dict[str, tuple[str, Callable[..., str]]] = {
     "instructions": ("instructions.jsonl", speed.instructions),
     "step-profile": ("step-profile.jsonl", speed.step_profile),
     "startup": ("startup.jsonl", speed.startup),
+    "first-use": ("startup.jsonl", speed.first_use),
     "attacks": ("reliability.jsonl", speed.attacks),
     "descent": ("descent.jsonl", speed.descent),
     "scale": ("bench.jsonl", speed.scale),
