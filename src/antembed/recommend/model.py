@@ -1,11 +1,13 @@
 """Matrix factorization: rating ≈ e_u·e_i + global bias (+ user and item bias)."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from antembed.layer.anchor import AnchorEmbedding
 from antembed.layer.embedding import Embedding
 from antembed.layer.full import FullEmbedding
 from antembed.tables.table import Table
@@ -29,6 +31,25 @@ class MatrixFactorization(EmbeddingModel):
         if self.user_bias is not None and self.item_bias is not None:
             ratings = ratings + self.user_bias(users).squeeze(-1) + self.item_bias(items).squeeze(-1)
         return ratings
+
+    @torch.no_grad()
+    def predictor(self, pairs: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """This model, for so many pairs: where these are more than the rows, all vectors are computed once."""
+        if (
+            {type(self.users), type(self.items)} - {AnchorEmbedding, FullEmbedding}
+            or self.user_bias is None
+            or self.item_bias is None
+        ):
+            return self
+        if self.users.num_embeddings + self.items.num_embeddings > pairs:
+            return self
+        users, items = self.users.to_dense(), self.items.to_dense()
+        user_bias, item_bias = self.user_bias.to_dense()[:, 0], self.item_bias.to_dense()[:, 0]
+
+        def predict(u: Tensor, i: Tensor) -> Tensor:
+            return (users[u] * items[i]).sum(-1) + self.bias + user_bias[u] + item_bias[i]
+
+        return predict
 
     @property
     def embeddings(self) -> dict[str, Embedding]:

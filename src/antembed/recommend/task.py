@@ -175,8 +175,9 @@ class Ratings(RatingsBase):
         squared = clipped = absolute = 0.0
         if not (n := len(splits.part(part))):
             raise ValueError(f"nothing to evaluate: the {part} part has 0 examples")
+        predict = model.predictor(n)
         for users, items, ratings, *_ in splits.part(part).batches(EVALUATION_BATCH):
-            predicted, wanted = model(users, items).double(), ratings.double()
+            predicted, wanted = predict(users, items).double(), ratings.double()
             squared += float((predicted - wanted).square().sum())
             absolute += float((predicted - wanted).abs().sum())
             clipped += float((predicted.clamp(*splits.scale) - wanted).square().sum())
