@@ -37,7 +37,7 @@ SABOTAGES = (
     Sabotage(
         "n-grams: the first letters of long words do not count",
         (('option(5, "Longer words', 'option(0, "Longer words'), ("prefix: int = 5", "prefix: int = 0")),
-        ("floors pairs or phrase", "claims AG-News, n-grams in 10KB"),
+        ("floors stems", "claims AG-News, n-grams in 10KB"),
     ),
     Sabotage(
         "ratings: the ridges that were found are doubled",
