@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from antembed.train.task import Splits, Task
 
 VERSION = 17  # of what is cached; a change of a search is another version
-SPLITTING = {"hold_out", "split"}  # options that decide the parts of the data
+# Options that decide the parts of the data, or how they are read.
+SPLITTING = {"hold_out", "split", "word_dropout", "sequence_length"}
 Report = Callable[[str], None]
 # Of a task, where its config's `to_search` leaves choices to it: finds options, to be added to those given.
 Search = Callable[[TaskConfig, Options, "Splits", Report], JSON]
@@ -46,9 +47,11 @@ def configure(task: "Task", given: Options, report: Report = silent, *, search: 
         return configure(TASKS[other], suited(TASKS.configs[other], given), report)
     splits = task.load(config)
     if searched is None:
-        return from_options(task.Config, first, task.Config.defaults(splits.count, first, splits.objects)), splits
-    found = search_of(task.Config)(config, given, splits, report)
-    config = from_options(task.Config, {key: value for key, value in first.items() if key not in found} | found)
+        found = task.Config.defaults(splits.count, first, splits.objects)
+        config = from_options(task.Config, first, found)
+    else:
+        found = search_of(task.Config)(config, given, splits, report)
+        config = from_options(task.Config, {key: value for key, value in first.items() if key not in found} | found)
     return config, task.load(config) if found.keys() & SPLITTING else splits
 
 
