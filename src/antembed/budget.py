@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from antembed.files import JSON
 
 FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+FEWEST = 100  # parameters: less is a unit forgotten
 RAMP = 0.7  # share of the adjusted epochs over which the size falls to the budget
 EXPONENT = 1.2  # sizes fall about as penalty^−0.7 (MovieLens 1M), so this is a little less than Newton's step
 LARGEST_STEP = 3.0  # the most by which a penalty changes at once
@@ -45,6 +46,8 @@ def parse_budget(text: str, dense_bytes: float) -> Budget:
     if match is None or float(match[1]) == 0:
         raise BudgetError(f"{text!r} is no budget; say 40x (times smaller), 400k (parameters) or 2MB (bytes of the files)")
     number = float(match[1])
+    if not match[2] and number < FEWEST:
+        raise BudgetError(f"a budget of {text} is {text} parameters, too few for any table; say {text}x, {text}k or {text}KB")
     if match[2] == "x":
         return Budget(dense_bytes / number, "bytes")
     return Budget(number * FACTORS[match[3]], "bytes" if match[4] else "parameters")

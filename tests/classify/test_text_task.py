@@ -103,7 +103,7 @@ def test_budgets_are_met(budget, unit, amount, documents, tmp_path):
 
 
 def test_a_budget_that_leaves_no_weights_is_an_error(documents, tmp_path):
-    config = configured(model="mean", budget="10", anchors=4)  # an anchor alone has 16 numbers
+    config = configured(model="mean", budget="100B", anchors=4)  # an anchor alone has 16 numbers
     with pytest.raises(BudgetError, match=r"leaves no weight|every weight was lost|cannot be met"):
         run(config, tmp_path / "r", documents)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -106,3 +107,21 @@ def test_debug_shows_where(tmp_path):
     assert failed.stderr.splitlines()[-1].startswith("error: ")
     words.remove("--debug")
     assert len(subprocess.run(words, capture_output=True, text=True).stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "contents", "said"),
+    [
+        (("compress", "{}.npy", "{}.ant"), b"", r"is empty \(0 bytes\); give a file of vectors"),
+        (("compress", "{}.ant", "{}-2.ant"), b"x", "is compressed already; to compress it anew, first: antembed export"),
+        (("train", "language", "{}.txt"), b"", r"is empty \(0 bytes\); give a file of text"),
+        (("train", "classify", "{}.txt"), b"__label__a some words\n", "0 documents with a class are too few, 10 are enough"),
+    ],
+)
+def test_files_without_contents(tmp_path, words, contents, said):
+    stem = str(tmp_path / "given")
+    words = [word.format(stem) for word in words]
+    Path(next(word for word in words if word.startswith(stem))).write_bytes(contents)
+    more = ["--out", tmp_path / "run"] if words[0] == "train" else []
+    with pytest.raises(ValueError, match=said):
+        call(*words, *more)

@@ -177,7 +177,7 @@ def test_an_option_of_another_solver_names_its_owner(data, tmp_path, words, owne
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--anchors", 9, "--l0-penalty", 1), "l0_penalty is for --anchors auto, not 9"),
+        (("--solver", "stochastic", "--anchors", 9, "--l0-penalty", 1), "l0_penalty is for --anchors auto, not 9"),
         (("--anchor-penalty", 0.1), "anchor_penalty is for --anchors auto, not 15; leave --anchor-penalty out"),
         (("--growth", "trend"), "growth is for --anchors auto, not 15; leave --growth out"),
         (("--schedule", "cosine", "--halve-every", 9), "halve_every is for --schedule halving, not cosine"),

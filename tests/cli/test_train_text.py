@@ -99,7 +99,7 @@ def test_the_columns_that_are_taken_are_said_and_kept(tmp_path, task):
         (("--size", "1KB"), "No such option"),
         (("--ngrams", "1"), "No such option"),
         (("--embedding", "full", "--orthogonality-penalty", "1"), "orthogonality_penalty is for tables with anchors, not full"),
-        (("--max-nonzeros", "5", "--budget", "9"), "a budget and max_nonzeros=5 both say"),
+        (("--max-nonzeros", "5", "--budget", "900"), "a budget and max_nonzeros=5 both say"),
         (("--device", "nowhere"), "device 'nowhere' cannot be used here; leave it at cpu"),
         (("--schedule", "halving", "--halve-every", "0"), "halve_every must be ≥ 1, got 0"),
         (("--halve-every", "5"), "halve_every is for --schedule halving, not cosine"),

@@ -63,7 +63,7 @@ def test_several_tables_share_a_budget_by_their_sizes():
 def test_what_cannot_be():
     E = planted()
     with pytest.raises(BudgetError, match=r"cannot be met|no weight at all"):
-        ant.AnchorEmbedding.from_pretrained(E, budget="10")
+        ant.AnchorEmbedding.from_pretrained(E, budget="10B")
     with pytest.raises(ValueError, match=r"budget of 4x and an l1_penalty of 0\.1 both say how sparse T is"):
         ant.AnchorEmbedding.from_pretrained(E, budget="4x", l1_penalty=0.1)
     with pytest.raises(ValueError, match="fresh layers have none; leave out one of the two"):

@@ -173,7 +173,7 @@ def test_no_option_of_another_solver_is_taken():
     [
         ({"anchor_penalty": 0.1}, "anchor_penalty is for --anchors auto, not 15; leave --anchor-penalty out"),
         ({"growth": "trend", "anchors": (9, 8)}, "growth is for --anchors auto, not 9,8; leave --growth out"),
-        ({"l0_penalty": 1.0, "anchors": 9},
+        ({"l0_penalty": 1.0, "anchors": 9, "solver": "stochastic"},
          "l0_penalty is for --anchors auto, not 9; leave --l0-penalty out, or use --solver coordinate_descent or online"),
         ({"anchors": "auto", "anchor_step": 2}, "anchor_step is for --growth trend, not plateau; leave --anchor-step out"),
         ({"schedule": "cosine", "halve_every": 9},
@@ -190,6 +190,11 @@ def test_an_option_that_would_have_no_effect_is_an_error(given, wrong):
     text, name = refused(given)
     assert text == wrong
     assert text.startswith(name)
+
+
+def test_an_option_without_effect_in_the_usual_solver_takes_another():
+    assert from_options(RatingsConfig, {"l0_penalty": 1.0}).solver.name == "coordinate_descent"
+    assert from_options(RatingsConfig, {"l0_penalty": 1e-9, "anchors": "auto"}).solver.name == "stochastic"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ def cut(documents: Documents, test: Documents | None, seed: int) -> dict[str, np
     if n < 1:
         if documents.file_columns and documents.file_columns["label"] is None and documents.notes:
             raise DataError(documents.notes[-1])
-        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; is --label right?")
+        has = "a class is in a column of a .csv, .tsv or .jsonl file, and --label names it; .txt files have texts alone"
+        raise DataError(f"{len(order)} documents with a class are too few, {HELD_OUT} are enough; {has}")
     if test is None:
         return {"validation": order[:n], "test": order[n : 2 * n], "train": order[2 * n :]}
     if not (test.labels >= 0).any():

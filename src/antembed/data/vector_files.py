@@ -74,6 +74,10 @@ def read_vector_file(
     (default: one beside an array); `only`: words that are enough, if they are read one by one."""
     if tensor and path.suffix not in (".safetensors", ".npz"):
         raise DataError(f"{path} has one table; leave out --tensor {tensor}")
+    if path.suffix == ".ant":
+        raise DataError(f"{path} is compressed already; to compress it anew, first: antembed export {path} vectors.npy")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty (0 bytes); give a file of vectors")
     if path.suffix == ".npy":
         found = Source(check_table(np.load(path, mmap_mode="r", allow_pickle=False), path))
     elif path.suffix == ".npz":

@@ -136,6 +136,8 @@ def _digest(files: dict[str, Path]) -> str:
 
 def _encode(files: dict[str, Path], writer: Writer, min_count: int, max_vocab: int | None) -> JSON:
     """One pass over the files: words by number; then, chunk by chunk, by their ids in the vocabulary."""
+    if empty := [str(file) for file in files.values() if not file.stat().st_size]:
+        raise DataError(f"{empty[0]} is empty (0 bytes); give a file of text")
     known, lines = Numbers(), 0
     raw = {part: writer.column(f"raw-{part}", np.int32) for part in files}
     for part, file in files.items():

@@ -167,7 +167,7 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
     for name in given:
         if name not in known:
             raise ConfigError(f"there is no option {name!r}{nearest(name, known)}", name)
-    choices = {name: _chosen(leaf, given, known) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
+    choices = {name: _chosen(config, leaf, given, known) for name, leaf in known.items() if leaf.path[-1] == CHOICE}
     given = {name: value for name, value in given.items() if not (name in choices and value == AUTO)}
     chosen = chosen_options(config, choices)
     for name in given:
@@ -183,8 +183,9 @@ def from_options(config: type[ConfigT], given: Options, defaults: Options | None
     return made if used == more else validated(config, _tree(choices | used | given, chosen))
 
 
-def _chosen(union: Option, given: Options, known: Mapping[str, Option]) -> str:
-    """The member of a union that is meant: the one that was named, or the first that has all the options given."""
+def _chosen(config: type[Config], union: Option, given: Options, known: Mapping[str, Option]) -> str:
+    """The member of a union that is meant: the one that was named, or the first that has all the options given, if possible one
+    in which they have an effect."""
     named = str(given.get(union.name, AUTO))
     if named != AUTO:
         if named not in union.choices:
@@ -193,7 +194,13 @@ def _chosen(union: Option, given: Options, known: Mapping[str, Option]) -> str:
     owners = [known[name].owners for name in given if known[name].owners]
     usual = str(union.field.default)
     fitting = [choice for choice in (usual, *union.inferred) if all(choice in each for each in owners)]
-    return fitting[0] if fitting else usual
+
+    def has_effects(choice: str) -> bool:
+        own = chosen_options(config, {union.name: choice})
+        values = {name: leaf.field.default for name, leaf in own.items()} | dict(given)
+        return all(_unmet(own[name], values) is None for name in given if name in own)
+
+    return next(filter(has_effects, fitting), fitting[0] if fitting else usual)
 
 
 def _tree(flat: Options, chosen: Mapping[str, Option], tree: dict[str, Any] | None = None) -> dict[str, Any]:
