@@ -87,7 +87,7 @@ SABOTAGES = (
     Sabotage(
         "language: short corpora do not start from smoothed counts",
         (('"count_smoothing": 1.0', '"count_smoothing": 1e9'),),
-        ("floors chain", "golden language"),
+        ("floors by_their_counts", "floors chain"),
     ),
 )
 

@@ -208,3 +208,15 @@ def test_stems_of_words(tmp_path):
     found = train_stems(tmp_path)
     assert found["test"]["accuracy"] >= 0.83  # 0.859; 0.845 … 0.860. Without first letters 0.478 … 0.502
     assert found["bytes"] <= 4000
+
+
+def train_independent_words(folder: Path, seed: int = 0) -> dict:
+    """Words that follow each other by chance, as often as in a language: nothing is better than their smoothed counts."""
+    words = np.minimum(np.random.default_rng(seed).zipf(1.2, 20_000), 3000)
+    (folder / "corpus.txt").write_text(" ".join(f"w{word}" for word in words.tolist()) + "\n")
+    return train("language", folder / "corpus.txt", "--threads", 1)
+
+
+def test_words_by_their_counts(tmp_path):
+    found = train_independent_words(tmp_path)
+    assert found["test"]["perplexity"] <= 1.02 * found["baselines"]["words by their counts"]  # 0.998; without smoothing 1.05
