@@ -172,8 +172,8 @@ def test_other_data_are_refused(train_file, test_file, tmp_path):
 
 
 def test_a_trial_that_fails_by_its_settings_is_a_record(train_file, tmp_path, count_runs):
-    words = ("--vary", "budget=3,10KB", *WORDS, "--set", "anchors=4", "--out", tmp_path / "s.jsonl", "--json")
-    found = json.loads(sweep(train_file, *words))  # an anchor alone has 4 numbers
+    words = ("--vary", "budget=3B,10KB", *WORDS, "--set", "anchors=4", "--out", tmp_path / "s.jsonl", "--json")
+    found = json.loads(sweep(train_file, *words))  # an anchor alone has more
     assert (found["failed"], [row["settings"] for row in found["front"]]) == (1, [{"budget": "10KB"}])
     failed, good = read_records(tmp_path / "s.jsonl")
     assert "budget" in failed["failed"]
