@@ -18,10 +18,14 @@ def test_budgets_in_words(text, amount, unit):
 
 @pytest.mark.parametrize("text", ["", "x", "0x", "-3k", "2MiB", "40%", "many"])
 def test_what_is_no_budget(text):
-    with pytest.raises(BudgetError, match="a budget of 40 is 40 parameters, too few for any table; say 40x, 40k or 40KB"):
-        parse_budget("40", 1.0)
     with pytest.raises(BudgetError, match=r"is no budget; say 40x .*, 400k .* or 2MB"):
         parse_budget(text, 1000.0)
+
+
+def test_a_forgotten_unit():
+    with pytest.raises(BudgetError, match="a budget of 40 is 40 parameters, too few for any table; say 40x, 40k or 40KB"):
+        parse_budget("40", 1.0)
+    assert parse_budget("100", 1.0) == Budget(100, "parameters")
 
 
 def test_a_budget_is_missed_from_two_percent_on():

@@ -235,7 +235,7 @@ def fit(
     """E (V, d) → a table that meets the goal: anchors from a sample of the rows, and refitted to all. `known`: of `train`, by
     the first stage."""
     rows = weigh(E, weighting, split_norms)
-    K = min(num_anchors or number_of_anchors(E.shape, goal), len(rows))
+    K = len(known.A) if known else min(num_anchors or number_of_anchors(E.shape, goal), len(rows))
     known = train(rows, goal, K, seed, progress, STAGES[known is not None :], known)
     return code(rows, goal, known, progress)
 
